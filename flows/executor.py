@@ -142,15 +142,15 @@ def _begin_process(num_threads: int, logs: LogContext) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # its parent ends it
     # Read when numpy is loaded, which nothing imported so far has done.
     os.environ["OMP_NUM_THREADS"] = str(num_threads)
-    threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
-    logs.apply()
-
-
-def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
-    parent.join()
-    os._exit(1)
+
+    def end_with_parent() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, name="end-with-parent", daemon=True).start()
+    logs.apply()
 
 
 def end_children() -> None:

@@ -25,35 +25,34 @@ from urllib.parse import urlsplit
 
 import httpx
 from prefect import artifacts, flow, task
+from prefect import settings as prefect_settings
 from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import PrefectException
 from prefect.logging.handlers import APILogHandler
 from prefect.runtime import flow_run
-from prefect.settings import (
-    PREFECT_API_REQUEST_TIMEOUT,
-    PREFECT_CLIENT_MAX_RETRIES,
-    temporary_settings,
-)
 
 import simgen
+from courant.evaluation.record import read_evaluation
 from courant.runs.directory import RunDirectory
+from courant.runs.record import EpochRecord
+from courant.sweeps.sweep import TABLE
 from flows.request_models import info_of
 from flows.settings import keep_loopback_direct, load_settings
 from flows.solving import Execution, SolvedFork, solve_cases
 from flows.stages import Result, Stage
 from flows.stages.generation import Generation, PublishedVersion
-from flows.stages.main_job import MainJob, Outcome
+from flows.stages.main_job import MainJob
 from flows.stages.training import Measurement, Report, Training, open_training
 from flows.stages.trials import FinishedBenchmark, FinishedSweep, ModelBenchmark, Trials
 from flows.terminal import progress_note, read_progress, start_logs
+from simgen.cases import get_family
 from simgen.design_space import DesignPoint
 from simgen.log_lines import fields_here, set_field
+from simgen.store.schema import Schema
 from simgen.store.write import DatasetWriter
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from courant.runs.record import EpochRecord
 
 logger = logging.getLogger("flows.prefect")
 
@@ -168,9 +167,6 @@ def solve_followed(
 @flow(name="solve-cases", validate_parameters=False)
 def solve_in_flow(points: Sequence[DesignPoint], dataset: str, execution: Execution) -> None:
     """Solve cases in a flow run of their own, for a job on a cluster."""
-    from simgen.cases import get_family
-    from simgen.store.schema import Schema
-
     writer = DatasetWriter.open(dataset, Schema.of(get_family(points[0].family)))
     solve_followed(points, writer, execution)
 
@@ -228,7 +224,6 @@ def _train(stage: Training) -> str:
 
 def _sweep(stage: Trials) -> FinishedSweep:
     from courant.report.comparison import HYPERPARAMETERS
-    from courant.sweeps.sweep import TABLE
 
     finished = _in_task("try-settings", stage.execute)
     folder = RunDirectory(finished.page.rpartition("/")[0])
@@ -254,7 +249,6 @@ def _benchmark(stage: ModelBenchmark) -> FinishedBenchmark:
 
 
 def _evaluate(stage: Measurement) -> Report:
-    from courant.evaluation.record import read_evaluation
     from courant.report.report import main_figure
 
     report = stage.done() or _in_task("evaluate-model", stage.execute)
@@ -267,17 +261,13 @@ def _evaluate(stage: Measurement) -> Report:
     return report
 
 
-def _generate_and_train(job: MainJob) -> Outcome:
-    return job.execute(in_flow)
-
-
 generate = _flow("generate", "generate {family}, {cases} cases", Generation, _generate)
 train = _flow("train", "train on {dataset}", Training, _train)
 sweep = _flow("sweep", "sweep {space}", Trials, _sweep)
 benchmark = _flow("benchmark", "benchmark at {budget}", ModelBenchmark, _benchmark)
 evaluate = _flow("evaluate", "evaluate {run}", Measurement, _evaluate)
 generate_and_train = _flow(
-    "generate-and-train", "{family}, {cases} cases", MainJob, _generate_and_train
+    "generate-and-train", "{family}, {cases} cases", MainJob, lambda job: job.execute(in_flow)
 )
 FLOWS: dict[type, Any] = {
     Generation: generate,
@@ -297,7 +287,6 @@ def shown_cases(design: pd.DataFrame) -> pd.DataFrame:
 
 
 def _cell(value: object) -> object:
-    """Return a JSON value for a table: numbers short, what is missing empty."""
     if value is None or value != value:
         return ""
     return float(f"{value:.4g}") if isinstance(value, float) else value
@@ -333,8 +322,11 @@ def _show_figure(folder: RunDirectory, name: str, key: str) -> None:
 
 def _show(create: Callable[..., Any], *given: Any, **named: Any) -> Any:
     """Have the server show something; where it is away or does not take it, a line is logged."""
-    impatient = {PREFECT_CLIENT_MAX_RETRIES: 0, PREFECT_API_REQUEST_TIMEOUT: ANSWER_S}
-    with temporary_settings(impatient):
+    impatient = {
+        prefect_settings.PREFECT_CLIENT_MAX_RETRIES: 0,
+        prefect_settings.PREFECT_API_REQUEST_TIMEOUT: ANSWER_S,
+    }
+    with prefect_settings.temporary_settings(impatient):
         try:
             return create(*given, **named)
         except (httpx.HTTPError, OSError, PrefectException) as error:

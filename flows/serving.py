@@ -55,6 +55,8 @@ class DeploymentSolver:
 
     def begin(self, parameters: Mapping[str, float]) -> Solve:
         """Start a run for a design, or return the one that is under way."""
+        from prefect.client.orchestration import get_client
+
         point = self._family.point(parameters, self._settings)
         with self._lock:
             for run in [run for run, case in self._cases.items() if case == point.id]:
@@ -70,35 +72,24 @@ class DeploymentSolver:
                 "split": "train",
                 "retry_failed": True,
             }
-            begun = self._start(asked)
+            with get_client(sync_client=True) as client:
+                begun = client.create_flow_run_from_deployment(self._deployment, parameters=asked)
             self._cases[str(begun.id)] = point.id
         return self._described(begun)
 
     def look(self, solve: str) -> Solve:
         """Return how far a run is that this solver has begun."""
-        if solve not in self._cases:
-            raise InputError(f"{solve[:100]} is no run that this server has started")
-        found = self._read(solve)
-        if found is None:
-            reason = "the run was deleted on Prefect's server"
-            return Solve(id=solve, state="Deleted", ended=True, url="", reason=reason)
-        return self._described(found)
-
-    def _start(self, parameters: dict[str, Any]) -> FlowRun:
-        from prefect.client.orchestration import get_client
-
-        with get_client(sync_client=True) as client:
-            return client.create_flow_run_from_deployment(self._deployment, parameters=parameters)
-
-    def _read(self, run: str) -> FlowRun | None:
         from prefect.client.orchestration import get_client
         from prefect.exceptions import ObjectNotFound
 
-        with get_client(sync_client=True) as client:
-            try:
-                return client.read_flow_run(UUID(run))
-            except ObjectNotFound:
-                return None
+        if solve not in self._cases:
+            raise InputError(f"{solve[:100]} is no run that this server has started")
+        try:
+            with get_client(sync_client=True) as client:
+                return self._described(client.read_flow_run(UUID(solve)))
+        except ObjectNotFound:
+            reason = "the run was deleted on Prefect's server"
+            return Solve(id=solve, state="Deleted", ended=True, url="", reason=reason)
 
     def _described(self, run: FlowRun) -> Solve:
         """Return the run's state and, once it has ended, why there is no accepted case."""

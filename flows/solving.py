@@ -211,7 +211,8 @@ def solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution
     with about(dataset=dataset, case=point.id):
         values = ", ".join(f"{name} {value:g}" for name, value in point.parameters.items())
         logger.info("case %s: %s", point.id, values)
-        with own_case(point.id, scratch, _log_wait) as own:
+        waiting = "another run on this machine solves this case: waiting for its result"
+        with own_case(point.id, scratch, lambda: logger.info(waiting)) as own:
             # A run that has just written this case into the same dataset commits it in a moment.
             recorded = fork.recorded_since(point.id, own.left_s if own.left == fork.url else 0.0)
             if recorded is not None:
@@ -229,10 +230,6 @@ def solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution
             "%s after %s%s", result.status, duration(seconds), f": {reason}" if reason else ""
         )
         return SolvedFork(fork, point.id, result.status, reason, seconds)
-
-
-def _log_wait() -> None:
-    logger.info("another run on this machine solves this case: waiting for its result")
 
 
 def _solve_and_write(

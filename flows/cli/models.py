@@ -14,16 +14,9 @@ from rich.table import Column
 
 from courant.loopback import LOOPBACK
 from courant.recipes import RECIPES, get_recipe
+from courant.runs import summary
 from courant.runs.directory import RunDirectory
 from courant.runs.record import check_trained
-from courant.runs.summary import (
-    RunSummary,
-    differing_settings,
-    flatten,
-    list_runs,
-    pack_run,
-    read_run,
-)
 from flows.cli.options import AllowedHosts, Host, MovedDataset, Port, RunUrl, Split
 from flows.request_models import parse_settings
 from flows.settings import RUNS, absolute, check_folder, load_settings
@@ -66,7 +59,7 @@ def runs_ls(
     Columns: recipe, dataset version, size, epochs, errors, date, training time, revision.
     """
     where = absolute(runs or load_settings().runs)
-    found, unreadable = list_runs(where)
+    found, unreadable = summary.list_runs(where)
     for damaged in unreadable:
         print_error(damaged.reason, "unreadable")
     if not found:
@@ -96,12 +89,12 @@ def runs_ls(
 @runs_app.command("show", epilog="Example: courant runs show RUN")
 def runs_show(run: RunUrl) -> None:
     """Show one run in full: its experiment, dataset version, course and errors."""
-    found = read_run(absolute(run))
+    found = summary.read_run(absolute(run))
     facts = plain_table(Column("", style="bold"), Column("", overflow="fold"))
     for name, value in _facts(found).items():
         add_row(facts, name, value)
     settings = plain_table(Column("setting", style="bold"), Column("value", overflow="fold"))
-    for key, setting in flatten(found.settings).items():
+    for key, setting in summary.flatten(found.settings).items():
         add_row(settings, key, _text(setting))
     screen.print(facts, "", settings)
 
@@ -116,9 +109,9 @@ def runs_compare(
     """Compare runs: the settings in which they differ, and their results."""
     if len(runs) < 2:
         raise InputError("one run has nothing to be compared with; name two or more")
-    found = [read_run(absolute(run)) for run in runs]
+    found = [summary.read_run(absolute(run)) for run in runs]
     table = plain_table("", *[Column(escape(run.name), overflow="fold") for run in found])
-    for key, values in differing_settings(found).items():
+    for key, values in summary.differing_settings(found).items():
         add_row(table, key, *map(_text, values))
     table.add_section()
     facts = [_facts(run) for run in found]
@@ -141,10 +134,10 @@ def runs_export(
     """
     source = RunDirectory(absolute(run))
     name = source.url.rsplit("/", 1)[-1].removesuffix(".zip")
-    print_line(f"packed  {pack_run(source, absolute(out or f'{name}.zip'))}")
+    print_line(f"packed  {summary.pack_run(source, absolute(out or f'{name}.zip'))}")
 
 
-def _facts(run: RunSummary) -> dict[str, str]:
+def _facts(run: summary.RunSummary) -> dict[str, str]:
     """Return what is known of a run, as text by name."""
     epochs = f"{run.epoch}/{run.epochs}"
     minutes = run.train_s / 60

@@ -24,7 +24,6 @@ from flows.terminal import add_row, counted, errors, fail, print_line, screen
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from courant.sweeps.sweep import TrialsProgress
     from flows.observing import Overview, Places, Watch
 
 COLOURS = {
@@ -189,7 +188,10 @@ def draw(overview: Overview) -> RenderableType:
         table = _table(Column("trials"), "best NMAE")
         for sweep in overview.trials:
             best = "" if sweep.best_nmae is None else f"{sweep.best_nmae:.3f}"
-            table.add_row(escape(sweep.name), _state(sweep.state), _trial_states(sweep), best)
+            num = sweep.num_trials
+            others = [f"{num[s]} {s}" for s in ("running", "interrupted", "failed") if num.get(s)]
+            states = ", ".join([f"{sweep.num_ended}/{sum(num.values())} ended", *others])
+            table.add_row(escape(sweep.name), _state(sweep.state), states, best)
         parts += [_heading("sweeps and benchmarks", ""), table, ""]
     if not parts:
         where = f"nothing on record in {overview.store} and {overview.runs_url}"
@@ -222,16 +224,6 @@ def _table(*columns: str | Column) -> Table:
 def _state(state: str) -> str:
     colour = COLOURS.get(state)
     return f"[{colour}]{state}[/{colour}]" if colour else state
-
-
-def _trial_states(sweep: TrialsProgress) -> str:
-    """Format as `7/12 ended, 2 running`, with failed and interrupted trials."""
-    others = [
-        f"{sweep.num_trials[state]} {state}"
-        for state in ("running", "interrupted", "failed")
-        if sweep.num_trials.get(state)
-    ]
-    return ", ".join([f"{sweep.num_ended}/{sum(sweep.num_trials.values())} ended", *others])
 
 
 def short_time(seconds: float | None) -> str:

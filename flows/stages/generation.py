@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import simgen
 from flows.request_models import GenerationRequest
 from flows.settings import absolute, check_reach, load_settings
+from flows.solving import Execution, solve_cases
 from flows.terminal import announce
 from simgen.case import Status
 from simgen.cases import get_family
@@ -28,10 +29,7 @@ from simgen.store.versions import read_on_record, repository_exists
 from simgen.store.write import DatasetWriter
 from simgen.whole_file import local_path
 
-if TYPE_CHECKING:
-    from flows.solving import Execution
-
-    SolveCases = Callable[[Sequence[DesignPoint], DatasetWriter, Execution], None]
+SolveCases = Callable[[Sequence[DesignPoint], DatasetWriter, Execution], None]
 
 
 @dataclass(frozen=True)
@@ -115,14 +113,12 @@ class Generation(GenerationRequest):
             make_scratch(Path(settings.scratch))
         self.open()
 
-    def execute(self, solve: SolveCases | None = None) -> PublishedVersion:
+    def execute(self, solve: SolveCases = solve_cases) -> PublishedVersion:
         """Solve the points that are left, here or on the cluster, and publish a version.
 
-        Here they are solved by `solve`, else by `solve_cases`. A job's request names all points,
+        Here they are solved by `solve`. A job's request names all points,
         however many are solved by now: it stays the same request, and so the same job.
         """
-        from flows.solving import Execution, solve_cases
-
         writer, left = self.open()
         execution = Execution(self.time_limit_s, self.cores, self.archive_raw, self.split)
         if left and load_settings().jobs_address:
@@ -137,7 +133,7 @@ class Generation(GenerationRequest):
             }
             run_job(JobRequest("solve", family, store, request), announce)
         elif left:
-            (solve or solve_cases)(left, writer, execution)
+            solve(left, writer, execution)
         message = f"{self.family}: {self._preset} preset, {len(self.points)} designs"
         published = PublishedVersion(self.url, writer.publish(message, self.remake))
         announce(published.line())

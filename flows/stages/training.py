@@ -10,6 +10,7 @@ import simgen
 from courant.evaluation.record import read_evaluation
 from courant.experiment import Experiment, parse_experiment
 from courant.recipes import get_recipe, recipe_of
+from courant.recipes.fitted import fitted_recipe
 from courant.report.page import current_page, summary_line
 from courant.runs.directory import RunDirectory
 from courant.runs.record import (
@@ -113,11 +114,7 @@ def choose_experiment(dataset: Dataset, recipe: str | None, experiment: str | No
     if recipe:
         return get_recipe(recipe)
     small = None if dataset.schema.source else recipe_of(dataset.schema.family, "small")
-    if small is None:
-        from courant.recipes.fitted import fitted_recipe
-
-        return fitted_recipe(dataset)
-    return get_recipe(small)
+    return fitted_recipe(dataset) if small is None else get_recipe(small)
 
 
 def read_experiment(path: str) -> Experiment:

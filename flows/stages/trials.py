@@ -13,7 +13,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from courant.runs.directory import RunDirectory
+from courant.sweeps import benchmark
 from courant.sweeps.search_space import load_space
+from courant.sweeps.sweep import (
+    BEST,
+    ENDED,
+    TABLE,
+    Sweep,
+    TrialResult,
+    is_done,
+    plan_sweep,
+    read_result,
+)
 from flows.request_models import BenchmarkRequest, SweepRequest
 from flows.settings import absolute, check_reach, load_settings
 from flows.stages.training import open_training, runs_url
@@ -22,8 +33,6 @@ from simgen.errors import InputError, SimgenError, StoreError
 from simgen.log_lines import about
 
 if TYPE_CHECKING:
-    from courant.sweeps.benchmark import Benchmark
-    from courant.sweeps.sweep import Sweep, TrialResult
     from simgen.store.read import Dataset
 
 MODELS = ("courant", "transolver", "upt")
@@ -52,8 +61,6 @@ class Trials(SweepRequest):
 
     def plan(self) -> Sweep:
         """Plan every trial, and compare each with the data."""
-        from courant.sweeps.sweep import plan_sweep
-
         space = load_space(self.space)
         return plan_sweep(*open_training(self), space, self.trials, runs_url(self), self.seed)
 
@@ -72,7 +79,6 @@ class Trials(SweepRequest):
     def execute(self) -> FinishedSweep:
         """Run all trials on Ray, with a line as each ends, and write the page."""
         from courant.report.comparison import sweep_line, write_sweep_page
-        from courant.sweeps.sweep import BEST
 
         plan = self.plan()
         folder = plan.folder.url
@@ -111,7 +117,6 @@ class Trials(SweepRequest):
 
     def _try_on_cluster(self, plan: Sweep, bars: Bars) -> list[TrialResult]:
         """Run the sweep as a job, which makes the same plan."""
-        from courant.sweeps.sweep import ENDED, TABLE, is_done, read_result
         from flows.ray_jobs import JobRequest, run_job
 
         def count_ended() -> None:
@@ -141,10 +146,9 @@ class Trials(SweepRequest):
 class ModelBenchmark(BenchmarkRequest):
     """Train models at an equal budget, and compare them."""
 
-    def plan(self) -> tuple[Benchmark, Dataset]:
+    def plan(self) -> tuple[benchmark.Benchmark, Dataset]:
         """Make every experiment, and compare each with the data."""
         from courant.problems import open_problem
-        from courant.sweeps import benchmark
 
         budget = benchmark.parse_budget(self.budget)
         base, opened = open_training(self)
@@ -162,7 +166,7 @@ class ModelBenchmark(BenchmarkRequest):
             space = space.for_data(base, lambda made: open_problem(made, opened))
             contenders = benchmark.settings_of(space, base, opened)
         else:
-            sizes = _read_sizes(self.sizes)
+            sizes = _read_sizes(self.sizes) if self.sizes else {}
             contenders = benchmark.choose_contenders(self.models or MODELS, base, opened, sizes)
         planned = benchmark.plan_benchmark(
             base,
@@ -193,8 +197,6 @@ class ModelBenchmark(BenchmarkRequest):
 
     def execute(self) -> FinishedBenchmark:
         """Run all trials on Ray, with a line as each ends, and write the results."""
-        from courant.sweeps.benchmark import next_phase
-
         planned, dataset = self.plan()
         with Bars(f"benchmark of {len(planned.contenders)} models", 1) as bars:
 
@@ -214,7 +216,7 @@ class ModelBenchmark(BenchmarkRequest):
                     on_phase=lambda phase, num: announce(f"{phase}: {num} to do"),
                     on_trial=on_trial,
                 )
-            elif next_phase(planned) is not None:
+            elif benchmark.next_phase(planned) is not None:
                 from flows.ray_jobs import JobRequest, run_job
 
                 place, _, name = planned.url.rpartition("/")
@@ -229,22 +231,18 @@ class ModelBenchmark(BenchmarkRequest):
         return results
 
 
-def _results(planned: Benchmark, dataset: Dataset) -> FinishedBenchmark | None:
+def _results(planned: benchmark.Benchmark, dataset: Dataset) -> FinishedBenchmark | None:
     """Write the results where every trial is on record, else return None."""
     from courant.report.benchmark_page import write_benchmark_page
-    from courant.sweeps.benchmark import final_trials, next_phase
     from courant.sweeps.benchmark_table import read_table
 
-    if next_phase(planned) is not None:
+    if benchmark.next_phase(planned) is not None:
         return None
-    table = read_table(planned, dataset, final_trials(planned))
+    table = read_table(planned, dataset, benchmark.final_trials(planned))
     return FinishedBenchmark(write_benchmark_page(table), table.verdict())
 
 
-def _read_sizes(path: str | None) -> dict[str, dict[str, Any]]:
-    """Read the JSON file of model sizes."""
-    if path is None:
-        return {}
+def _read_sizes(path: str) -> dict[str, dict[str, Any]]:
     folder, _, name = absolute(path).rpartition("/")
     try:
         content = json.loads(RunDirectory(folder or "/").read_bytes(name))
