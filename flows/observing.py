@@ -95,12 +95,7 @@ class Watch:
         with ThreadPoolExecutor(READERS) as pool:
             names = dict.fromkeys([*FAMILIES, *folders_in(places.store)])
             urls = [f"{places.store}/{name}" for name in names]
-            datasets = _read_each(
-                pool,
-                lambda url: read_progress(url) if repository_exists(url) else None,
-                urls,
-                problems,
-            )
+            datasets = _read_each(pool, _read_dataset, urls, problems)
             try:
                 inside = [folder / name for name in folder.names()]
             except SimgenError as error:
@@ -137,6 +132,10 @@ class Watch:
         if found is not None and found.state == "finished":
             self._finished[run.url] = found
         return found
+
+
+def _read_dataset(url: str) -> DatasetProgress | None:
+    return read_progress(url) if repository_exists(url) else None
 
 
 def _read_each(

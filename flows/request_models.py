@@ -10,18 +10,10 @@ path, where this file would be taken for the package of that name.
 from __future__ import annotations
 
 import inspect
+import typing
 from collections.abc import Callable
 from dataclasses import MISSING, fields
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    TypeVar,
-    dataclass_transform,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
 
 import typer
 from pydantic import ConfigDict, Field, ValidationError
@@ -326,8 +318,8 @@ class MainJobRequest(CaseRequest):
 
 def info_of(asked: type) -> dict[str, FieldInfo]:
     """Return what is declared of each field: description, limits, option."""
-    hints = get_type_hints(asked, include_extras=True)
-    return {each.name: get_args(hints[each.name])[1] for each in fields(asked)}
+    hints = typing.get_type_hints(asked, include_extras=True)
+    return {each.name: typing.get_args(hints[each.name])[1] for each in fields(asked)}
 
 
 def with_options_of(asked: type, *without: str) -> Callable[[Callable[..., None]], Any]:
@@ -340,7 +332,7 @@ def with_options_of(asked: type, *without: str) -> Callable[[Callable[..., None]
     def decorate(command: Callable[..., None]) -> Any:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
         left_out = {*without, *(each.name for each in own)}
-        hints, infos = get_type_hints(asked), info_of(asked)
+        hints, infos = typing.get_type_hints(asked), info_of(asked)
         names = [each.name for each in fields(asked) if each.name not in left_out]
 
         def run(**given: Any) -> None:
@@ -393,7 +385,7 @@ def _option(name: str, info: FieldInfo) -> str:
 
 def _parse(value: Any, hint: Any, option: str) -> Any:
     """Return the field's value of what typer found."""
-    if dict[str, str] in (hint, *get_args(hint)):
+    if dict[str, str] in (hint, *typing.get_args(hint)):
         return parse_pairs(value, option)
     if _holds(hint, dict):
         return parse_settings(value, option)
@@ -404,7 +396,7 @@ def _parse(value: Any, hint: Any, option: str) -> Any:
 
 def _holds(hint: Any, kind: type) -> bool:
     """Check whether a type is a `kind`, or `kind | None`."""
-    return any(get_origin(each) is kind for each in (hint, *get_args(hint)))
+    return any(typing.get_origin(each) is kind for each in (hint, *typing.get_args(hint)))
 
 
 def parse_settings(changes: list[str] | None, option: str = "--set") -> dict[str, float] | None:

@@ -21,15 +21,7 @@ from courant.loopback import answered_names, in_address, listen
 from courant.prediction.surrogate import load
 from courant.runs.directory import RunDirectory
 from courant.runs.record import open_recorded, read_dataset_record
-from courant.serving.http_app import (
-    MAX_CONNECTIONS,
-    HttpServer,
-    Model,
-    ServedModel,
-    Solve,
-    Solving,
-    build_app,
-)
+from courant.serving import http_app
 from courant.serving.predictions import Limits
 from flows.settings import LOOPBACK, check_prefect, host_of, load_settings, prefect_url
 from flows.terminal import errors, print_line
@@ -53,7 +45,7 @@ class DeploymentSolver:
         self._cases: dict[str, str] = {}
         """The case's id by the run's"""
 
-    def begin(self, parameters: Mapping[str, float]) -> Solve:
+    def begin(self, parameters: Mapping[str, float]) -> http_app.Solve:
         """Start a run for a design, or return the one that is under way."""
         from prefect.client.orchestration import get_client
 
@@ -77,7 +69,7 @@ class DeploymentSolver:
             self._cases[str(begun.id)] = point.id
         return self._described(begun)
 
-    def look(self, solve: str) -> Solve:
+    def look(self, solve: str) -> http_app.Solve:
         """Return how far a run is that this solver has begun."""
         from prefect.client.orchestration import get_client
         from prefect.exceptions import ObjectNotFound
@@ -89,9 +81,9 @@ class DeploymentSolver:
                 return self._described(client.read_flow_run(UUID(solve)))
         except ObjectNotFound:
             reason = "the run was deleted on Prefect's server"
-            return Solve(id=solve, state="Deleted", ended=True, url="", reason=reason)
+            return http_app.Solve(id=solve, state="Deleted", ended=True, url="", reason=reason)
 
-    def _described(self, run: FlowRun) -> Solve:
+    def _described(self, run: FlowRun) -> http_app.Solve:
         """Return the run's state and, once it has ended, why there is no accepted case."""
         from prefect.utilities.urls import url_for
 
@@ -107,7 +99,7 @@ class DeploymentSolver:
             reason = f"the run ended as {state.name}: {state.message}"
         url = url_for("flow-run", obj_id=run.id) or ""
         label = (state and state.name) or "Scheduled"
-        return Solve(id=name, state=label, ended=ended, url=url, reason=reason[:500])
+        return http_app.Solve(id=name, state=label, ended=ended, url=url, reason=reason[:500])
 
 
 def find_deployment(name: str) -> UUID:
@@ -128,7 +120,7 @@ def find_deployment(name: str) -> UUID:
         ) from None
 
 
-def offer_solver(record: Mapping[str, Any], dataset: Dataset | None, host: str) -> Solving:
+def offer_solver(record: Mapping[str, Any], dataset: Dataset | None, host: str) -> http_app.Solving:
     """Return the solver for a run's designs, or the reason why there is none."""
     try:
         if host not in LOOPBACK:
@@ -152,9 +144,9 @@ def offer_solver(record: Mapping[str, Any], dataset: Dataset | None, host: str) 
             )
         settings = record.get("settings") or dataset[0].settings
         deployment = find_deployment(f"generate/{family}")
-        return Solving(DeploymentSolver(deployment, place, family, settings))
+        return http_app.Solving(DeploymentSolver(deployment, place, family, settings))
     except SimgenError as error:
-        return Solving(reason=str(error))
+        return http_app.Solving(reason=str(error))
 
 
 def explore_model(
@@ -194,7 +186,7 @@ def serve_model(
     limits: Limits,
     page: str = "docs",
     dataset: str | None = None,
-    solving: Solving | None = None,
+    solving: http_app.Solving | None = None,
     names: Sequence[str] = (),
 ) -> None:
     """Serve a run until SIGTERM or Ctrl-C, which interrupts it like any command.
@@ -211,14 +203,14 @@ def serve_model(
             "courant serve joins a cluster of Ray by the address of its head, host:6379: give"
             " RAY_ADDRESS so, or unset it to serve from this machine"
         )
-    listener = listen(host, port, MAX_CONNECTIONS)
+    listener = listen(host, port, http_app.MAX_CONNECTIONS)
     asked_to_end = threading.Event()
     with errors.status("loading the model"):
         model, stop = _load(run, limits, dataset)
         name = run.rstrip("/").rsplit("/", 1)[-1]
         hosts = answered_names(listener, host, names)
-        app = build_app(name, model, limits, solving=solving, hosts=hosts)
-        server = HttpServer(app, listener)
+        app = http_app.build_app(name, model, limits, solving=solving, hosts=hosts)
+        server = http_app.HttpServer(app, listener)
         server.start()
     try:
         address = f"http://{in_address(host)}:{listener.getsockname()[1]}"
@@ -235,10 +227,12 @@ def serve_model(
         stop()
 
 
-def _load(run: str, limits: Limits, dataset: str | None) -> tuple[Model, Callable[[], None]]:
+def _load(
+    run: str, limits: Limits, dataset: str | None
+) -> tuple[http_app.Model, Callable[[], None]]:
     """Load the model here or on the cluster of RAY_ADDRESS, and return what stops it there."""
     if load_settings().ray_address is None:
-        return ServedModel.load(run, limits, dataset), lambda: None
+        return http_app.ServedModel.load(run, limits, dataset), lambda: None
     from courant.ray_session import connect_ray
 
     connect_ray()

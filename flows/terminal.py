@@ -19,19 +19,10 @@ from io import TextIOBase
 from pathlib import Path
 from typing import IO, Any, NoReturn, cast
 
+import rich.progress
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
@@ -194,13 +185,15 @@ def one_line_errors() -> Iterator[None]:
 class Bars:
     """A live bar with lines above it; without a terminal, the lines alone."""
 
-    def __init__(self, title: str, total: int | None, *columns: ProgressColumn) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            *(columns or [TextColumn("{task.fields[note]}", style="dim")]),
+    def __init__(
+        self, title: str, total: int | None, *columns: rich.progress.ProgressColumn
+    ) -> None:
+        self._progress = rich.progress.Progress(
+            rich.progress.TextColumn("{task.description}"),
+            rich.progress.BarColumn(bar_width=30),
+            rich.progress.MofNCompleteColumn(),
+            rich.progress.TimeElapsedColumn(),
+            *(columns or [rich.progress.TextColumn("{task.fields[note]}", style="dim")]),
             console=errors,
             disable=not errors.is_terminal,
             transient=True,
@@ -225,7 +218,7 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
     Yields a function that takes the numbers done and in total.
     """
-    with Bars(title, None, TimeRemainingColumn()) as bars:
+    with Bars(title, None, rich.progress.TimeRemainingColumn()) as bars:
         yield lambda done, total: bars.advance(done, total=total)
 
 
@@ -236,7 +229,7 @@ class CaseBars(Bars):
         super().__init__("cases", num_cases)
         self._scratch = scratch
         self._under_way: set[str] = set()
-        self._bars: dict[str, TaskID] = {}
+        self._bars: dict[str, rich.progress.TaskID] = {}
         self._num_done = 0
         self._stop = threading.Event()
         self._follower = threading.Thread(target=self._follow, name="follow-cases", daemon=True)

@@ -298,58 +298,54 @@ def analyse_frequencies(
 
     with progress_bar("rolling out") as progress:
         found = study_frequencies(surrogate, opened, chosen, steps, progress, keep)
-    if found["cases"]:
-        _print_frequencies(found["cases"], found["medians"])
+    if cases := found["cases"]:
+        medians = found["medians"]
+        rows, modes_rows = [], []
+        for each in cases:
+            rows.append(
+                {
+                    "case": each["case"],
+                    "steps": str(each["steps"]),
+                    "solution (Hz)": _text(each["reference_hz"], ".4g"),
+                    "prediction": _text(each["predicted_hz"], ".4g"),
+                    "DMD": _text(each["dmd_hz"], ".4g"),
+                    "latents": _text(each["latent_hz"], ".4g"),
+                    "anchors locked in": _text(each["locked_in"], ".0%"),
+                    "drift at the end": _text(each["drift"], "+.1%"),
+                    "lost after (s)": _text(each["lost_s"], "g", "never"),
+                }
+            )
+            modes = each["modes"]
+            growth = " / ".join(_text(value, "+.2g") for value in modes["growth_rates"])
+            modes_rows.append(
+                {
+                    "case, solution / prediction": each["case"],
+                    "variance (std²)": " / ".join(f"{value:.3g}" for value in modes["variances"]),
+                    "in two POD modes": " / ".join(f"{v:.0%}" for v in modes["leading_shares"]),
+                    "their correlation": f"{modes['pod_correlation']:.2f}",
+                    "DMD growth (1/s)": growth,
+                    "DMD correlation": _text(modes["dmd_correlation"], ".2f"),
+                }
+            )
+        table = _table(rows)
+        table.add_row(
+            f"median error of {len(cases)}",
+            "",
+            "",
+            *(_text(medians[f"{key}_hz_error"], ".1%") for key in ("predicted", "dmd", "latent")),
+            _text(medians["locked_in"], ".0%"),
+            _text(medians["absolute_drift"], ".1%"),
+            f"{medians['kept']:.0%} of the time",
+            style="bold",
+        )
+        screen.print(table)
+        screen.print(_table(modes_rows))
     if without := found["without_rhythm"]:
         print_line(
             f"without  {counted(len(without), 'case')} that are steady, or too short for their"
             f" frequency: {', '.join(without)}"
         )
     _write_numbers(folder, "frequencies.json", found)
-
-
-def _print_frequencies(cases: list[dict[str, Any]], medians: dict[str, Any]) -> None:
-    """Print the frequencies with their medians, and the modes of solution and prediction."""
-    rows, modes_rows = [], []
-    for each in cases:
-        rows.append(
-            {
-                "case": each["case"],
-                "steps": str(each["steps"]),
-                "solution (Hz)": _text(each["reference_hz"], ".4g"),
-                "prediction": _text(each["predicted_hz"], ".4g"),
-                "DMD": _text(each["dmd_hz"], ".4g"),
-                "latents": _text(each["latent_hz"], ".4g"),
-                "anchors locked in": _text(each["locked_in"], ".0%"),
-                "drift at the end": _text(each["drift"], "+.1%"),
-                "lost after (s)": _text(each["lost_s"], "g", "never"),
-            }
-        )
-        modes = each["modes"]
-        growth = " / ".join(_text(value, "+.2g") for value in modes["growth_rates"])
-        modes_rows.append(
-            {
-                "case, solution / prediction": each["case"],
-                "variance (std²)": " / ".join(f"{value:.3g}" for value in modes["variances"]),
-                "in two POD modes": " / ".join(f"{v:.0%}" for v in modes["leading_shares"]),
-                "their correlation": f"{modes['pod_correlation']:.2f}",
-                "DMD growth (1/s)": growth,
-                "DMD correlation": _text(modes["dmd_correlation"], ".2f"),
-            }
-        )
-    table = _table(rows)
-    table.add_row(
-        f"median error of {len(cases)}",
-        "",
-        "",
-        *(_text(medians[f"{key}_hz_error"], ".1%") for key in ("predicted", "dmd", "latent")),
-        _text(medians["locked_in"], ".0%"),
-        _text(medians["absolute_drift"], ".1%"),
-        f"{medians['kept']:.0%} of the time",
-        style="bold",
-    )
-    screen.print(table)
-    screen.print(_table(modes_rows))
 
 
 @analysis_app.command(
@@ -396,18 +392,7 @@ def analyse_spectrum(
             record, arrays = case_spectra(surrogate, opened[name], at or (), exact_up_to, report)
             folder.write_arrays(f"{name}_spectrum.npz", arrays)
             records.append(record)
-    screen.print(_table(list(_pairs(records))))
-    states = [state for record in records for state in record["states"]]
-    print_line(
-        "pairs    that last longest, and nearest to the flow's frequency, of"
-        f" {'all' if all(state['exact'] for state in states) else 'the leading'}"
-        f" {min(state['eigenvalues'] for state in states)} eigenvalues"
-    )
-    _write_numbers(folder, "spectrum.json", {"cases": records})
-
-
-def _pairs(records: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
-    """Yield the rows of the pairs of eigenvalues of each state of each case."""
+    rows = []
     for record in records:
         for state in record["states"]:
             for key, label in (("longest", "lasting"), ("nearest", "nearest")):
@@ -418,7 +403,15 @@ def _pairs(records: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
                 row["|μ|"] = f"{pair['modulus']:.4g}" if pair else ""
                 row["Hz"] = f"{pair['frequency_hz']:.4g}" if pair else ""
                 row["over flow"] = _text(pair["over_reference"], ".3g", "") if pair else ""
-                yield row
+                rows.append(row)
+    screen.print(_table(rows))
+    states = [state for record in records for state in record["states"]]
+    print_line(
+        "pairs    that last longest, and nearest to the flow's frequency, of"
+        f" {'all' if all(state['exact'] for state in states) else 'the leading'}"
+        f" {min(state['eigenvalues'] for state in states)} eigenvalues"
+    )
+    _write_numbers(folder, "spectrum.json", {"cases": records})
 
 
 @analysis_app.command(

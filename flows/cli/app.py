@@ -13,20 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from typer.core import TyperGroup
 
+from flows import request_models
 from flows.cli.analysis import analysis_app
 from flows.cli.datasets import dataset_app
 from flows.cli.doctor import doctor_app
 from flows.cli.models import model_app, recipes_app, runs_app
 from flows.cli.observing import status_app
-from flows.request_models import (
-    BenchmarkRequest,
-    EvaluationRequest,
-    GenerationRequest,
-    MainJobRequest,
-    SweepRequest,
-    TrainingRequest,
-    with_options_of,
-)
 from flows.settings import check_prefect, prefect_url
 from flows.terminal import errors, one_line_errors, print_line, start_logs
 from simgen import log_lines
@@ -85,7 +77,7 @@ def options(
 
 
 @app.command(epilog="Example: courant run cylinder-flow --cases 8 --out demo-run")
-@with_options_of(MainJobRequest, "store", "runs", "report")
+@request_models.with_options_of(request_models.MainJobRequest, "store", "runs", "report")
 def run(
     asked: Asked,
     family: Annotated[
@@ -129,7 +121,7 @@ def run(
 
 
 @app.command(epilog="Example: courant generate cylinder-flow --cases 32 --set end_time=200")
-@with_options_of(GenerationRequest, "design_parameters")
+@request_models.with_options_of(request_models.GenerationRequest, "design_parameters")
 def generate(
     asked: Asked,
     family: Annotated[str, typer.Argument(help="Case family, such as cylinder-flow.")],
@@ -143,7 +135,7 @@ def generate(
 
 
 @app.command(epilog="Example: courant train DATASET --recipe cylinder-flow-small")
-@with_options_of(TrainingRequest)
+@request_models.with_options_of(request_models.TrainingRequest)
 def train(asked: Asked, verbose: Verbose = False) -> None:
     """Fit a surrogate to a dataset version."""
     _check_one_experiment(asked)
@@ -153,7 +145,7 @@ def train(asked: Asked, verbose: Verbose = False) -> None:
 
 
 @app.command(epilog="Example: courant sweep DATASET --space anchors --trials 12")
-@with_options_of(SweepRequest)
+@request_models.with_options_of(request_models.SweepRequest)
 def sweep(asked: Asked, verbose: Verbose = False) -> None:
     """Try settings around a recipe on Ray Tune.
 
@@ -167,7 +159,7 @@ def sweep(asked: Asked, verbose: Verbose = False) -> None:
 
 
 @app.command(epilog="Example: courant benchmark DATASET --models courant,upt --budget 10min")
-@with_options_of(BenchmarkRequest)
+@request_models.with_options_of(request_models.BenchmarkRequest)
 def benchmark(asked: Asked, verbose: Verbose = False) -> None:
     """Compare models at an equal budget: a table, a figure, and what a surrogate is worth.
 
@@ -181,7 +173,7 @@ def benchmark(asked: Asked, verbose: Verbose = False) -> None:
 
 
 @app.command(epilog="Example: courant evaluate RUN --split test")
-@with_options_of(EvaluationRequest)
+@request_models.with_options_of(request_models.EvaluationRequest)
 def evaluate(asked: Asked, verbose: Verbose = False) -> None:
     """Errors of a trained model beside its references, and the report."""
     from flows.stages.training import Measurement

@@ -94,47 +94,57 @@ def dataset_show(
 
     Also shows the command that makes the version again.
     """
+    from simgen.publish.card import how_to_make, left_out
+
     opened = simgen.open_dataset(dataset, version)
     if case:
         _print_case(opened[case])
-    else:
-        _print_dataset(opened)
-
-
-def _print_dataset(dataset: Dataset) -> None:
-    """Print a version: fields with statistics, all cases, and the command that makes it again."""
-    from simgen.publish.card import how_to_make, left_out
-
-    schema = dataset.schema
+        return
+    schema = opened.schema
     print_markup(
-        f"[bold]{escape(f'{schema.family} {dataset.version}')}[/bold]"
-        f"  {escape(dataset.url)}  snapshot {dataset.snapshot_id}"
+        f"[bold]{escape(f'{schema.family} {opened.version}')}[/bold]"
+        f"  {escape(opened.url)}  snapshot {opened.snapshot_id}"
     )
-    print_line(f"{counted(len(dataset), 'accepted case')}: {dataset.splits}")
+    print_line(f"{counted(len(opened), 'accepted case')}: {opened.splits}")
     names = [f"{each.name}{GIVEN if each.role == 'given' else ''}" for each in schema.fields]
     figures = ("mean", "std", "min", "max")
     fields = plain_table(Column("field", min_width=max(map(len, names))), "unit", "", *figures)
     for field, name in zip(schema.fields, names, strict=True):
-        measured = dataset.statistics[field.name]
+        measured = opened.statistics[field.name]
         for number, component in enumerate(field.components):
             first = ("", "") if number else (name, field.unit)
             values = [f"{measured[each][number]:.3g}" for each in figures]
             add_row(fields, *first, component, *values)
     screen.print(fields, "")
-    for each in left_out(dataset):
+    for each in left_out(opened):
         print_line(f"left out of these statistics, with nearly all of the variance: {each}")
     if schema.quantities:
         table = plain_table("quantity", "unit", *figures, "")
         for quantity in schema.quantities:
-            found = dataset.quantity_statistics[quantity.name]
+            found = opened.quantity_statistics[quantity.name]
             values = [f"{found[name]:.3g}" for name in figures]
             add_row(table, quantity.name, quantity.unit, *values, quantity.meaning)
         screen.print(table, "")
-    screen.print(_table_of_cases(dataset), "")
+    screen.print(_table_of_cases(opened), "")
     if (source := schema.source) is not None:
         print_markup(f"imported from {escape(f'{source.name}, {source.url}, {source.licence}')}")
-    elif commands := how_to_make(dataset):
+    elif commands := how_to_make(opened):
         print_markup(f"make it again:\n  {escape(' && '.join(commands))}")
+
+
+def _print_case(case: StoredCase) -> None:
+    print_markup(f"[bold]{escape(case.id)}[/bold]  {escape(f'{case.status}  {case.reason}')}")
+    for name, value in {**case.parameters, **case.settings}.items():
+        print_line(f"  {name} = {value:g}")
+    gates = plain_table("gate", "value", "limit", "passed")
+    for gate in case.gates:
+        figure = f"{gate['value']} {gate['unit']}".strip()
+        add_row(gates, gate["name"], figure, gate["limit"], "yes" if gate["passed"] else "NO")
+    screen.print(gates)
+    provenance = {name: value for name, value in case.provenance.items() if name != "residuals"}
+    screen.print_json(json.dumps(provenance))
+    if case.log_tail:
+        screen.print(case.log_tail, markup=False, highlight=False)
 
 
 def _table_of_cases(dataset: Dataset) -> Table:
@@ -172,22 +182,6 @@ def _table_of_cases(dataset: Dataset) -> Table:
             f"{row['wall_time_s']:.1f}",
         )
     return table
-
-
-def _print_case(case: StoredCase) -> None:
-    """Print everything known of a case, except its arrays."""
-    print_markup(f"[bold]{escape(case.id)}[/bold]  {escape(f'{case.status}  {case.reason}')}")
-    for name, value in {**case.parameters, **case.settings}.items():
-        print_line(f"  {name} = {value:g}")
-    gates = plain_table("gate", "value", "limit", "passed")
-    for gate in case.gates:
-        figure = f"{gate['value']} {gate['unit']}".strip()
-        add_row(gates, gate["name"], figure, gate["limit"], "yes" if gate["passed"] else "NO")
-    screen.print(gates)
-    provenance = {name: value for name, value in case.provenance.items() if name != "residuals"}
-    screen.print_json(json.dumps(provenance))
-    if case.log_tail:
-        screen.print(case.log_tail, markup=False, highlight=False)
 
 
 @dataset_app.command("versions", epilog="Example: courant dataset versions DATASET")

@@ -71,7 +71,23 @@ def predict_file(
     normaliser = surrogate.normaliser
     channels, dimension = normaliser.channels, normaliser.dimension
     is_steady = surrogate.problem.kind == "steady"
-    _check_arguments(surrogate, is_steady, boundary, steps)
+    if not is_steady and boundary is not None:
+        raise InputError(f"{surrogate.url} is a transient model: leave out --boundary")
+    if not is_steady and surrogate.problem.input_steps > 1:
+        raise InputError(
+            f"{surrogate.url} starts from {surrogate.problem.input_steps} states, and a mesh file"
+            " holds one: use courant.load(...).predict(points, initial=...) in Python"
+        )
+    if is_steady and steps is not None:
+        raise InputError(f"{surrogate.url} is a steady model: leave out --steps")
+    if is_steady and boundary is not None and not normaliser.has_boundary:
+        raise InputError(f"{surrogate.url}: its data have no boundary; leave out --boundary")
+    if is_steady and boundary is None and normaliser.has_boundary:
+        raise InputError(
+            "a steady model starts from boundary conditions: give --boundary surface.vtu, faces"
+            f" with the cell array patch ({_numbered(normaliser.patch_kinds)}) and the prescribed"
+            " fields"
+        )
     with MeshReader() as reader:
         mesh = reader.read_mesh(file)
         surface = None if boundary is None else reader.read_mesh(boundary)
@@ -112,29 +128,6 @@ def predict_file(
     )
     write_state(known.shape, by_field(predicted, channels, dimension), out)
     return f"{out}: {where}\n{NO_BAND}"
-
-
-def _check_arguments(
-    surrogate: courant.Surrogate, is_steady: bool, boundary: Path | None, steps: int | None
-) -> None:
-    url, normaliser = surrogate.url, surrogate.normaliser
-    if not is_steady and boundary is not None:
-        raise InputError(f"{url} is a transient model: leave out --boundary")
-    if not is_steady and surrogate.problem.input_steps > 1:
-        raise InputError(
-            f"{url} starts from {surrogate.problem.input_steps} states, and a mesh file holds one:"
-            " use courant.load(...).predict(points, initial=...) in Python"
-        )
-    if is_steady and steps is not None:
-        raise InputError(f"{url} is a steady model: leave out --steps")
-    if is_steady and boundary is not None and not normaliser.has_boundary:
-        raise InputError(f"{url}: its data have no boundary; leave out --boundary")
-    if is_steady and boundary is None and normaliser.has_boundary:
-        raise InputError(
-            "a steady model starts from boundary conditions: give --boundary surface.vtu, faces"
-            f" with the cell array patch ({_numbered(normaliser.patch_kinds)}) and the prescribed"
-            " fields"
-        )
 
 
 @dataclass(frozen=True)

@@ -284,7 +284,40 @@ def predict_to_files(
     print_line(f"{out}: {extent}{counted(cloud.num_points, 'cell')}")
     shown = "the prediction" if design.solved is None else "solution, prediction and error"
     print_line(f"{picture}: {shown}")
-    _print_quantities(surrogate, design)
+    alone = {} if bands is None else bands.by_regression
+    widths = bands.quantities if bands else {}
+    between = "{:.3g} to {:.3g}".format
+    columns = {
+        "predicted": {name: f"{value:.4g}" for name, value in design.quantities.items()},
+        f"{bands.level if bands else 0:.0%} band": {
+            name: f"+- {two_digits(width)}"
+            if math.isfinite(width := widths.get(name, math.inf))
+            else "none holds"
+            for name in (design.quantities if widths else ())
+        },
+        "fine mesh": {name: between(*ends) for name, ends in design.fine.items()},
+        "by regression": {
+            name: f"{value:.4g} +- {two_digits(width)}" for name, (value, width) in alone.items()
+        },
+        "that on a fine mesh": {
+            name: between(*ends) for name, ends in design.fine_by_regression.items()
+        },
+        "solver": {
+            name: f"{value:.4g}" for name, value in (design.solved_quantities or {}).items()
+        },
+    }
+    columns = {title: cells for title, cells in columns.items() if cells}
+    table = plain_table("quantity", *columns, "unit")
+    for each in get_family(surrogate.dataset["family"]).quantities:
+        if each.name in {*design.quantities, *alone}:
+            cells = (column.get(each.name, "") for column in columns.values())
+            add_row(table, plain(each.name), *cells, each.unit)
+    if table.row_count:
+        screen.print(table)
+    for name, why in design.not_predicted.items():
+        print_line(f"{plain(name)} is not predicted: {why}")
+    for line in trust_lines(bands):
+        print_line(line)
     seconds, parts = design.seconds, ["known geometry"]
     if not design.known_geometry:
         parts = [f"meshing {seconds.meshing:.2g} s"]
@@ -311,43 +344,6 @@ def _draw(found: _Prediction, design: PredictedDesign) -> Figure:
         axis.set_title(f"{channel_label(channel)}, predicted{when}", fontsize=9, loc="left")
         add_colorbar(figure, artist, axis, shrink=0.85, pad=0.01)
     return figure
-
-
-def _print_quantities(surrogate: Surrogate, found: PredictedDesign) -> None:
-    """Print a table of the quantities, with the columns that have anything, and what lacks."""
-    bands = found.bands
-    alone = {} if bands is None else bands.by_regression
-    widths = bands.quantities if bands else {}
-    between = "{:.3g} to {:.3g}".format
-    columns = {
-        "predicted": {name: f"{value:.4g}" for name, value in found.quantities.items()},
-        f"{bands.level if bands else 0:.0%} band": {
-            name: f"+- {two_digits(width)}"
-            if math.isfinite(width := widths.get(name, math.inf))
-            else "none holds"
-            for name in (found.quantities if widths else ())
-        },
-        "fine mesh": {name: between(*ends) for name, ends in found.fine.items()},
-        "by regression": {
-            name: f"{value:.4g} +- {two_digits(width)}" for name, (value, width) in alone.items()
-        },
-        "that on a fine mesh": {
-            name: between(*ends) for name, ends in found.fine_by_regression.items()
-        },
-        "solver": {name: f"{value:.4g}" for name, value in (found.solved_quantities or {}).items()},
-    }
-    columns = {title: cells for title, cells in columns.items() if cells}
-    table = plain_table("quantity", *columns, "unit")
-    for each in get_family(surrogate.dataset["family"]).quantities:
-        if each.name in {*found.quantities, *alone}:
-            cells = (column.get(each.name, "") for column in columns.values())
-            add_row(table, plain(each.name), *cells, each.unit)
-    if table.row_count:
-        screen.print(table)
-    for name, why in found.not_predicted.items():
-        print_line(f"{plain(name)} is not predicted: {why}")
-    for line in trust_lines(bands):
-        print_line(line)
 
 
 def two_digits(value: float) -> str:
