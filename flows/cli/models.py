@@ -301,22 +301,18 @@ def predict(
     for option, (given, needed) in options.items():
         if given is not None and kind != needed:
             raise InputError(f"{option} belongs to {needed}, not to {kind}; leave it out")
+    from flows.cli.prediction_files import predict_file, predict_to_files, write_prediction
+
     out, url = local_path(str(out)), absolute(run)
     if is_file:
-        from flows.cli.foreign_mesh import predict_file
-
         asked = parse_settings(parameters.split(",") if parameters else None, "--parameters")
         faces = None if boundary is None else local_path(str(boundary))
         lines = predict_file(url, local_path(str(case)), faces, asked, steps, out)
     elif design is not None:
-        from flows.cli.prediction_files import predict_to_files
-
         asked = parse_settings(design.split(","), "--design") or {}
         predict_to_files(url, asked, out, steps=steps, from_solver_s=from_solver, verify=verify)
         return
     else:
-        from flows.cli.prediction_files import write_prediction
-
         lines = write_prediction(url, str(case), start, steps, out, dataset)
     print_line(lines)
 

@@ -9,8 +9,15 @@ import pytest
 
 import courant
 from courant.data.normalisation import Channel
-from flows.cli.foreign_mesh import predict_file, read_boundary, read_state
-from flows.cli.prediction_files import by_field, write_prediction, write_state, writing
+from flows.cli.prediction_files import (
+    by_field,
+    predict_file,
+    read_boundary,
+    read_state,
+    write_prediction,
+    write_state,
+    writing,
+)
 from simgen.cell_mesh import Shape
 from simgen.errors import InputError
 from simgen.publish.export import export_vtu

@@ -20,8 +20,7 @@ from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
 from courant.serving.predictions import Limits, answer, describe
 from courant.training.train import fit
-from flows.cli.foreign_mesh import predict_file
-from flows.cli.prediction_files import write_prediction
+from flows.cli.prediction_files import predict_file, write_prediction
 from flows.stages.main_job import MainJob
 from flows.stages.training import Training, open_training
 from simgen.errors import InputError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import simgen
-from flows.cli.foreign_mesh import read_boundary
+from flows.cli.prediction_files import read_boundary
 from simgen.cell_mesh import CellMesh
 from simgen.errors import InputError
 from simgen.publish.export import export_vtu
