@@ -14,7 +14,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from courant.runs.directory import RunDirectory
-from flows.cli.options import MovedDataset, RunUrl
+from flows.cli.options import MovedDataset, RunUrl, RunUrls
 from flows.settings import absolute
 from flows.terminal import counted, print_line, progress_bar, screen
 from simgen.errors import InputError
@@ -418,10 +418,7 @@ def analyse_spectrum(
     "compare", epilog="Example: courant analyse compare RUN OTHER-RUN --out analysis"
 )
 def analyse_compare(
-    runs: Annotated[
-        list[str],
-        typer.Argument(help="Two run directories or more: folders or s3://bucket/prefix."),
-    ],
+    runs: RunUrls,
     case: ChosenCases = None,
     out: OutFolder = "analysis",
     dataset: MovedDataset = None,

@@ -17,7 +17,7 @@ from courant.recipes import RECIPES, get_recipe
 from courant.runs import summary
 from courant.runs.directory import RunDirectory
 from courant.runs.record import check_trained
-from flows.cli.options import AllowedHosts, Host, MovedDataset, Port, RunUrl, Split
+from flows.cli.options import AllowedHosts, Host, MovedDataset, Port, RunUrl, RunUrls, Split
 from flows.request_models import parse_settings
 from flows.settings import RUNS, absolute, check_folder, load_settings
 from flows.terminal import (
@@ -100,12 +100,7 @@ def runs_show(run: RunUrl) -> None:
 
 
 @runs_app.command("compare", epilog="Example: courant runs compare RUN OTHER-RUN")
-def runs_compare(
-    runs: Annotated[
-        list[str],
-        typer.Argument(help="Two run directories or more: folders or s3://bucket/prefix."),
-    ],
-) -> None:
+def runs_compare(runs: RunUrls) -> None:
     """Compare runs: the settings in which they differ, and their results."""
     if len(runs) < 2:
         raise InputError("one run has nothing to be compared with; name two or more")

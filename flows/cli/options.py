@@ -37,6 +37,9 @@ RunUrl = Annotated[
         help="Run directory of a trained model: a folder, s3://bucket/prefix or a packed run."
     ),
 ]
+RunUrls = Annotated[
+    list[str], typer.Argument(help="Two run directories or more: folders or s3://bucket/prefix.")
+]
 Store = Annotated[
     str | None,
     typer.Option(
