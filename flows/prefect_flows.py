@@ -39,11 +39,9 @@ from courant.sweeps.sweep import TABLE
 from flows.request_models import info_of
 from flows.settings import keep_loopback_direct, load_settings
 from flows.solving import Execution, SolvedFork, solve_cases
-from flows.stages import Result, Stage
+from flows.stages import Result, Stage, training
 from flows.stages.generation import Generation, PublishedVersion
 from flows.stages.main_job import MainJob
-from flows.stages.training import Measurement, Report, Training, open_training
-from flows.stages.trials import FinishedBenchmark, FinishedSweep, ModelBenchmark, Trials
 from flows.terminal import progress_note, read_progress, start_logs
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
@@ -198,11 +196,11 @@ def _generate(stage: Generation) -> PublishedVersion:
     return published
 
 
-def _train(stage: Training) -> str:
+def _train(stage: training.Training) -> str:
     done = stage.done()
     if done is not None:
         return done
-    experiment, _ = open_training(stage)
+    experiment, _ = training.open_training(stage)
     key, text = _key(f"train-{experiment.name}"), f"{experiment.name} on {stage.dataset}"
     bar = _show(artifacts.create_progress_artifact, 0.0, key=key, description=text)
 
@@ -222,7 +220,7 @@ def _train(stage: Training) -> str:
     return url
 
 
-def _sweep(stage: Trials) -> FinishedSweep:
+def _sweep(stage: training.Trials) -> training.FinishedSweep:
     from courant.report.comparison import HYPERPARAMETERS
 
     finished = _in_task("try-settings", stage.execute)
@@ -234,7 +232,7 @@ def _sweep(stage: Trials) -> FinishedSweep:
     return finished
 
 
-def _benchmark(stage: ModelBenchmark) -> FinishedBenchmark:
+def _benchmark(stage: training.ModelBenchmark) -> training.FinishedBenchmark:
     from courant.report.benchmark_page import FIGURE
     from courant.sweeps.benchmark_table import CSV
 
@@ -248,7 +246,7 @@ def _benchmark(stage: ModelBenchmark) -> FinishedBenchmark:
     return finished
 
 
-def _evaluate(stage: Measurement) -> Report:
+def _evaluate(stage: training.Measurement) -> training.Report:
     from courant.report.report import main_figure
 
     report = stage.done() or _in_task("evaluate-model", stage.execute)
@@ -262,19 +260,19 @@ def _evaluate(stage: Measurement) -> Report:
 
 
 generate = _flow("generate", "generate {family}, {cases} cases", Generation, _generate)
-train = _flow("train", "train on {dataset}", Training, _train)
-sweep = _flow("sweep", "sweep {space}", Trials, _sweep)
-benchmark = _flow("benchmark", "benchmark at {budget}", ModelBenchmark, _benchmark)
-evaluate = _flow("evaluate", "evaluate {run}", Measurement, _evaluate)
+train = _flow("train", "train on {dataset}", training.Training, _train)
+sweep = _flow("sweep", "sweep {space}", training.Trials, _sweep)
+benchmark = _flow("benchmark", "benchmark at {budget}", training.ModelBenchmark, _benchmark)
+evaluate = _flow("evaluate", "evaluate {run}", training.Measurement, _evaluate)
 generate_and_train = _flow(
     "generate-and-train", "{family}, {cases} cases", MainJob, lambda job: job.execute(in_flow)
 )
 FLOWS: dict[type, Any] = {
     Generation: generate,
-    Training: train,
-    Trials: sweep,
-    ModelBenchmark: benchmark,
-    Measurement: evaluate,
+    training.Training: train,
+    training.Trials: sweep,
+    training.ModelBenchmark: benchmark,
+    training.Measurement: evaluate,
     MainJob: generate_and_train,
 }
 

@@ -152,7 +152,7 @@ def sweep(asked: Asked, verbose: Verbose = False) -> None:
     It leaves a table, figures, and the best configuration for `train`.
     """
     _check_one_experiment(asked)
-    from flows.stages.trials import Trials
+    from flows.stages.training import Trials
 
     swept = execute_stage(Trials(**asked), verbose)
     print_line(f"page  {swept.page}\nbest  {swept.best}\n{swept.verdict}")
@@ -166,7 +166,7 @@ def benchmark(asked: Asked, verbose: Verbose = False) -> None:
     Run it again to go on after an interruption; docs/benchmark.md explains every number.
     """
     _check_one_experiment(asked)
-    from flows.stages.trials import ModelBenchmark
+    from flows.stages.training import ModelBenchmark
 
     finished = execute_stage(ModelBenchmark(**asked), verbose)
     print_line(f"page  {finished.page}\n{finished.verdict}")

@@ -12,8 +12,7 @@ from flows.request_models import CaseRequest, MainJobRequest
 from flows.settings import absolute
 from flows.stages import Each, Result, Stage, execute
 from flows.stages.generation import Generation, PublishedVersion
-from flows.stages.training import Measurement, Report, Training, read_experiment
-from flows.stages.trials import Trials
+from flows.stages.training import Measurement, Report, Training, Trials, read_experiment
 from simgen.cases import get_family
 from simgen.errors import InputError
 

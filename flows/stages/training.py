@@ -1,10 +1,17 @@
-"""Stages `train` and `evaluate`: a dataset version -> a trained run -> its errors and report."""
+"""Stages that train: a dataset version -> runs, their errors, tables and pages.
+
+`train` fits one run and `evaluate` measures its errors. A sweep tries a search space around a
+recipe and leaves the best configuration; a benchmark trains models at an equal budget. Both run
+their trials on Ray, here or as a job on a cluster, which leaves them where this process finds them.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import simgen
 from courant.evaluation.record import read_evaluation
@@ -12,22 +19,20 @@ from courant.experiment import Experiment, parse_experiment
 from courant.recipes import get_recipe, recipe_of
 from courant.recipes.fitted import fitted_recipe
 from courant.report.page import current_page, summary_line
+from courant.runs import record as records
 from courant.runs.directory import RunDirectory
-from courant.runs.record import (
-    EpochRecord,
-    check_trained,
-    is_finished,
-    open_recorded,
-    read_dataset_record,
-)
-from flows.request_models import EvaluationRequest, TrainingRequest
+from courant.sweeps import benchmark, sweep
+from courant.sweeps.search_space import load_space
+from flows.request_models import BenchmarkRequest, EvaluationRequest, SweepRequest, TrainingRequest
 from flows.settings import absolute, check_folder, check_reach, load_settings
 from flows.terminal import Bars, announce, duration
-from simgen.errors import InputError
+from simgen.errors import InputError, SimgenError, StoreError
 from simgen.log_lines import about
 
 if TYPE_CHECKING:
     from simgen.store.read import Dataset
+
+MODELS = ("courant", "transolver", "upt")
 
 
 class Training(TrainingRequest):
@@ -36,7 +41,7 @@ class Training(TrainingRequest):
     def done(self) -> str | None:
         """Return the run if it was trained to its end."""
         run = _run_of(self, *open_training(self))
-        return run.url if is_finished(run) else None
+        return run.url if records.is_finished(run) else None
 
     def check(self) -> None:
         """Compare the experiment with the data, and write both to the run's record."""
@@ -46,7 +51,7 @@ class Training(TrainingRequest):
             check_reach(cluster, runs_url(self))
         set_up_run(*open_training(self), runs_url(self))
 
-    def execute(self, on_epoch: Callable[[EpochRecord], None] = lambda record: None) -> str:
+    def execute(self, on_epoch: Callable[[records.EpochRecord], None] = lambda record: None) -> str:
         """Train here, or on the cluster, with a line for each validation and a bar.
 
         Of a job on the cluster the log is shown, and progress is read from the run directory.
@@ -57,7 +62,7 @@ class Training(TrainingRequest):
         ids = about(dataset=dataset.url, training_run=name, experiment=experiment.name)
         with ids, Bars(f"train {experiment.name}", experiment.training.epochs) as bars:
 
-            def show(record: EpochRecord) -> None:
+            def show(record: records.EpochRecord) -> None:
                 left = f"{duration(record.eta_s)} left"
                 bars.advance(record.epoch, f"loss {record.train_loss:.4f}, {left}")
                 if record.validation_nmae is not None and not settings.jobs_address:
@@ -162,7 +167,7 @@ class Measurement(EvaluationRequest):
     def done(self) -> Report | None:
         """Return the report if it is of the run's present weights on this split."""
         run = RunDirectory(self.url)
-        check_trained(run)
+        records.check_trained(run)
         evaluation = read_evaluation(run, self.split)
         page = evaluation and current_page(run, RunDirectory(self.folder), evaluation)
         return Report(page, self.url, summary_line(evaluation)) if evaluation and page else None
@@ -173,7 +178,7 @@ class Measurement(EvaluationRequest):
         if read_evaluation(run, self.split) is None:
             run.check_writable()
         check_folder(self.folder)
-        open_recorded(run.url, read_dataset_record(run), self.place)
+        records.open_recorded(run.url, records.read_dataset_record(run), self.place)
 
     def execute(self) -> Report:
         """Measure errors by component, case and step, beside the references; draw the report."""
@@ -183,3 +188,224 @@ class Measurement(EvaluationRequest):
         evaluation = evaluate(self.url, self.split, self.place)
         page = str(write_report(self.url, self.folder, self.place))
         return Report(page, self.url, summary_line(evaluation))
+
+
+@dataclass(frozen=True)
+class FinishedSweep:
+    """The URLs of a sweep's page, its trials' runs and the best one's experiment; a summary."""
+
+    page: str
+    trials: str
+    best: str
+    verdict: str
+
+
+@dataclass(frozen=True)
+class FinishedBenchmark:
+    """The URL of a benchmark's page, and its summary."""
+
+    page: str
+    verdict: str
+
+
+class Trials(SweepRequest):
+    """Try the settings of a search space."""
+
+    def plan(self) -> sweep.Sweep:
+        """Plan every trial, and compare each with the data."""
+        space = load_space(self.space)
+        return sweep.plan_sweep(*open_training(self), space, self.trials, runs_url(self), self.seed)
+
+    def done(self) -> FinishedSweep | None:
+        """Return None: `execute` looks at each trial, and skips those that have ended."""
+        load_space(self.space)
+        open_training(self)
+        return None
+
+    def check(self) -> None:
+        """Reject settings that do not fit the data."""
+        if cluster := load_settings().jobs_address:
+            check_reach(cluster, runs_url(self))
+        self.plan()
+
+    def execute(self) -> FinishedSweep:
+        """Run all trials on Ray, with a line as each ends, and write the page."""
+        from courant.report.comparison import sweep_line, write_sweep_page
+
+        plan = self.plan()
+        folder = plan.folder.url
+        ids = about(dataset=plan.dataset_url, sweep=folder.rsplit("/", 1)[-1])
+        with ids, Bars(f"sweep {plan.space.name}", len(plan.trials)) as bars:
+            for line in (f"sweep {folder}", *plan.left_out):
+                announce(line)
+            bars.advance(0, "starting trials")
+            on_cluster = load_settings().jobs_address is not None
+            results = (self._try_on_cluster if on_cluster else self._try)(plan, bars)
+        page, best = write_sweep_page(plan, results), f"{folder}/{sweep.BEST}"
+        return FinishedSweep(page, f"{folder}/trials", best, sweep_line(plan, results))
+
+    def _try(self, plan: sweep.Sweep, bars: Bars) -> list[sweep.TrialResult]:
+        from courant.sweeps.ray_trials import run_sweep
+
+        ended: set[int] = set()
+        errors: list[float] = []
+
+        def on_trial(result: sweep.TrialResult) -> None:
+            if result.nmae is not None:
+                errors.append(result.nmae)
+            if result.state != "running":
+                ended.add(result.number)
+                announce(result.line())
+            best = f", lowest NMAE {min(errors):.3f}" if errors else ""
+            bars.advance(len(ended), f"trial {result.number}, epoch {result.epochs}{best}")
+
+        return run_sweep(
+            plan,
+            early_stopping=self.early_stopping,
+            cpus_per_trial=self.cpus_per_trial,
+            gpus_per_trial=self.gpus_per_trial,
+            on_trial=on_trial,
+        )
+
+    def _try_on_cluster(self, plan: sweep.Sweep, bars: Bars) -> list[sweep.TrialResult]:
+        """Run the sweep as a job, which makes the same plan."""
+        from flows.ray_jobs import JobRequest, run_job
+
+        def count_ended() -> None:
+            # The store may be away for a moment: the sweep itself goes on on the cluster.
+            with suppress(StoreError):
+                table = (
+                    plan.folder.read_json(sweep.TABLE) if plan.folder.exists(sweep.TABLE) else []
+                )
+                bars.advance(sum(row["state"] in sweep.ENDED for row in table))
+
+        if not all(
+            sweep.is_done(sweep.read_result(trial), self.early_stopping) for trial in plan.trials
+        ):
+            runs, _, name = plan.folder.url.rpartition("/")
+            request = {
+                "experiment": plan.experiment.model_dump(mode="json"),
+                "space": plan.asked.model_dump(mode="json"),
+                "dataset": plan.dataset_url,
+                "version": plan.version,
+                "runs": runs,
+                "trials": len(plan.trials),
+                "seed": plan.seed,
+                "early_stopping": self.early_stopping,
+                "cpus": self.cpus_per_trial,
+                "gpus": self.gpus_per_trial,
+            }
+            run_job(JobRequest("sweep", name, runs, request), announce, count_ended)
+        return [sweep.read_result(trial) for trial in plan.trials]
+
+
+class ModelBenchmark(BenchmarkRequest):
+    """Train models at an equal budget, and compare them."""
+
+    def plan(self) -> tuple[benchmark.Benchmark, Dataset]:
+        """Make every experiment, and compare each with the data."""
+        from courant.problems import open_problem
+
+        budget = benchmark.parse_budget(self.budget)
+        base, opened = open_training(self)
+        if self.space and self.models:
+            raise InputError(
+                "give models to compare or a space of one model's settings, not both (models=null"
+                " for a deployment that sets them)"
+            )
+        if self.space and self.sizes:
+            raise InputError(
+                "sizes are those of models; a space of settings has none, leave them out"
+            )
+        space = load_space(self.space) if self.space else None
+        if space:
+            space = space.for_data(base, lambda made: open_problem(made, opened))
+            contenders = benchmark.settings_of(space, base, opened)
+        else:
+            sizes = _read_sizes(self.sizes) if self.sizes else {}
+            contenders = benchmark.choose_contenders(self.models or MODELS, base, opened, sizes)
+        planned = benchmark.plan_benchmark(
+            base,
+            contenders,
+            opened,
+            budget,
+            runs_url=runs_url(self),
+            out=None if self.out is None else absolute(self.out),
+            rates=self.rates or benchmark.RATES,
+            seeds=self.seeds,
+            best=self.best,
+            space=space,
+        )
+        return planned, opened
+
+    def done(self) -> FinishedBenchmark | None:
+        """Write the page anew where every trial is on record."""
+        planned, dataset = self.plan()
+        planned.check_folder()
+        return _results(planned, dataset)
+
+    def check(self) -> None:
+        """Reject what does not fit the data, or a folder that is another benchmark's."""
+        planned, _ = self.plan()
+        if cluster := load_settings().jobs_address:
+            check_reach(cluster, planned.url)
+        planned.write()
+
+    def execute(self) -> FinishedBenchmark:
+        """Run all trials on Ray, with a line as each ends, and write the results."""
+        planned, dataset = self.plan()
+        with Bars(f"benchmark of {len(planned.contenders)} models", 1) as bars:
+
+            def on_trial(result: sweep.TrialResult) -> None:
+                if result.state != "running":
+                    announce(result.line())
+                bars.advance(0, f"{result.setting['model']}, epoch {result.epochs}")
+
+            announce(f"benchmark {planned.url}")
+            if load_settings().jobs_address is None:
+                from courant.sweeps.ray_trials import run_benchmark
+
+                run_benchmark(
+                    planned,
+                    cpus_per_trial=self.cpus_per_trial,
+                    gpus_per_trial=self.gpus_per_trial,
+                    on_phase=lambda phase, num: announce(f"{phase}: {num} to do"),
+                    on_trial=on_trial,
+                )
+            elif benchmark.next_phase(planned) is not None:
+                from flows.ray_jobs import JobRequest, run_job
+
+                place, _, name = planned.url.rpartition("/")
+                limits = {"cpus": self.cpus_per_trial, "gpus": self.gpus_per_trial}
+                content = {"benchmark": planned.model_dump(mode="json"), **limits}
+                run_job(JobRequest("benchmark", name, place, content), announce)
+        results = _results(planned, dataset)
+        if results is None:
+            raise SimgenError(
+                f"{planned.url}: some trials did not end; run the benchmark again to go on"
+            )
+        return results
+
+
+def _results(planned: benchmark.Benchmark, dataset: Dataset) -> FinishedBenchmark | None:
+    """Write the results where every trial is on record, else return None."""
+    from courant.report.benchmark_page import write_benchmark_page
+    from courant.sweeps.benchmark_table import read_table
+
+    if benchmark.next_phase(planned) is not None:
+        return None
+    table = read_table(planned, dataset, benchmark.final_trials(planned))
+    return FinishedBenchmark(write_benchmark_page(table), table.verdict())
+
+
+def _read_sizes(path: str) -> dict[str, dict[str, Any]]:
+    folder, _, name = absolute(path).rpartition("/")
+    try:
+        content = json.loads(RunDirectory(folder or "/").read_bytes(name))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
+        raise InputError(
+            f'{path} holds no sizes by model, such as {{"transolver": {{"width": 64}}}}'
+        )
+    return content
