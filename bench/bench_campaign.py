@@ -253,9 +253,9 @@ def _measure(
             with (
                 patch.object(DatasetWriter, "commit", commits.around(DatasetWriter.commit)),
                 patch.object(solving, "solve", solve_by_sleeping),
-                patch.object(solving, "solve_cases", solved.around(solving.solve_cases)),
             ):
-                Generation(cases=size, settings=settings, store=store).execute()
+                stage = Generation(cases=size, settings=settings, store=store)
+                stage.execute(solved.around(solving.solve_cases))
             rest_s = time.process_time() - began - solved.seconds
             pages = int(Path("/proc/self/statm").read_text().split()[1])
             row = {
