@@ -47,8 +47,6 @@ class DeploymentSolver:
 
     def begin(self, parameters: Mapping[str, float]) -> http_app.Solve:
         """Start a run for a design, or return the one that is under way."""
-        from prefect.client.orchestration import get_client
-
         point = self._family.point(parameters, self._settings)
         with self._lock:
             for run in [run for run, case in self._cases.items() if case == point.id]:
@@ -64,24 +62,35 @@ class DeploymentSolver:
                 "split": "train",
                 "retry_failed": True,
             }
-            with get_client(sync_client=True) as client:
-                begun = client.create_flow_run_from_deployment(self._deployment, parameters=asked)
+            begun = self._start(asked)
             self._cases[str(begun.id)] = point.id
         return self._described(begun)
 
     def look(self, solve: str) -> http_app.Solve:
         """Return how far a run is that this solver has begun."""
+        if solve not in self._cases:
+            raise InputError(f"{solve[:100]} is no run that this server has started")
+        found = self._read(solve)
+        if found is None:
+            reason = "the run was deleted on Prefect's server"
+            return http_app.Solve(id=solve, state="Deleted", ended=True, url="", reason=reason)
+        return self._described(found)
+
+    def _start(self, parameters: dict[str, Any]) -> FlowRun:
+        from prefect.client.orchestration import get_client
+
+        with get_client(sync_client=True) as client:
+            return client.create_flow_run_from_deployment(self._deployment, parameters=parameters)
+
+    def _read(self, run: str) -> FlowRun | None:
         from prefect.client.orchestration import get_client
         from prefect.exceptions import ObjectNotFound
 
-        if solve not in self._cases:
-            raise InputError(f"{solve[:100]} is no run that this server has started")
-        try:
-            with get_client(sync_client=True) as client:
-                return self._described(client.read_flow_run(UUID(solve)))
-        except ObjectNotFound:
-            reason = "the run was deleted on Prefect's server"
-            return http_app.Solve(id=solve, state="Deleted", ended=True, url="", reason=reason)
+        with get_client(sync_client=True) as client:
+            try:
+                return client.read_flow_run(UUID(run))
+            except ObjectNotFound:
+                return None
 
     def _described(self, run: FlowRun) -> http_app.Solve:
         """Return the run's state and, once it has ended, why there is no accepted case."""
