@@ -28,12 +28,12 @@ import torch
 from bench.measure import peak_bytes, processor_seconds
 from bench.report import publish, show
 from courant.baselines import published
-from courant.cpu_arithmetic import use_threads
 from courant.field_model import Inputs, Queries
 from courant.model import presets
 from courant.model.coordinates import farthest_point_sampling, gather_points
 from courant.model_config import ModelConfig
 from courant.models import build
+from courant.training.workers import use_threads
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 WORKS = ("training step", "prediction")

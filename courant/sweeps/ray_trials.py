@@ -344,9 +344,9 @@ def run_trial(
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import simgen
-    from courant.cpu_arithmetic import use_threads
     from courant.runs.checkpoint import checkpoint_epochs
     from courant.training.train import TrainingError, fit
+    from courant.training.workers import use_threads
 
     use_threads(max(1, int(cpus)))
     logs.apply_in_training()
@@ -420,8 +420,8 @@ def assess_trials(trials: Sequence[Trial], dataset_url: str, share: Share) -> No
 
 def _assess(run_url: str, dataset_url: str, threads: int) -> str:
     """Assess in a process of Ray; return the line of an error that is the user's."""
-    from courant.cpu_arithmetic import use_threads
     from courant.sweeps.assess import assess
+    from courant.training.workers import use_threads
 
     use_threads(threads)
     try:

@@ -23,12 +23,17 @@ from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 
 import simgen
-from courant.cpu_arithmetic import use_threads
 from courant.experiment import Experiment, parse_experiment
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, InUseError, is_finished
 from courant.training.train import OnEpoch, TrainingError
-from courant.training.workers import begin_run, check_finished, fit_on_record, following
+from courant.training.workers import (
+    begin_run,
+    check_finished,
+    fit_on_record,
+    following,
+    use_threads,
+)
 from simgen.errors import InputError
 from simgen.log_lines import log_context
 from simgen.machine import usable_cores

@@ -81,7 +81,6 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
         "tests/training/test_trackers.py": ("tensorboard",),
     },
     "docs/training.md": {
-        "tests/training/test_command_line.py": ("python -m courant.training",),
         "needs a GPU": ("make gpu",),
         "an hour of training": ("courant train small-run", "make small"),
         "installation": ("pip install",),

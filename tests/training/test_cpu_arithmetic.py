@@ -5,7 +5,7 @@ import sys
 
 FOUND = """
 import torch
-from courant.cpu_arithmetic import use_threads
+from courant.training.workers import use_threads
 {call}
 print(torch.get_num_threads(), int((torch.full((4_000_000,), 1e-30) * 1e-9 != 0).sum()))
 """

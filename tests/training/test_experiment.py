@@ -5,7 +5,6 @@ from pydantic import ValidationError
 
 from courant.experiment import parse_experiment
 from courant.recipes.cylinder_flow import cylinder_flow
-from courant.training.__main__ import apply_changes
 from simgen.errors import InputError
 
 
@@ -61,19 +60,3 @@ def test_the_run_id_depends_on_every_value_and_on_the_dataset_snapshot() -> None
     assert len(ids) == 5
     assert all(run_id.startswith("cylinder-flow-") for run_id in ids)
     assert parse_experiment(experiment.model_dump_json()).run_id("A") == experiment.run_id("A")
-
-
-def test_changes_on_the_command_line_are_json_or_words() -> None:
-    changes = [
-        "training.epochs=5",
-        "data.points_per_sample=null",
-        "training.schedule=cosine",
-        "data.mirror_y=true",
-    ]
-    experiment = apply_changes(cylinder_flow(), changes)
-    assert experiment.training.epochs == 5
-    assert experiment.data.points_per_sample is None
-    assert experiment.training.schedule == "cosine"
-    assert experiment.data.mirror_y
-    with pytest.raises(InputError, match=r"'epochs=5' is no change; write SECTION\.NAME=VALUE"):
-        apply_changes(cylinder_flow(), ["epochs=5"])

@@ -6,6 +6,7 @@ import ray
 from courant.ray_session import GPUS_ON_DEMAND as VARIABLE
 from courant.sweeps.ray_trials import Share
 from courant.training.ray_train import use_gpus
+from courant.training.workers import device_of
 from simgen.errors import InputError
 from tests.world import tiny_experiment
 
@@ -68,3 +69,14 @@ def test_a_trial_asks_for_no_core_of_a_node_that_comes_with_its_gpu(
     monkeypatch.setattr(f"{module}.gpus_on_demand", lambda: on_demand)
     monkeypatch.setattr(f"{module}.available_gpus", lambda: max(there, on_demand))
     assert Share.of(tiny_experiment(), asked, None) == share
+
+
+def test_processes_of_this_machine_train_on_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = tiny_experiment().training
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(InputError, match="asks for 1 GPUs, this machine has 0"):
+        device_of(training.model_copy(update={"use_gpu": True}))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    for asked, expected in ((False, "cpu"), (True, "cuda"), ("auto", "cuda")):
+        assert device_of(training.model_copy(update={"use_gpu": asked})) == expected
