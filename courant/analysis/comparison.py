@@ -419,20 +419,19 @@ def gather(runs: Sequence[ScoredRun]) -> RunComparison:
         labels = _labels([group[0].settings for group in groups])
         for label, group in zip(labels, groups, strict=True):
             scores = values_by_score([run.scores for run in group])
-            intervals = {key: _interval(key, values) for key, values in scores.items()}
+            # The match of two seeds is one measurement.
+            intervals = {
+                key: Interval(fmean(values), None, 1)
+                if key == SEEDS and len(values) == 2
+                else Interval.of(values)
+                for key, values in scores.items()
+            }
             rows.append(ScoreRow(label, tuple(run.url for run in group), intervals, family))
         for name in dict.fromkeys(name for run in members for name in run.controls):
             found = values_by_score([run.controls[name] for run in members if name in run.controls])
             means = {key: Interval(fmean(each), None, len(each)) for key, each in found.items()}
             controls.append(ScoreRow(name, (), means, family))
     return RunComparison(tuple(rows), tuple(controls))
-
-
-def _interval(key: str, values: Sequence[float]) -> Interval:
-    """Return the interval of a score; none for the match of two seeds, which is one measurement."""
-    if key == SEEDS and len(values) == 2:
-        return Interval(fmean(values), None, 1)
-    return Interval.of(values)
 
 
 def _labels(groups: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -192,7 +192,13 @@ class GridModel(FieldModel):
         self.config.check_steps(num_steps)
         inputs = inputs.without_padding()
         box = Box(inputs.points, inputs.mask)
-        known = self._carry(inputs, box)
+        config, nodes = self.config, box.nodes(self.config.resolution)
+        near = find_nearest(nodes, inputs.points, inputs.mask, config.dimension + 1)
+        channels = [near.interpolate(inputs.features), nodes]
+        if inputs.parameters is not None:
+            channels.append(inputs.parameters[:, None].expand(-1, nodes.shape[1], -1))
+        known = torch.cat(channels, dim=-1).transpose(1, 2)
+        known = known.unflatten(2, [config.resolution] * config.dimension)
         steps = []
         for _ in range(num_steps):
             state = self.field(known)
@@ -205,13 +211,3 @@ class GridModel(FieldModel):
     ) -> Tensor:
         """Predict like `forward`: the grid costs most, and it is computed once."""
         return self(inputs, queries, num_steps)
-
-    def _carry(self, inputs: Inputs, box: Box) -> Tensor:
-        """Return features, position and design parameters of every node, (B, c, R, ...)."""
-        config, nodes = self.config, box.nodes(self.config.resolution)
-        near = find_nearest(nodes, inputs.points, inputs.mask, config.dimension + 1)
-        channels = [near.interpolate(inputs.features), nodes]
-        if inputs.parameters is not None:
-            channels.append(inputs.parameters[:, None].expand(-1, nodes.shape[1], -1))
-        joined = torch.cat(channels, dim=-1).transpose(1, 2)
-        return joined.unflatten(2, [config.resolution] * config.dimension)

@@ -70,18 +70,16 @@ class SpectralConvolution(nn.Module):
         axes = tuple(range(-self.dimension, 0))
         with torch.autocast(x.device.type, enabled=False):
             frequencies = torch.fft.rfftn(x.float(), dim=axes)
-            kept: tuple[slice | Tensor, ...] = (slice(None), slice(None), *self._lowest(x.device))
+            # -m to m - 1; 0 to m - 1 on the last axis
+            ahead = torch.arange(self.num_modes, device=x.device)
+            both = torch.cat([ahead, ahead - self.num_modes])
+            lowest = torch.meshgrid([both] * (self.dimension - 1) + [ahead], indexing="ij")
+            kept: tuple[slice | Tensor, ...] = (slice(None), slice(None), *lowest)
             weights = torch.view_as_complex(self.weights)
             low = torch.einsum("bi...,io...->bo...", frequencies[kept], weights)
             filtered = torch.zeros_like(frequencies)
             filtered[kept] = low
             return torch.fft.irfftn(filtered, s=x.shape[2:], dim=axes)
-
-    def _lowest(self, device: torch.device) -> tuple[Tensor, ...]:
-        """Return the numbers of the kept frequencies, -m to m - 1; 0 to m - 1 on the last axis."""
-        ahead = torch.arange(self.num_modes, device=device)
-        both = torch.cat([ahead, ahead - self.num_modes])
-        return torch.meshgrid([both] * (self.dimension - 1) + [ahead], indexing="ij")
 
 
 class PointwiseLinear(nn.Linear):

@@ -194,7 +194,8 @@ class CrossAttentionBlock(nn.Module):
                 for weight in (keys, values)
             )
             attended = attend(q, k, v, self.head_width**-0.5)
-        constant = self.output.weight @ (self._value_weight() @ self.context_norm.bias)
+        _, of_values = self.key_value.weight.chunk(2)
+        constant = self.output.weight @ (of_values @ self.context_norm.bias)
         Z = Z + linear(
             merge_heads(attended), pad_output(self.output.weight, self.num_heads, width), constant
         )
@@ -212,9 +213,6 @@ class CrossAttentionBlock(nn.Module):
         q = self._queries(Z, query_columns.to(k.dtype), width)
         logits = q @ k.permute(0, 2, 3, 1) * self.head_width**-0.5
         return logits.float().softmax(dim=-1)
-
-    def _value_weight(self) -> Tensor:
-        return self.key_value.weight.chunk(2)[1]
 
     def _queries(self, Z: Tensor, columns: Tensor, width: int) -> Tensor:
         """(B, L, d) -> (B, H, L, P): each head's d_h channels, then the columns, then zeros."""

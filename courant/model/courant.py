@@ -134,13 +134,16 @@ class Courant(FieldModel):
         `observe` is called by each block with what it is about to read.
         """
         self._check_cloud(inputs.points, inputs.mask)
-        self._check_features(inputs)
+        config, (num_clouds, num_points) = self.config, inputs.points.shape[:2]
+        _check_shape("features", inputs.features, (num_clouds, num_points, config.num_features))
+        wanted = (num_clouds, config.num_parameters) if config.num_parameters else None
+        _check_shape("parameters", inputs.parameters, wanted)
         inputs = self._with_anchors(inputs.without_padding())
         if inputs.anchors is not None:
-            expected = (inputs.points.shape[0], self.config.num_anchors, self.config.dimension)
+            expected = (num_clouds, config.num_anchors, config.dimension)
             _check_shape("anchors", inputs.anchors, expected)
         if self.learned_queries is not None:
-            Z = self.learned_queries.expand(inputs.points.shape[0], -1, -1)
+            Z = self.learned_queries.expand(num_clouds, -1, -1)
         else:
             assert inputs.anchors is not None
             Z = self.embedding(inputs.anchors)  # Eq. anchor-init
@@ -235,6 +238,7 @@ class Courant(FieldModel):
         found = spread(self.decoder.weights, q, keys, table, queries.points, places, mask)
         return self.decoder(q, keys, table), found / self.config.domain_extent**2
 
+    @torch.no_grad()
     def export(self) -> dict[str, ExportedProgram]:
         """Export encoder, decoder and, if transient, processor, for use without this package.
 
@@ -249,7 +253,55 @@ class Courant(FieldModel):
         and queries stay free. Sampled anchors are an input, learned ones are in the programs;
         inputs that the config does without are None. ValueError for an adaptive solver.
         """
-        return _export_model(self)
+        if self.config.waits_for_device:
+            raise ValueError(
+                f"{self.config.waits_for_device} chooses its steps by the data; train with one of"
+                f" fixed steps ({', '.join(FIXED_STEP_SOLVERS)})"
+            )
+        config, like = self.config, next(self.parameters())
+        clouds, points, queries = Dim("clouds", min=1), Dim("points", min=1), Dim("queries", min=1)
+
+        def zeros(count: int, width: int) -> Tensor:
+            return torch.zeros(2, count, width, device=like.device, dtype=like.dtype)
+
+        cloud, latent = zeros(7, config.dimension), zeros(config.num_anchors, config.width)
+        sampled = config.num_sampled_anchors > 0
+        anchors = zeros(config.num_anchors, config.dimension) if sampled else None
+        parameters = zeros(1, config.num_parameters)[:, 0] if config.num_parameters else None
+        xi = zeros(5, config.num_query_features) if config.num_query_features else None
+        decoder_anchors = anchors if config.window_in_decoder else None
+        mask = torch.ones(2, 7, dtype=torch.bool, device=like.device)
+
+        def along_clouds(tensor: Tensor | None) -> dict[int, Dim] | None:
+            return None if tensor is None else {0: clouds}
+
+        encoder = torch.export.export(
+            EncoderProgram(self),
+            (cloud, zeros(7, config.num_features), mask, anchors, parameters),
+            dynamic_shapes=(
+                {0: clouds, 1: points},
+                {0: clouds, 1: points},
+                {0: clouds, 1: points},
+                along_clouds(anchors),
+                along_clouds(parameters),
+            ),
+        )
+        decoder = torch.export.export(
+            DecoderProgram(self),
+            (latent, zeros(5, config.dimension), xi, decoder_anchors),
+            dynamic_shapes=(
+                {0: clouds},
+                {0: clouds, 1: queries},
+                None if xi is None else {0: clouds, 1: queries},
+                along_clouds(decoder_anchors),
+            ),
+        )
+        if not config.transient:
+            return {"encoder": encoder, "decoder": decoder}
+        processor = torch.export.export(
+            ProcessorProgram(self), (latent,), dynamic_shapes=({0: clouds},)
+        )
+        return {"encoder": encoder, "processor": processor, "decoder": decoder}
 
     def embed_queries(self, queries: Queries) -> Tensor:
         """Embed decoder queries (B, H, M, P): independent of the latent, so once per geometry."""
@@ -291,12 +343,6 @@ class Courant(FieldModel):
             raise ValueError(
                 f"mask must be bool {tuple(points.shape[:2])}, got {mask.dtype} {tuple(mask.shape)}"
             )
-
-    def _check_features(self, inputs: Inputs) -> None:
-        config, (num_clouds, num_points) = self.config, inputs.points.shape[:2]
-        _check_shape("features", inputs.features, (num_clouds, num_points, config.num_features))
-        wanted = (num_clouds, config.num_parameters) if config.num_parameters else None
-        _check_shape("parameters", inputs.parameters, wanted)
 
     def _check_queries(self, Z: Tensor, queries: Queries, anchors: Tensor | None) -> None:
         config, points = self.config, queries.points
@@ -362,55 +408,3 @@ class DecoderProgram(nn.Module):
         if self.model.config.anchor_kind == "learned":
             anchors = self.model.place_anchors(query_points)
         return self.model.decode(Z, Queries(query_points, query_features), anchors=anchors)
-
-
-@torch.no_grad()
-def _export_model(model: Courant) -> dict[str, ExportedProgram]:
-    if model.config.waits_for_device:
-        raise ValueError(
-            f"{model.config.waits_for_device} chooses its steps by the data; train with one of"
-            f" fixed steps ({', '.join(FIXED_STEP_SOLVERS)})"
-        )
-    config, like = model.config, next(model.parameters())
-    clouds, points, queries = Dim("clouds", min=1), Dim("points", min=1), Dim("queries", min=1)
-
-    def zeros(count: int, width: int) -> Tensor:
-        return torch.zeros(2, count, width, device=like.device, dtype=like.dtype)
-
-    cloud, latent = zeros(7, config.dimension), zeros(config.num_anchors, config.width)
-    anchors = zeros(config.num_anchors, config.dimension) if config.num_sampled_anchors else None
-    parameters = zeros(1, config.num_parameters)[:, 0] if config.num_parameters else None
-    xi = zeros(5, config.num_query_features) if config.num_query_features else None
-    decoder_anchors = anchors if config.window_in_decoder else None
-    mask = torch.ones(2, 7, dtype=torch.bool, device=like.device)
-
-    def along_clouds(tensor: Tensor | None) -> dict[int, Dim] | None:
-        return None if tensor is None else {0: clouds}
-
-    encoder = torch.export.export(
-        EncoderProgram(model),
-        (cloud, zeros(7, config.num_features), mask, anchors, parameters),
-        dynamic_shapes=(
-            {0: clouds, 1: points},
-            {0: clouds, 1: points},
-            {0: clouds, 1: points},
-            along_clouds(anchors),
-            along_clouds(parameters),
-        ),
-    )
-    decoder = torch.export.export(
-        DecoderProgram(model),
-        (latent, zeros(5, config.dimension), xi, decoder_anchors),
-        dynamic_shapes=(
-            {0: clouds},
-            {0: clouds, 1: queries},
-            None if xi is None else {0: clouds, 1: queries},
-            along_clouds(decoder_anchors),
-        ),
-    )
-    if not config.transient:
-        return {"encoder": encoder, "decoder": decoder}
-    processor = torch.export.export(
-        ProcessorProgram(model), (latent,), dynamic_shapes=({0: clouds},)
-    )
-    return {"encoder": encoder, "processor": processor, "decoder": decoder}

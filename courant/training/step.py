@@ -167,15 +167,13 @@ def derivative_loss(prediction: Tensor, target: Tensor, grid: tuple[int, ...]) -
     truth = target.unflatten(2, grid)
     total = target.new_zeros(())
     for axis in range(2, 2 + len(grid)):
-        error, size = (_difference(values, axis).flatten(1) for values in (apart, truth))
+        inner = truth.shape[axis] - 2
+        error, size = (
+            (values.narrow(axis, 2, inner) - values.narrow(axis, 0, inner)).flatten(1)
+            for values in (apart, truth)
+        )
         total = total + _ratio(error.square().sum(1), size.square().sum(1))
     return total
-
-
-def _difference(values: Tensor, axis: int) -> Tensor:
-    """Return the differences of next neighbours but one along an axis."""
-    inner = values.shape[axis] - 2
-    return values.narrow(axis, 2, inner) - values.narrow(axis, 0, inner)
 
 
 def _ratio(error: Tensor, size: Tensor) -> Tensor:
