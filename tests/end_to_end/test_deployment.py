@@ -77,12 +77,17 @@ def query(environment, ask):
         return asyncio.run(asked())
 
 
-def test_the_deployment_runs_to_completion_with_its_cases_and_artifacts_in_sight(
-    worker, worker_log, places, tiny_experiment
-):
+@pytest.fixture(scope="module")
+def generated(worker, places, tiny_experiment):
+    """A dataset and a run, made by the main deployment."""
     settings = {"end_time": 12, "mesh_size": 2}
     parameters = {"cases": 3, "settings": settings, "experiment": str(tiny_experiment)}
     start(worker, "generate-and-train/cylinder-flow", parameters, "--watch")
+
+
+def test_the_deployment_runs_to_completion_with_its_cases_and_artifacts_in_sight(
+    worker, generated, worker_log, places
+):
     assert len(simgen.open_dataset(places["store"] / "cylinder-flow")) == 3
     (page,) = places["reports"].glob("*/index.html")
 
@@ -106,7 +111,7 @@ def test_the_deployment_runs_to_completion_with_its_cases_and_artifacts_in_sight
 
 
 @pytest.mark.nightly
-def test_the_explorer_has_a_design_solved_by_its_deployment(worker, places, monkeypatch):
+def test_the_explorer_has_a_design_solved_by_its_deployment(worker, generated, places, monkeypatch):
     design = {"radius": 2.5, "center_x": 1.0, "center_y": 0.0}
     family = get_family("cylinder-flow")
     settings = family.settings("trial", {"end_time": 12, "mesh_size": 2})
@@ -145,7 +150,7 @@ def test_automations_about_failures_are_put_on_the_server(worker):
 
 
 @pytest.mark.nightly
-def test_a_sweep_is_a_deployment_too(worker, places, tiny_experiment, tmp_path):
+def test_a_sweep_is_a_deployment_too(worker, generated, places, tiny_experiment, tmp_path):
     space = tmp_path / "anchors.yaml"
     space.write_text("design: grid\nparameters: {model.num_anchors: [4, 8]}")
     parameters = {
@@ -165,7 +170,7 @@ def test_a_sweep_is_a_deployment_too(worker, places, tiny_experiment, tmp_path):
 
 
 @pytest.fixture
-def endless(tiny_experiment, tmp_path, places):
+def endless(generated, tiny_experiment, tmp_path, places):
     """Parameters of a run that trains until it is cancelled."""
     experiment = parse_experiment(tiny_experiment.read_text()).derive(
         name="cancelled", training={"epochs": 2000}

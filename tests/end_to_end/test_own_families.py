@@ -136,7 +136,7 @@ def test_the_transient_family_of_the_docs_goes_from_generate_to_its_report(
     assert evaluation.num_windows == 10 * len(evaluation.cases)
     # 300 K make any error small; over the variation of the field it is not.
     model = evaluation.overall["model"]
-    assert model.rae > 5 * model.nmae
+    assert model["rae"] > 5 * model.nmae
     assert evaluation.quantities["mean_temperature"].predicted
     assert "temperature" in page
     text = re.sub(r"base64,[\w+/=]+", "", page)  # pictures hold every short word
