@@ -14,6 +14,7 @@ import simgen
 from tests.end_to_end.conftest import MINUTE, run, solvers, start_courant, wait_for
 from tests.ray_nodes import ray_head
 
+LONG = ("--set", "end_time=300", "--set", "mesh_size=2")
 pytestmark = pytest.mark.end_to_end
 
 
@@ -62,18 +63,10 @@ def test_a_mesh_past_its_time_limit_is_archived(environment, tmp_path):
 
 @pytest.mark.openfoam
 def test_a_failed_case_is_archived_and_solved_again_on_request(environment, tmp_path):
-    store, scratch = tmp_path / "store", tmp_path / "scratch"
-    environment = {**environment, "COURANT_SCRATCH": str(scratch)}
-    settings = ("--set", "end_time=300", "--set", "mesh_size=2")
-    command = ("generate", "cylinder-flow", "--cases", "1", *settings, "--store", str(store))
-    driver = start_courant(environment, *command)
-    try:
-        wait_for(lambda: solvers(scratch) and has_stepped(scratch), 600)
-        os.kill(solvers(scratch)[0], signal.SIGSEGV)
-        output = driver.communicate(timeout=600)[0].decode()
-    finally:
-        driver.kill()
-    assert driver.returncode == 1
+    store = tmp_path / "store"
+    command = ("generate", "cylinder-flow", "--cases", "1", *LONG, "--store", str(store))
+    exit_code, output = end_its_solver(environment, tmp_path, signal.SIGSEGV, *command)
+    assert exit_code == 1
     assert "icoFoam ended with exit code -11" in output
     (archive,) = store.glob("failed/cylinder-flow/*.tar.gz")
     with tarfile.open(archive) as packed:
@@ -87,26 +80,31 @@ def test_a_failed_case_is_archived_and_solved_again_on_request(environment, tmp_
 @pytest.mark.openfoam
 def test_a_killed_solver_is_the_machines_fault_and_its_case_is_solved_again(environment, tmp_path):
     """Without --retry-failed: a kill, such as that of a full memory, is no verdict on a design."""
-    store, scratch = tmp_path / "store", tmp_path / "scratch"
-    environment = {**environment, "COURANT_SCRATCH": str(scratch)}
-    settings = ("--set", "end_time=300", "--set", "mesh_size=2")
-    command = ("generate", "cylinder-flow", "--cases", "1", *settings, "--store", str(store))
-    driver = start_courant(environment, *command)
-    try:
-        wait_for(lambda: solvers(scratch) and has_stepped(scratch), 600)
-        os.kill(solvers(scratch)[0], signal.SIGKILL)
-        output = driver.communicate(timeout=600)[0].decode()
-    finally:
-        driver.kill()
-    assert driver.returncode == 0, output
+    store = tmp_path / "store"
+    command = ("generate", "cylinder-flow", "--cases", "1", *LONG, "--store", str(store))
+    exit_code, output = end_its_solver(environment, tmp_path, signal.SIGKILL, *command)
+    assert exit_code == 0, output
     assert simgen.open_dataset(str(store / "cylinder-flow")).design["status"].tolist() == [
         "accepted"
     ]
 
 
-def has_stepped(scratch):
-    logs = scratch.glob("*/icoFoam.logfile")
-    return any(b"Solving for Ux" in log.read_bytes() for log in logs)
+def end_its_solver(environment, folder, number, *command):
+    """Start a command, and send a signal to its solver once that has stepped: exit code, output."""
+    scratch = folder / "scratch"
+    driver = start_courant({**environment, "COURANT_SCRATCH": str(scratch)}, *command)
+
+    def has_stepped():
+        logs = scratch.glob("*/icoFoam.logfile")
+        return any(b"Solving for Ux" in log.read_bytes() for log in logs)
+
+    try:
+        wait_for(lambda: solvers(scratch) and has_stepped(), 600)
+        os.kill(solvers(scratch)[0], number)
+        output = driver.communicate(timeout=600)[0].decode()
+    finally:
+        driver.kill()
+    return driver.returncode, output
 
 
 @pytest.mark.openfoam
