@@ -111,7 +111,9 @@ class LocalExecutor:
                 return self._pool().submit(function, *arguments).result()
             except BrokenProcessPool:
                 self._slot.pool = None
-                if last or self._closed.is_set():
+                if self._closed.is_set():  # `close` has killed it
+                    raise
+                if last:
                     raise LostWorkerError(
                         f"its process died {ATTEMPTS} times: give more memory, fewer cases at once"
                         " or more --cores, with --retry-failed"
