@@ -1,24 +1,18 @@
-"""Wall time, processor time and memory of a call, on the CPU or the current CUDA device; and the
-core-seconds of processes: what a piece of work costs, however busy the machine is.
-"""
+"""Wall time, processor time and memory of a call, on the CPU or the current CUDA device."""
 
 from __future__ import annotations
 
 import gc
 import math
-import os
 import statistics
-import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 CPU = torch.device("cpu")
-TICKS = os.sysconf("SC_CLK_TCK")
 K = TypeVar("K", bound=Hashable)
 
 
@@ -94,98 +88,3 @@ def matmul_peak(device: torch.device, size: int) -> float:
     call = lambda: a @ b  # noqa: E731
     call()
     return 2 * size**3 / min(seconds(call, device) for _ in range(5))
-
-
-class Process(NamedTuple):
-    """A process as the kernel shows it."""
-
-    parent: int
-    name: str
-    own_s: float
-    """Core-seconds"""
-    waited_s: float
-    """Core-seconds of ended children that it has waited for"""
-
-
-def _processes() -> dict[int, Process]:
-    found = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            text = stat.read_text()
-        except OSError:  # it has ended
-            continue
-        # The name in brackets may hold spaces; what follows it does not.
-        name, fields = text[text.find("(") + 1 : text.rfind(")")], text.rpartition(")")[2].split()
-        own, waited = (sum(map(int, fields[at : at + 2])) / TICKS for at in (11, 13))
-        found[int(stat.parent.name)] = Process(int(fields[1]), name, own, waited)
-    return found
-
-
-def _tree(processes: Mapping[int, Process], members: set[int]) -> set[int]:
-    while below := {
-        pid for pid, each in processes.items() if each.parent in members and pid not in members
-    }:
-        members = members | below
-    return members
-
-
-def core_seconds() -> dict[int, float]:
-    """Of this process and each living descendant, with the ended children that it waited for."""
-    found = _processes()
-    members = _tree(found, {os.getpid()}) & found.keys()
-    return {pid: found[pid].own_s + found[pid].waited_s for pid in members}
-
-
-def spent(before: Mapping[int, float]) -> float:
-    """Core-seconds since `before`."""
-    return sum(seconds - before.get(pid, 0.0) for pid, seconds in core_seconds().items())
-
-
-class Tree:
-    """Core-seconds of a process and all below it, by looks at them while they run.
-
-    What a process used after the last look at it is missing: take short intervals.
-    """
-
-    def __init__(self, process: int) -> None:
-        self._members = {process}
-        self._seen: dict[int, Process] = {}
-
-    def look(self) -> None:
-        found = _processes()
-        # One that has lost its parent stays: members are never dropped.
-        self._members = _tree(found, self._members)
-        self._seen.update({pid: found[pid] for pid in self._members & found.keys()})
-
-    def core_seconds(self, name: str | None = None) -> float:
-        """Of all that were seen, or those of a name."""
-        return sum(each.own_s for each in self._seen.values() if name in (None, each.name))
-
-    def has(self, name: str) -> bool:
-        """Whether such a program was seen."""
-        return any(each.name == name for each in self._seen.values())
-
-
-class ProgramWatch:
-    """Core-seconds of this process's programs of a name that run while the block does."""
-
-    def __init__(self, name: str, interval_s: float) -> None:
-        self._name, self._interval_s, self._tree = name, interval_s, Tree(os.getpid())
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-
-    @property
-    def core_seconds(self) -> float:
-        return self._tree.core_seconds(self._name)
-
-    def __enter__(self) -> ProgramWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while not self._done.wait(self._interval_s):
-            self._tree.look()
