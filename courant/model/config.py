@@ -32,6 +32,7 @@ _WHOLE_NUMBERS = {
     "num_levels": (0, 1023),
     "num_loops": (0, 1023),
     "ffn_multiple": (1, 64),
+    "decoder_depth": (0, 64),
 }
 #: Blocks of attention in the encoder together.
 MAX_BLOCKS = 1024
@@ -64,6 +65,10 @@ class CourantConfig(ModelConfig):
     num_loops: int = 1
     #: Hidden width of the feed-forward networks over `width`.
     ffn_multiple: int = 2
+
+    #: Feed-forward blocks on a query in front of its weights w_hk(x); the paper has none. They make
+    #: the weights more expressive, once for each geometry; the field stays affine in the values.
+    decoder_depth: int = 0
 
     #: sigma of Eq. rff. 0.3 in tab:courant-shared-hparams; the paper gives no value for the
     #: industrial cases.
@@ -225,6 +230,7 @@ def count_parameters(config: CourantConfig) -> int:
         + config.num_blocks * (cross + config.num_loops * self_attention)
         + (processor if config.transient else 0)
         + queries
+        + config.decoder_depth * feed_forward(hidden)
         + 4 * d
         + attention(d)
         + linear(d, config.num_outputs)

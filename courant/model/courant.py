@@ -65,7 +65,11 @@ class Courant(FieldModel):
         updates start at zero (Eq. anchor-update).
         """
         additions = 2 * self.config.num_blocks * (1 + self.config.num_loops)
-        gains = {self.encoder: additions**-0.5, self.processor: _PROCESSOR_GAIN}
+        gains = {
+            self.encoder: additions**-0.5,
+            self.processor: _PROCESSOR_GAIN,
+            self.decoder: max(1, self.config.decoder_depth) ** -0.5,
+        }
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=module.in_features**-0.5)

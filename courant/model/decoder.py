@@ -7,8 +7,8 @@ Notable choices, all exact:
 - LN(z) = z~' + beta. The bias beta shifts all keys of a query alike, which does not change the
   softmax; in the values it collects in u_0, since the weights sum to one. So keys and table use LN
   without bias, and delta_k vanishes at z_k = 0;
-- the queries depend on neither latent nor time: they are computed once per geometry, and W_xi folds
-  into the embedding;
+- the queries depend on neither latent nor time: they are computed once per geometry, with
+  `decoder_depth` feed-forward blocks that the paper has not, and W_xi folds into the embedding;
 - softmax(q k^T) times the narrow table, summed over heads (`blend`): a GPU attends to the table,
   padded to the width of the heads. On a CPU that would double the arithmetic, so weights are
   computed tile by tile, small enough for the cache; the backward pass recomputes them unless all
@@ -27,7 +27,7 @@ from torch.nn.functional import layer_norm, linear, pad
 
 from courant.field_model import Queries
 from courant.model import gaussian_window
-from courant.model.attention import attend, pad_heads, padded_width
+from courant.model.attention import FeedForward, attend, pad_heads, padded_width
 from courant.model.config import CourantConfig
 from courant.model.gaussian_window import GaussianWindows
 
@@ -54,6 +54,9 @@ class Decoder(nn.Module):
             nn.Linear(config.num_query_features, width) if config.num_query_features else None
         )  # W_xi
         self.query_embedding = nn.Linear(2 * width if config.num_query_features else width, width)
+        self.query_blocks = nn.ModuleList(
+            FeedForward(width, config.ffn_multiple * width) for _ in range(config.decoder_depth)
+        )
         self.query_norm = nn.LayerNorm(width)
         self.latent_norm = nn.LayerNorm(width)
         self.query = nn.Linear(width, inner, bias=False)
@@ -66,7 +69,10 @@ class Decoder(nn.Module):
 
         Takes points (B, M, d_c), their embedding (B, M, d) and xi (B, M, n_xi).
         """
-        e = self.query_norm(self._embed(embedded, features))
+        e = self._embed(embedded, features)
+        for block in self.query_blocks:
+            e = e + block(e)
+        e = self.query_norm(e)
         columns = gaussian_window.decoder_query_columns(points)[:, None] if self.windowed else None
         return self._heads(e, self.query.weight * self.head_width**-0.5, columns)
 

@@ -42,6 +42,7 @@ CHOICES: dict[str, CourantConfig] = {
     "one head": replace(SMALL, num_heads=1),
     "heads that divide": replace(SMALL, num_heads=4),
     "1D": replace(SMALL, dimension=1),
+    "deep decoder": replace(TRANSIENT, gaussian_window="both", decoder_depth=2),
     "2D": replace(SMALL, dimension=2, gaussian_window="both"),
     "checkpointing": replace(SMALL, checkpoint_activations=True),
 }

@@ -128,7 +128,10 @@ def literal_decode(
     e = gamma(model.query_embedding or model.embedding, query_points)
     if decoder.query_features is not None:
         e = torch.cat((e, decoder.query_features(query_features)), dim=-1)
-    e = decoder.query_norm(decoder.query_embedding(e))
+    e = decoder.query_embedding(e)
+    for block in decoder.query_blocks:
+        e = e + block(e)
+    e = decoder.query_norm(e)
     z = decoder.latent_norm(Z)
     bias = None
     if model.windows is not None and model.config.window_in_decoder:
