@@ -226,10 +226,16 @@ def _checked(kind: type[E], content: dict[str, Any]) -> E:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        found = error.errors(include_url=False)
-        wrong = "; ".join(
-            f"{'.'.join(map(str, item['loc']))[:100]}: {item['msg']}"
-            for item in found[:_SHOWN_ERRORS]
-        )
-        wrong += f"; and {len(found) - _SHOWN_ERRORS} more" if len(found) > _SHOWN_ERRORS else ""
-        raise InputError(f"experiment: {' '.join(wrong.split())}") from error
+        raise InputError(f"experiment: {wrong_keys(error)}") from error
+
+
+def wrong_keys(error: ValidationError) -> str:
+    """Name what is wrong in foreign content, in one line: the first keys, and how many more."""
+    found = error.errors(include_url=False)
+    lines = dict.fromkeys(
+        ": ".join(filter(None, (".".join(map(str, each["loc"]))[:100], each["msg"])))
+        for each in found
+    )
+    shown = [*lines][:_SHOWN_ERRORS]
+    more = [f"and {len(lines) - len(shown)} more"] if len(lines) > len(shown) else []
+    return " ".join("; ".join([*shown, *more]).split())

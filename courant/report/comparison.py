@@ -124,6 +124,7 @@ def write_sweep_page(sweep: Sweep, results: Sequence[TrialResult]) -> str:
 def sweep_line(sweep: Sweep, results: Sequence[TrialResult]) -> str:
     """Summarise the sweep in two sentences."""
     best, spent = best_trial(results), sum(result.epochs for result in results)
+    whole = len(sweep.trials) * sweep.experiment.training.epochs
     states = [result.state for result in results]
     ended = [
         f"{states.count(state)} {state}"
@@ -133,7 +134,7 @@ def sweep_line(sweep: Sweep, results: Sequence[TrialResult]) -> str:
     return (
         f"Best of {len(results)} trials ({', '.join(ended)}): validation NMAE {best.nmae:.3f} with"
         f" {describe(best.setting)}. {spent} epochs were trained,"
-        f" {spent / sweep.epochs_to_the_end:.0%} of what all trials to their end would take."
+        f" {spent / whole:.0%} of what all trials to their end would take."
     )
 
 

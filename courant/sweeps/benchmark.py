@@ -17,8 +17,8 @@ or anchors. `NAME-x2` is any of them with two members. A search space gives its 
     speed       a few batches of each model: its processor time for an epoch (where the budget is
                 processor time)
     search      each learning rate at a share of the budget; the lowest validation NMAE wins
-    seeds       the budget itself, with the chosen rate: each model's first seed, then the others
-    test errors of these, and the time of predictions
+    seeds       the budget itself, with the chosen rate: each model's first seed, then the others;
+                each is assessed (`courant.sweeps.assess`) once it is trained
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, ValidationError
 
 from courant.data_config import Frozen
-from courant.experiment import MACHINE, MAX_EPOCHS, MAX_NAME, Experiment
+from courant.experiment import MACHINE, MAX_EPOCHS, MAX_NAME, Experiment, wrong_keys
 from courant.models import kinds
 from courant.recipes.compared import compared
 from courant.recipes.variants import legible, placed_anchors
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
-from courant.sweeps.search_space import BASELINE, CHOICE, SearchSpace, Setting, label, show
-from courant.sweeps.sweep import TRIALS, Trial, TrialResult, is_done, read_result
+from courant.sweeps.search_space import BASELINE, CHOICE, SearchSpace, label, show
+from courant.sweeps.sweep import TRIALS, Trial, is_done, read_result
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -73,24 +74,15 @@ RATES = (3e-4, 1e-3, 3e-3)
 """Learning rates that are tried for every model"""
 SEARCH_SHARE = 0.25
 """Budget of each trial of the search, over that of a trial that counts"""
-MOST_SEEDS = 100
 SPEED_EPOCHS, SPEED_BATCHES = 4, 10
 """Epochs of a speed trial, whose first does not count, and batches in each"""
 VALIDATIONS = 20
 """Validations of a trial, about, whatever its number of epochs"""
 LARGEST_WARM_UP = 0.1
 """Of a trial's steps"""
-
-
-class Contender(Frozen):
-    """A model that takes part, by its name in tables."""
-
-    name: str
-    experiment: Experiment
-
-    @property
-    def kind(self) -> str:
-        return self.experiment.model.kind
+_UNITS = {"h": 3600.0, "min": 60.0, "s": 1.0}
+MOST = 1e9
+"""Of any unit"""
 
 
 class Budget(Frozen):
@@ -111,16 +103,17 @@ class Benchmark(Frozen):
     """A benchmark, complete but for what its own trials find out."""
 
     base: Experiment
-    contenders: tuple[Contender, ...]
+    contenders: dict[str, Experiment]
+    """The models that take part, by their names in tables"""
     dataset_url: str
     version: str
     snapshot_id: str
     budget: Budget
-    rates: tuple[float, ...]
-    """Learning rates to choose from; one alone is taken as it is"""
-    seeds: int
+    rates: tuple[Annotated[float, Field(gt=0)], ...] = Field(min_length=1)
+    """Learning rates to choose from, rising; one alone is taken as it is"""
+    seeds: int = Field(ge=1, le=100)
     """Trainings of each model, with the recipe's seed and those after it"""
-    best: int | None
+    best: int | None = Field(ge=1)
     """So many of the models get all seeds, by their first seed's validation error; None = all"""
     url: str
     """Of its folder"""
@@ -162,14 +155,14 @@ class Benchmark(Frozen):
     def write(self) -> None:
         """Write request.json; InputError where the folder holds another benchmark."""
         self.check_folder()
-        names = [each.name for each in self.contenders]
         asked = self.model_dump(mode="json", include={"dataset_url", "version", "seeds", "best"})
-        self.folder.write_json(REQUEST, {**self.identity(), **asked, "models": names})
+        content = {**self.identity(), **asked, "models": list(self.contenders)}
+        self.folder.write_json(REQUEST, content)
 
 
 def plan_benchmark(
     base: Experiment,
-    contenders: Sequence[Contender],
+    contenders: Mapping[str, Experiment],
     dataset: Dataset,
     budget: Budget,
     *,
@@ -178,7 +171,8 @@ def plan_benchmark(
     rates: Sequence[float] = RATES,
     seeds: int = 1,
     best: int | None = None,
-    space: SearchSpace | None = None,
+    space: str | None = None,
+    left_out: Sequence[str] = (),
 ) -> Benchmark:
     """Check a benchmark and give it its folder: `out`, or one among the runs named by its content.
 
@@ -192,27 +186,23 @@ def plan_benchmark(
             )
     if not contenders:
         raise InputError("no model is named; give --models courant,transolver or --space features")
-    if not 1 <= seeds <= MOST_SEEDS:
-        raise InputError(f"{seeds} seeds; a benchmark has 1 to {MOST_SEEDS}")
-    if best is not None and best < 1:
-        raise InputError(f"best = {best}: at least one model gets all seeds")
-    tried = tuple(sorted(set(rates)))
-    if not tried or not all(0 < rate < math.inf for rate in tried):
-        raise InputError("learning rates are numbers above 0, such as --rates 3e-4,1e-3,3e-3")
-    planned = Benchmark(
-        base=base,
-        contenders=tuple(contenders),
-        dataset_url=dataset.url,
-        version=dataset.version,
-        snapshot_id=dataset.snapshot_id,
-        budget=budget,
-        rates=tried,
-        seeds=seeds,
-        best=best,
-        url=out or "",
-        space=space.name if space else None,
-        left_out=space.left_out(base) if space else (),
-    )
+    try:
+        planned = Benchmark(
+            base=base,
+            contenders=dict(contenders),
+            dataset_url=dataset.url,
+            version=dataset.version,
+            snapshot_id=dataset.snapshot_id,
+            budget=budget,
+            rates=tuple(sorted(set(rates))),
+            seeds=seeds,
+            best=best,
+            url=out or "",
+            space=space,
+            left_out=tuple(left_out),
+        )
+    except ValidationError as error:
+        raise InputError(f"benchmark: {wrong_keys(error)}") from error
     if out is None:
         content = json.dumps(planned.identity(), sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()[:10]
@@ -238,7 +228,7 @@ def of_members(name: str) -> tuple[str, int]:
 
 def choose_contenders(
     names: Sequence[str], base: Experiment, dataset: Dataset, sizes: Sizes
-) -> tuple[Contender, ...]:
+) -> dict[str, Experiment]:
     """Return the contenders of these names, each compared with the data.
 
     InputError for a name that is none, comes twice, or whose model cannot be used on the dataset.
@@ -262,14 +252,14 @@ def choose_contenders(
     unused = sorted(set(sizes) - {*names, *(of_members(name)[0] for name in names)})
     if unused:
         raise InputError(f"sizes are given for {', '.join(unused)}, which is not compared")
-    made = []
+    made = {}
     for name in names:
         kind, members = of_members(name)
         # A recipe of several members is compared with as many of each model. Sizes of Courant are
         # those of its variants, and those of a model are those of several of it.
         shared = sizes.get(COURANT, {}) if kind in VARIANTS else {}
-        given = {**shared, **sizes.get(kind, {}), **sizes.get(name, {})}
-        own = {"num_members": base.model.num_members, **given}
+        own = {"num_members": base.model.num_members, **shared}
+        own |= {**sizes.get(kind, {}), **sizes.get(name, {})}
         if members:
             own["num_members"] = members
         try:
@@ -292,18 +282,18 @@ def choose_contenders(
             raise InputError(
                 f"model {name} cannot be used on {dataset.url} {dataset.version}: {error}"
             ) from error
-        made.append(Contender(name=name, experiment=experiment))
-    return tuple(made)
+        made[name] = experiment
+    return made
 
 
-def settings_of(space: SearchSpace, base: Experiment, dataset: Dataset) -> tuple[Contender, ...]:
+def settings_of(space: SearchSpace, base: Experiment, dataset: Dataset) -> dict[str, Experiment]:
     """Return the settings of a search space around the recipe, by what each changes.
 
     The recipe itself comes first if it is one of them, under the kind of its model.
     """
     from courant.problems import open_problem
 
-    linked = (key for choice in space.choices for key in choice.values)
+    linked = (key for values in space.choices.values() for key in values)
     if chosen := [key for key in (*space.parameters, *linked) if key in CHOSEN]:
         raise InputError(
             f"space {space.name}: {chosen[0]} cannot be compared: a benchmark {CHOSEN[chosen[0]]}"
@@ -314,7 +304,7 @@ def settings_of(space: SearchSpace, base: Experiment, dataset: Dataset) -> tuple
             f"space {space.name} draws its values at random; a benchmark compares settings that"
             " are named: use design isolated or grid"
         )
-    made: dict[str, Contender] = {}
+    made: dict[str, Experiment] = {}
     for setting, _ in zip(space.settings(base, seed=0), range(num), strict=False):
         changed = [
             show(value) if key == CHOICE else f"{label(key)} {show(value)}"
@@ -327,15 +317,9 @@ def settings_of(space: SearchSpace, base: Experiment, dataset: Dataset) -> tuple
                 f"space {space.name}: two settings have the name '{name}'; leave one out, or take"
                 " values that differ in four digits"
             )
-        experiment = space.apply(base, setting)
-        open_problem(experiment, dataset)
-        made[name] = Contender(name=name, experiment=experiment)
-    return tuple(sorted(made.values(), key=lambda each: each.name != base.model.kind))
-
-
-_UNITS = {"h": 3600.0, "min": 60.0, "s": 1.0}
-MOST = 1e9
-"""Of any unit"""
+        made[name] = space.apply(base, setting)
+        open_problem(made[name], dataset)
+    return dict(sorted(made.items(), key=lambda item: item[0] != base.model.kind))
 
 
 def parse_budget(text: str) -> Budget:
@@ -369,8 +353,8 @@ def speed_trials(benchmark: Benchmark) -> list[Trial]:
     if benchmark.budget.unit == "epochs":
         return []
     made = []
-    for each in benchmark.contenders:
-        training = each.experiment.training
+    for name, experiment in benchmark.contenders.items():
+        training = experiment.training
         batches = SPEED_BATCHES
         if training.samples_per_epoch is not None:
             batches = min(batches, max(1, training.samples_per_epoch // training.batch_size))
@@ -382,126 +366,96 @@ def speed_trials(benchmark: Benchmark) -> list[Trial]:
             "validate_every": SPEED_EPOCHS,
             "checkpoint_every": SPEED_EPOCHS,
         }
-        made.append(("speed", each, each.experiment.derive(training=short)))
+        made.append((name, "speed", experiment.derive(training=short)))
     return _numbered(benchmark, made)
 
 
 def search_trials(benchmark: Benchmark) -> list[Trial]:
     """Return each model at each learning rate, for a share of the budget."""
-    if not benchmark.searches:
-        return []
+    rates = benchmark.rates if benchmark.searches else ()
     made = [
-        (f"rate {rate:g}", each, _trained(benchmark, each, rate, SEARCH_SHARE))
-        for each in benchmark.contenders
-        for rate in benchmark.rates
+        (name, f"rate {rate:g}", _trained(benchmark, name, rate, SEARCH_SHARE))
+        for name in benchmark.contenders
+        for rate in rates
     ]
     return _numbered(benchmark, made)
 
 
-def first_trials(benchmark: Benchmark) -> list[Trial]:
-    """Return the first seed of each model at its chosen rate; none where every rate failed."""
-    return _final_trials(benchmark, {each.name: 1 for each in benchmark.contenders})
+def final_trials(benchmark: Benchmark, *, first: bool = False) -> list[Trial]:
+    """Return the trainings that count at each model's chosen rate; none where every rate failed.
 
-
-def final_trials(benchmark: Benchmark) -> list[Trial]:
-    """Return the trainings that count, once the first seeds have ended: all seeds, or one each.
-
-    With `best`, only the models of the lowest validation NMAE of the first seed have all.
+    They are the `first` seeds alone, or, once these have ended, all seeds. With `best`, only the
+    models of the lowest validation NMAE of the first seed have all.
     """
-    names = [each.name for each in benchmark.contenders]
-    if benchmark.best is not None:
+    best = set(benchmark.contenders)
+    if benchmark.best is not None and not first:
         found = {
-            contender_of(trial): _nmae(read_result(trial)) for trial in first_trials(benchmark)
+            contender_of(trial): nmae
+            for trial in final_trials(benchmark, first=True)
+            if (nmae := _nmae(trial)) is not None
         }
-        measured = {name: nmae for name, nmae in found.items() if nmae is not None}
-        best = sorted(measured, key=lambda name: measured[name])[: benchmark.best]
-        seeds = {name: benchmark.seeds if name in best else 1 for name in names}
-    else:
-        seeds = dict.fromkeys(names, benchmark.seeds)
-    return _final_trials(benchmark, seeds)
-
-
-def _final_trials(benchmark: Benchmark, seeds: Mapping[str, int]) -> list[Trial]:
+        best = set(sorted(found, key=lambda name: found[name])[: benchmark.best])
     made = []
-    for each in benchmark.contenders:
-        chosen = chosen_rate(benchmark, each.name)
-        if chosen is None:
+    for name in benchmark.contenders:
+        if (rate := chosen_rate(benchmark, name)) is None:
             continue
-        trained = _trained(benchmark, each, chosen.rate)
-        first = trained.training.seed
+        trained = _trained(benchmark, name, rate)
+        seed = trained.training.seed
         made += [
-            (f"seed {seed}", each, trained.derive(training={"seed": seed}))
-            for seed in range(first, first + seeds[each.name])
+            (name, f"seed {each}", trained.derive(training={"seed": each}))
+            for each in range(seed, seed + (1 if first or name not in best else benchmark.seeds))
         ]
     return _numbered(benchmark, made)
 
 
-class ChosenRate(NamedTuple):
-    """A contender's learning rate."""
-
-    rate: float
-    at_edge: bool
-    """It is the lowest or the highest that was tried; one beyond might be better"""
-
-
-def chosen_rate(benchmark: Benchmark, name: str) -> ChosenRate | None:
+def chosen_rate(benchmark: Benchmark, name: str) -> float | None:
     """Return a model's rate of the lowest validation NMAE; None where every rate failed."""
-    rates = benchmark.rates
     if not benchmark.searches:
-        return ChosenRate(rates[0], at_edge=False)
+        return benchmark.rates[0]
     found = {
         nmae: trial.experiment.training.learning_rate
         for trial in reversed(search_trials(benchmark))
-        if contender_of(trial) == name and (nmae := _nmae(read_result(trial))) is not None
+        if contender_of(trial) == name and (nmae := _nmae(trial)) is not None
     }
-    if not found:
-        return None
-    rate = found[min(found)]
-    return ChosenRate(rate, at_edge=rate in (rates[0], rates[-1]))
+    return found[min(found)] if found else None
 
 
-def training_length(benchmark: Benchmark, contender: Contender) -> tuple[int | None, int]:
-    """Return the samples of an epoch, and the epochs that a model has for the budget.
-
-    An epoch that is a whole pass is counted by the speed trial; its samples are None where the
-    budget is epochs. InputError for a budget below one epoch, and where the speed trial failed: the
-    model cannot be trained here at all.
-    """
-    training, budget = contender.experiment.training, benchmark.budget
-    if budget.unit == "epochs":
-        return training.samples_per_epoch, int(budget.amount)
-    (trial,) = (t for t in speed_trials(benchmark) if contender_of(t) == contender.name)
+def _nmae(trial: Trial) -> float | None:
     result = read_result(trial)
-    if result.state == "failed":
-        raise InputError(
-            f"model {contender.name} cannot be trained on {benchmark.dataset_url}:"
-            f" {result.reason}; leave it out of --models"
-        )
-    samples = training.samples_per_epoch
-    if samples is None:
-        samples = int(trial.run.read_object("timings.json")["different_samples"])
-    tried = trial.experiment.training
-    assert tried.samples_per_epoch is not None
-    used = median(record.processor_s for record in read_records(trial.run)[1:])
-    batches = max(1, samples // training.batch_size)
-    epoch_s = used * batches / (tried.samples_per_epoch // tried.batch_size)
-    if budget.amount < epoch_s:
-        raise InputError(
-            f"budget {duration(budget.amount)} is too small for one epoch of {contender.name},"
-            f" which takes {duration(epoch_s)} of processor time; raise --budget, leave"
-            f" {contender.name} out, or lower training.samples_per_epoch in an experiment of your"
-            " own"
-        )
-    return samples, min(int(budget.amount / epoch_s), MAX_EPOCHS)
+    return None if result.state == "failed" else result.nmae
 
 
-def _trained(
-    benchmark: Benchmark, contender: Contender, rate: float, share: float = 1.0
-) -> Experiment:
-    """Give a training a share of the budget, over which its schedule runs."""
-    samples, epochs = training_length(benchmark, contender)
+def _trained(benchmark: Benchmark, name: str, rate: float, share: float = 1.0) -> Experiment:
+    """Give a training a share of the budget, over which its schedule runs.
+
+    An epoch that is a whole pass is counted by the speed trial. InputError for a budget below one
+    epoch, and where the speed trial failed: the model cannot be trained here at all.
+    """
+    experiment, budget = benchmark.contenders[name], benchmark.budget
+    training, samples = experiment.training, experiment.training.samples_per_epoch
+    epochs = int(budget.amount)
+    if budget.unit == "processor":
+        (trial,) = (trial for trial in speed_trials(benchmark) if contender_of(trial) == name)
+        if (result := read_result(trial)).state == "failed":
+            raise InputError(
+                f"model {name} cannot be trained on {benchmark.dataset_url}: {result.reason}; leave"
+                " it out of --models"
+            )
+        if samples is None:
+            samples = int(trial.run.read_object("timings.json")["different_samples"])
+        tried = trial.experiment.training
+        assert tried.samples_per_epoch is not None
+        used = median(record.processor_s for record in read_records(trial.run)[1:])
+        batches = max(1, samples // training.batch_size)
+        epoch_s = used * batches / (tried.samples_per_epoch // tried.batch_size)
+        if budget.amount < epoch_s:
+            raise InputError(
+                f"budget {duration(budget.amount)} is too small for one epoch of {name}, which"
+                f" takes {duration(epoch_s)} of processor time; raise --budget, leave {name} out,"
+                " or lower training.samples_per_epoch in an experiment of your own"
+            )
+        epochs = min(int(budget.amount / epoch_s), MAX_EPOCHS)
     epochs = max(1, round(share * epochs))
-    training = contender.experiment.training
     every = max(1, round(epochs / VALIDATIONS))
     warm_up, step_epochs = training.warmup_steps, training.step_epochs
     if training.schedule == "step":
@@ -509,7 +463,7 @@ def _trained(
     if samples is not None:
         steps = epochs * max(1, samples // training.batch_size)
         warm_up = min(warm_up, int(LARGEST_WARM_UP * steps))
-    return contender.experiment.derive(
+    return experiment.derive(
         training={
             "epochs": epochs,
             "learning_rate": rate,
@@ -522,17 +476,14 @@ def _trained(
     )
 
 
-def _numbered(
-    benchmark: Benchmark, made: Sequence[tuple[str, Contender, Experiment]]
-) -> list[Trial]:
+def _numbered(benchmark: Benchmark, made: Sequence[tuple[str, str, Experiment]]) -> list[Trial]:
     """Make trials of experiments, whose run directories are named by their content."""
     trials = []
-    for number, (purpose, contender, experiment) in enumerate(made, start=1):
-        slug = re.sub(r"[^a-z0-9]+", "-", f"{contender.name}-{purpose}".lower()).strip("-")
+    for number, (name, purpose, experiment) in enumerate(made, start=1):
+        slug = re.sub(r"[^a-z0-9]+", "-", f"{name}-{purpose}".lower()).strip("-")
         named = experiment.derive(name=slug[:MAX_NAME])
         run = benchmark.folder / TRIALS / named.run_id(benchmark.snapshot_id)
-        setting: Setting = {"model": contender.name, "trial": purpose}
-        trials.append(Trial(number, setting, named, run))
+        trials.append(Trial(number, {"model": name, "trial": purpose}, named, run))
     return trials
 
 
@@ -541,35 +492,33 @@ def contender_of(trial: Trial) -> str:
     return str(trial.setting["model"])
 
 
-def _nmae(result: TrialResult) -> float | None:
-    return None if result.state == "failed" else result.nmae
-
-
 class Phase(NamedTuple):
     """Trials that are left to train, or to assess."""
 
     name: str
     trials: list[Trial]
     counts: bool
-    """The peak memory of each has to be its own: it is in the table"""
-    assesses: bool = False
+    """Each is assessed, and has a process of its own: its peak memory is in the table"""
 
 
 def next_phase(benchmark: Benchmark) -> Phase | None:
     """Return the first phase of which anything is left to do; None for a finished benchmark."""
-    from courant.sweeps.assess import is_assessed
-
-    trials: list[Trial] = []
     for name, planned, counts in (
         ("speed", speed_trials, False),
         ("search", search_trials, False),
-        ("first seed", first_trials, True),
+        ("first seed", partial(final_trials, first=True), True),
         ("further seeds", final_trials, True),
     ):
-        trials = planned(benchmark)
-        waiting = [trial for trial in trials if not is_done(read_result(trial), False)]
+        waiting = [each for each in planned(benchmark) if not is_complete(each, assessed=counts)]
         if waiting:
             return Phase(name, waiting, counts)
-    trained = [trial for trial in trials if read_result(trial).state == "finished"]
-    waiting = [trial for trial in trained if not is_assessed(trial.run)]
-    return Phase("test errors", waiting, True, assesses=True) if waiting else None
+    return None
+
+
+def is_complete(trial: Trial, *, assessed: bool) -> bool:
+    """Whether a trial has ended, and is `assessed` if it could be trained."""
+    from courant.sweeps.assess import is_assessed
+
+    result = read_result(trial)
+    whole = not assessed or result.state != "finished" or is_assessed(trial.run)
+    return is_done(result, early_stopping=False) and whole

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas
 from pydantic import TypeAdapter
+from pydantic_core import to_json
 
 from courant.evaluation.ledger import Interval, Ledger, SolverTimes
 from courant.evaluation.metrics import ALL, METRICS
@@ -21,7 +23,6 @@ from courant.runs.record import read_records
 from courant.sweeps.assess import FAILED, read_assessment
 from courant.sweeps.benchmark import (
     Benchmark,
-    Contender,
     chosen_rate,
     contender_of,
     search_trials,
@@ -152,53 +153,45 @@ class BenchmarkTable:
     def write(self) -> None:
         """Write table.csv, without curves, and table.json, where infinite numbers are null."""
         benchmark = self.benchmark
-        rows = []
-        for row in self.rows:
-            even = row.ledger.break_even if row.ledger else None
-            rows.append({**asdict(row), "break_even": asdict(even) if even else None})
         content = {
             "dataset": benchmark.dataset_url,
             "version": benchmark.version,
             "snapshot": benchmark.snapshot_id,
             "recipe": benchmark.base.name,
             "budget": benchmark.budget.text,
-            "rates": list(benchmark.rates),
+            "rates": benchmark.rates,
             "cases": self.num_cases,
             "verdict": self.verdict(),
             "paper": self.paper.words,
-            "rows": rows,
-            "quantities": [asdict(each) for each in self.quantities],
-            "nulls": [asdict(each) for each in self.nulls],
+            "rows": [
+                {**vars(row), "break_even": row.ledger and row.ledger.break_even}
+                for row in self.rows
+            ],
+            "quantities": self.quantities,
+            "nulls": self.nulls,
         }
-        benchmark.folder.write_json(JSON, json.loads(json.dumps(_finite(content))))
-        flat = pandas.json_normalize(
-            [{**row, "failures": "; ".join(row["failures"])} for row in rows]
-        ).drop(columns="curves")
-        benchmark.folder.write_bytes(CSV, flat.convert_dtypes().to_csv(index=False).encode())
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        plain = json.loads(to_json(content, inf_nan_mode="null"))
+        benchmark.folder.write_json(JSON, plain)
+        for row in plain["rows"]:
+            row["failures"] = "; ".join(row["failures"])
+        flat = pandas.json_normalize(plain["rows"]).drop(columns="curves").convert_dtypes()
+        benchmark.folder.write_bytes(CSV, flat.to_csv(index=False).encode())
 
 
 def read_table(benchmark: Benchmark, dataset: Dataset, trials: Sequence[Trial]) -> BenchmarkTable:
     """Read the records of assessed trials; InputError where none of them was trained."""
     paper = paper_numbers(benchmark, dataset)
-    evaluated = [(trial, read_evaluation(trial.run, "test")) for trial in trials]
-    by_name = {
-        each.name: [pair for pair in evaluated if contender_of(pair[0]) == each.name]
-        for each in benchmark.contenders
+    found: dict[str, list[tuple[Trial, Evaluation | None]]] = {
+        name: [] for name in benchmark.contenders
     }
-    models = [_row(benchmark, each, by_name[each.name], paper) for each in benchmark.contenders]
-    evaluations = [found for _, found in evaluated if found is not None]
-    if not evaluations:
+    for trial in trials:
+        found[contender_of(trial)].append((trial, read_evaluation(trial.run, "test")))
+    models = [_row(benchmark, name, pairs, paper) for name, pairs in found.items()]
+    trained = {name: [each for _, each in pairs if each] for name, pairs in found.items()}
+    first = next(itertools.chain.from_iterable(trained.values()), None)
+    if first is None:
         reasons = next((line for row in models for line in row.failures), "")
         raise InputError(f"{benchmark.url}: every training failed; the first: {reasons}")
-    first = evaluations[0]
     references = [
         PredictorRow(name, is_reference=True, errors=_errors([first], name))
         for name in first.references
@@ -220,20 +213,17 @@ def read_table(benchmark: Benchmark, dataset: Dataset, trials: Sequence[Trial]) 
         rows=tuple(sorted([*models, *references], key=by_error)),
         nulls=nulls,
         paper=paper,
-        quantities=quantity_rows(
-            {name: [found for _, found in of if found] for name, of in by_name.items()}
-        ),
+        quantities=quantity_rows(trained),
         device=first.timing.prediction_device,
     )
 
 
 def _row(
     benchmark: Benchmark,
-    contender: Contender,
+    name: str,
     evaluated: Sequence[tuple[Trial, Evaluation | None]],
     paper: PaperNumbers,
 ) -> PredictorRow:
-    name = contender.name
     searched = [
         trial
         for trial in (*speed_trials(benchmark), *search_trials(benchmark))
@@ -243,33 +233,32 @@ def _row(
     def reason(trial: Trial) -> str:
         return read_result(trial).reason or str(read_assessment(trial.run).get(FAILED, ""))
 
-    chosen, parameters = chosen_rate(benchmark, name), count(contender.experiment.model)
+    rate, parameters = chosen_rate(benchmark, name), count(benchmark.contenders[name].model)
     trained = [(trial, found) for trial, found in evaluated if found is not None]
-    if chosen is None or not trained:
+    if rate is None or not trained:
         reasons = filter(None, map(reason, [*(trial for trial, _ in evaluated), *searched]))
         return PredictorRow(name, failures=(next(reasons, "not trained"),), parameters=parameters)
-    evaluations = [found for _, found in trained]
     records = [read_records(trial.run) for trial, _ in trained]
     curves = []
-    for (trial, evaluation), epochs in zip(trained, records, strict=True):
-        spent, validated = 0.0, []
-        for record in epochs:
-            spent += record.processor_s
-            if record.validation_nmae is not None:
-                validated.append((spent, record.validation_nmae))
+    for (trial, found), epochs in zip(trained, records, strict=True):
+        spent = list(itertools.accumulate(each.processor_s for each in epochs))
+        validated = tuple(
+            (at, each.validation_nmae)
+            for at, each in zip(spent, epochs, strict=True)
+            if each.validation_nmae is not None
+        )
         seed = trial.experiment.training.seed
-        nmae = evaluation.overall[MODEL].nmae
-        curves.append(TrainingCurve(seed, tuple(validated), spent, nmae))
+        curves.append(TrainingCurve(seed, validated, spent[-1], found.overall[MODEL].nmae))
     memory = [each.peak_memory_gb for of in records for each in of if each.peak_memory_gb]
     assessment = read_assessment(trained[0][0].run)
-    predictions = [each.timing.prediction_processor_s for each in evaluations]
+    evaluations = [found for _, found in trained]
     ledger = Ledger(
         solver=TypeAdapter(SolverTimes).validate_python(assessment["solver"]),
         training=Interval.of([curve.processor_s for curve in curves]),
         tuning_s=sum(
             record.processor_s for trial in searched for record in read_records(trial.run)
         ),
-        prediction_s=Interval.of(predictions).mean,
+        prediction_s=Interval.of([e.timing.prediction_processor_s for e in evaluations]).mean,
     )
     return PredictorRow(
         name=name,
@@ -280,8 +269,8 @@ def _row(
             if found is None
         ),
         parameters=parameters,
-        rate=chosen.rate,
-        rate_at_edge=chosen.at_edge,
+        rate=rate,
+        rate_at_edge=benchmark.searches and rate in (benchmark.rates[0], benchmark.rates[-1]),
         epochs=trained[0][0].experiment.training.epochs,
         paper_nmae=paper.nmae.get(name),
         wall_s=Interval.of([sum(each.seconds for each in of) for of in records]),
@@ -293,27 +282,28 @@ def _row(
 
 
 def _errors(evaluations: Sequence[Evaluation], predictor: str) -> SeedErrors:
+    first = evaluations[0]
     overall = [each.overall[predictor] for each in evaluations]
     parts = [each.by_component[predictor] for each in evaluations]
-    cases = [[of.overall[predictor].nmae for of in each.cases.values()] for each in evaluations]
-    by_step = {
-        "nmae": [each.nmae[predictor][ALL] for each in evaluations],
-        "relative_l2": [each.relative_l2[predictor][ALL] for each in evaluations],
-    }
     return SeedErrors(
         overall={name: Interval.of([each[name] for each in overall]) for name in METRICS},
-        typical=Interval.of([median(of) for of in cases]),
+        typical=Interval.of(
+            [median(of.overall[predictor].nmae for of in e.cases.values()) for e in evaluations]
+        ),
         components={
             component: {
                 name: Interval.of([part[component][name] for part in parts]) for name in METRICS
             }
-            for component in evaluations[0].components
+            for component in first.components
         },
         steps={
             str(step + 1): {
-                name: Interval.of([of[step] for of in values]) for name, values in by_step.items()
+                "nmae": Interval.of([e.nmae[predictor][ALL][step] for e in evaluations]),
+                "relative_l2": Interval.of(
+                    [e.relative_l2[predictor][ALL][step] for e in evaluations]
+                ),
             }
-            for step in range(evaluations[0].num_steps)
+            for step in range(first.num_steps)
         },
     )
 

@@ -48,20 +48,20 @@ def paper_numbers(benchmark: Benchmark, dataset: Dataset) -> PaperNumbers:
         other = ", ".join(name for name in theirs if asked.get(name) != theirs[name])
         return PaperNumbers({}, f"The paper's task is another ({other}): its errors are left out.")
     numbers = {
-        each.name: nmae
-        for each in benchmark.contenders
-        if (nmae := _number(known_as, each.name, benchmark.space is not None)) is not None
+        name: nmae
+        for name in benchmark.contenders
+        if (nmae := _number(known_as, name, benchmark.space is not None)) is not None
     }
     published = known_as in BENCHMARKS
     apart = (_apart_from_published if published else _apart_from_own)(base, recipe, dataset)
     other_sizes = []
-    for each in benchmark.contenders:
-        if each.kind not in (COURANT, *BASELINES):
+    for name, experiment in benchmark.contenders.items():
+        if (kind := experiment.model.kind) not in (COURANT, *BASELINES):
             continue
-        named = recipe if each.kind == COURANT else compared(recipe, each.kind)
-        paper, here = count(named.model), count(each.experiment.model)
+        named = recipe if kind == COURANT else compared(recipe, kind)
+        paper, here = count(named.model), count(experiment.model)
         if paper and here and not 1 / _ABOUT < here / paper < _ABOUT:
-            other_sizes.append(each.name)
+            other_sizes.append(name)
     if other_sizes:
         apart.append(f"models of other sizes than here ({', '.join(other_sizes)})")
     data = "the published data" if published else "data of its own"

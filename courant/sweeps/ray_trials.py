@@ -20,13 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from courant.ray_session import (
-    WORKER_ENVIRONMENT,
-    available_gpus,
-    gpus_on_demand,
-    ray_session,
-    ray_storage,
-)
+from courant.ray_session import available_gpus, gpus_on_demand, ray_session, ray_storage
 
 # isort: split
 import ray
@@ -36,10 +30,10 @@ from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 from courant.experiment import Experiment, parse_experiment
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records, write_status
-from courant.sweeps.benchmark import Benchmark, contender_of, final_trials, next_phase
+from courant.sweeps.benchmark import Benchmark, final_trials, is_complete, next_phase
 from courant.sweeps.search_space import label
 from courant.sweeps.sweep import ENDED, Sweep, Trial, TrialResult, is_done, read_result, write_table
-from simgen.errors import InputError, SimgenError
+from simgen.errors import InputError
 from simgen.log_lines import log_context
 
 if TYPE_CHECKING:
@@ -47,8 +41,9 @@ if TYPE_CHECKING:
     from simgen.log_lines import LogContext
 
 OnTrial = Callable[[TrialResult], None]
-OnPhase = Callable[[str, int], None]
-"""Called with a phase's name and the number of its trials that are left"""
+"""Called in this process after each validation of a trial, and when it ends"""
+OnEnd = Callable[[Mapping[int, TrialResult]], None]
+"""Called with the results by number as trials end"""
 MAX_TRIAL_FAILURES = 3
 REDUCTION_FACTOR = 4
 """About one in so many of the trials that reach a rung continues; rungs are this factor apart"""
@@ -116,22 +111,16 @@ def run_sweep(
     gpus_per_trial: float | None = None,
     on_trial: OnTrial | None = None,
 ) -> list[TrialResult]:
-    """Run every trial that has not ended; return the results of all.
+    """Run every trial that has not ended; return the results of all, which the table has as well.
 
-    The table is in the sweep's folder as well. `gpus_per_trial` may be a fraction, several trials
-    then share a GPU; None takes a whole one where the cluster has any and the experiment's
-    `use_gpu` allows it. `on_trial` is called in this process after each validation and when a trial
-    ends. Without early stopping, trials that were stopped earlier are trained to their end.
-
-    Raises InputError for resources that no node has, TrainingError when a trial keeps dying or none
-    could be measured.
+    Without early stopping, trials that were stopped earlier are trained to their end. InputError
+    for resources that no node has, TrainingError when a trial keeps dying or none could be
+    measured.
     """
-    sweep.write()
     results = {trial.number: read_result(trial) for trial in sweep.trials}
     waiting = [
         trial for trial in sweep.trials if not is_done(results[trial.number], early_stopping)
     ]
-    done = [trial for trial in sweep.trials if trial not in waiting]
 
     def write(changed: Mapping[int, TrialResult]) -> None:
         results.update(changed)
@@ -139,16 +128,13 @@ def run_sweep(
 
     write({})
     if waiting:
+        scheduler = None
+        if early_stopping:
+            done = [trial for trial in sweep.trials if trial not in waiting]
+            scheduler = halving(sweep.experiment.training.epochs, done)
         with ray_session(quiet=on_trial is not None):
-            run_trials(
-                waiting,
-                sweep.folder,
-                (sweep.dataset_url, sweep.version),
-                Share.of(sweep.experiment, cpus_per_trial, gpus_per_trial),
-                on_trial,
-                scheduler=_asha(sweep, done) if early_stopping else None,
-                on_end=write,
-            )
+            share = Share.of(sweep.experiment, cpus_per_trial, gpus_per_trial)
+            run_trials(waiting, sweep, share, on_trial, on_end=write, scheduler=scheduler)
     return list(results.values())
 
 
@@ -157,157 +143,26 @@ def run_benchmark(
     *,
     cpus_per_trial: float | None = None,
     gpus_per_trial: float | None = None,
-    on_phase: OnPhase = lambda phase, num: None,
+    on_phase: Callable[[str, int], None] = lambda phase, num: None,
     on_trial: OnTrial | None = None,
 ) -> list[Trial]:
     """Train and assess whatever is not on record; return the trials that count.
 
-    InputError for a folder that holds another benchmark, for a budget below one epoch of a model,
-    or for resources that no node has; TrainingError for a trial that keeps dying.
+    `on_phase` is called with a phase's name and the number of its trials that are left. InputError
+    for a folder that holds another benchmark, for a budget below one epoch of a model, or for
+    resources that no node has; TrainingError for a trial that keeps dying.
     """
     benchmark.write()
     with ray_session(quiet=on_trial is not None):
         share = Share.of(benchmark.base, cpus_per_trial, gpus_per_trial)
         while (phase := next_phase(benchmark)) is not None:
             on_phase(phase.name, len(phase.trials))
-            if phase.assesses:
-                assess_trials(phase.trials, benchmark.dataset_url, share)
-            else:
-                run_trials(
-                    phase.trials,
-                    benchmark.folder,
-                    (benchmark.dataset_url, benchmark.version),
-                    share,
-                    on_trial,
-                    own_processes=phase.counts,
-                )
+            run_trials(phase.trials, benchmark, share, on_trial, count=phase.counts)
     return final_trials(benchmark)
 
 
-def run_trials(
-    trials: Sequence[Trial],
-    folder: RunDirectory,
-    dataset: tuple[str, str],
-    share: Share,
-    on_trial: OnTrial | None = None,
-    *,
-    on_end: Callable[[Mapping[int, TrialResult]], None] = lambda results: None,
-    scheduler: TrialScheduler | None = None,
-    own_processes: bool = False,
-) -> None:
-    """Train the trials to their end on a dataset (URL and version), with Tune's notes in `folder`.
-
-    `on_end` is called with the results by number as trials end. With `own_processes` no two trials
-    share a process, and a trial's peak memory is its own. Raises TrainingError for a trial that did
-    not end, however often it was started again.
-    """
-    from courant.training.train import TrainingError
-
-    follower = Follower(trials, on_trial, on_end)
-    trainable = tune.with_parameters(
-        run_trial,
-        trials={
-            trial.number: (trial.experiment.model_dump_json(), trial.run.url) for trial in trials
-        },
-        dataset=dataset,
-        cpus=share.cpus,
-        gpus=share.gpus,
-        logs=log_context(),
-    )
-    settings = [
-        {"number": trial.number, **{label(key): value for key, value in trial.setting.items()}}
-        for trial in trials
-    ]
-    names = {trial.number: trial.run.url.rsplit("/", 1)[-1] for trial in trials}
-    storage, filesystem = ray_storage(folder)
-    for name, value in TUNE_ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    tuner = tune.Tuner(
-        tune.with_resources(trainable, {"cpu": share.cpus, "gpu": share.gpus}),
-        param_space={"trial": tune.grid_search(settings)},
-        tune_config=tune.TuneConfig(
-            scheduler=scheduler,
-            # A new process for each trial would spend seconds on importing torch.
-            reuse_actors=not own_processes,
-            trial_name_creator=lambda trial: names[trial.config["trial"]["number"]],
-            trial_dirname_creator=lambda trial: names[trial.config["trial"]["number"]],
-        ),
-        run_config=tune.RunConfig(
-            name="ray",
-            storage_path=storage,
-            storage_filesystem=filesystem,
-            failure_config=tune.FailureConfig(max_failures=MAX_TRIAL_FAILURES),
-            callbacks=[follower],
-            verbose=0,
-        ),
-    )
-    try:
-        grid = tuner.fit()
-    except tune.TuneError as error:
-        raise TrainingError(
-            f"{folder.url}: Ray Tune stopped ({_last_line(error)}); run the same again to go on"
-        ) from error
-    on_end(follower.results)
-    unfinished = [n for n, result in follower.results.items() if result.state not in ENDED]
-    if unfinished:
-        cause = f" ({_last_line(grid.errors[0])})" if grid.errors else ""
-        raise TrainingError(
-            f"{folder.url}: trials {', '.join(map(str, unfinished))} did not end{cause}; run the"
-            " same again to go on from their checkpoints"
-        )
-
-
-class Follower(tune.Callback):
-    """Follow the trials in the process that runs them, and keep their results up to date."""
-
-    def __init__(
-        self,
-        trials: Sequence[Trial],
-        on_trial: OnTrial | None,
-        on_end: Callable[[Mapping[int, TrialResult]], None],
-    ) -> None:
-        self._trials = {trial.number: trial for trial in trials}
-        self.results = {number: read_result(trial) for number, trial in self._trials.items()}
-        self._on_trial, self._on_end = on_trial, on_end
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the callers' functions.
-
-        Tune pickles its settings with the callbacks, and never reads them again here; a live
-        display cannot be pickled.
-        """
-        return {**self.__dict__, "_on_trial": None, "_on_end": None}
-
-    def on_trial_result(
-        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
-    ) -> None:
-        number = trial.config["trial"]["number"]
-        if result.get("validation_nmae") is not None:
-            # The figures of the weights that the run keeps, which the last epoch's need not be.
-            found = replace(read_result(self._trials[number]), state="running")
-            self._update(replace(found, epochs=result["epoch"]))
-
-    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """Record a trial's end; one that the scheduler stops waits, and writes no more."""
-        from courant.runs.trackers import end_stopped
-
-        ended = self._trials[trial.config["trial"]["number"]]
-        result = read_result(ended)
-        if result.state not in ENDED:
-            write_status(ended.run, "stopped", epochs=result.epochs, best_epoch=result.best_epoch)
-            end_stopped(ended.run)
-        self._update(read_result(ended))
-        self._on_end(self.results)
-
-    def _update(self, result: TrialResult) -> None:
-        self.results[result.number] = result
-        if self._on_trial is not None:
-            self._on_trial(result)
-
-
-def _asha(sweep: Sweep, done: Sequence[Trial]) -> ASHAScheduler:
+def halving(epochs: int, done: Sequence[Trial]) -> ASHAScheduler:
     """Halve successively on validation NMAE, knowing what the ended trials reported."""
-    epochs = sweep.experiment.training.epochs
     scheduler = ASHAScheduler(
         time_attr="epoch",
         metric="validation_nmae",
@@ -328,12 +183,130 @@ def _asha(sweep: Sweep, done: Sequence[Trial]) -> ASHAScheduler:
     return scheduler
 
 
+def run_trials(
+    trials: Sequence[Trial],
+    of: Sweep | Benchmark,
+    share: Share,
+    on_trial: OnTrial | None = None,
+    *,
+    on_end: OnEnd = lambda results: None,
+    scheduler: TrialScheduler | None = None,
+    count: bool = False,
+) -> None:
+    """Train the trials of a sweep or benchmark to their end, with Tune's notes in its folder.
+
+    Trials that `count` are assessed, and no two of them share a process: a trial's peak memory is
+    its own. TrainingError for a trial that did not end, however often it was started again.
+    """
+    from courant.training.train import TrainingError
+
+    follower = Follower(trials, on_trial, on_end)
+    trainable = tune.with_parameters(
+        run_trial,
+        trials={each.number: (each.experiment.model_dump_json(), each.run.url) for each in trials},
+        dataset=(of.dataset_url, of.version),
+        share=share,
+        assesses=count,
+        logs=log_context(),
+    )
+    settings = [
+        {"number": trial.number, **{label(key): value for key, value in trial.setting.items()}}
+        for trial in trials
+    ]
+    names = {trial.number: trial.run.url.rsplit("/", 1)[-1] for trial in trials}
+    storage, filesystem = ray_storage(of.folder)
+    for name, value in TUNE_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    tuner = tune.Tuner(
+        tune.with_resources(trainable, {"cpu": share.cpus, "gpu": share.gpus}),
+        param_space={"trial": tune.grid_search(settings)},
+        tune_config=tune.TuneConfig(
+            scheduler=scheduler,
+            # A new process for each trial would spend seconds on importing torch.
+            reuse_actors=not count,
+            trial_name_creator=lambda trial: names[trial.config["trial"]["number"]],
+            trial_dirname_creator=lambda trial: names[trial.config["trial"]["number"]],
+        ),
+        run_config=tune.RunConfig(
+            name="ray",
+            storage_path=storage,
+            storage_filesystem=filesystem,
+            failure_config=tune.FailureConfig(max_failures=MAX_TRIAL_FAILURES),
+            callbacks=[follower],
+            verbose=0,
+        ),
+    )
+    try:
+        grid = tuner.fit()
+    except tune.TuneError as error:
+        raise TrainingError(
+            f"{of.folder.url}: Ray Tune stopped ({_last_line(error)}); run the same again to go on"
+        ) from error
+    on_end(follower.results)
+    left = [each for each in trials if follower.results[each.number].state not in ENDED]
+    if count:
+        left = [each for each in trials if not is_complete(each, assessed=True)]
+    if left:
+        cause = f" ({_last_line(grid.errors[0])})" if grid.errors else ""
+        raise TrainingError(
+            f"{of.folder.url}: trials {', '.join(str(each.number) for each in left)} did not end"
+            f"{cause}; run the same again to go on from their checkpoints"
+        )
+
+
+def _last_line(error: BaseException) -> str:
+    """Return the last line of Ray's traceback, which names what went wrong."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
+
+
+class Follower(tune.Callback):
+    """Follow the trials in the process that runs them, and keep their results up to date."""
+
+    def __init__(self, trials: Sequence[Trial], on_trial: OnTrial | None, on_end: OnEnd) -> None:
+        self._trials = {trial.number: trial for trial in trials}
+        self.results = {number: read_result(trial) for number, trial in self._trials.items()}
+        self._on_trial, self._on_end = on_trial, on_end
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the callers' functions.
+
+        Tune pickles its settings with the callbacks, and never reads them again here; a live
+        display cannot be pickled.
+        """
+        return {**self.__dict__, "_on_trial": None, "_on_end": None}
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        if result.get("validation_nmae") is not None:
+            # The figures of the weights that the run keeps, which the last epoch's need not be.
+            found = read_result(self._trials[trial.config["trial"]["number"]])
+            self._update(replace(found, state="running", epochs=result["epoch"]))
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """Record a trial's end; one that the scheduler stops waits, and writes no more."""
+        from courant.runs.trackers import end_stopped
+
+        ended = self._trials[trial.config["trial"]["number"]]
+        result = read_result(ended)
+        if result.state not in ENDED:
+            write_status(ended.run, "stopped", epochs=result.epochs, best_epoch=result.best_epoch)
+            end_stopped(ended.run)
+        self._update(read_result(ended))
+        self._on_end(self.results)
+
+    def _update(self, result: TrialResult) -> None:
+        self.results[result.number] = result
+        if self._on_trial is not None:
+            self._on_trial(result)
+
+
 def run_trial(
     config: dict[str, Any],
     trials: dict[int, tuple[str, str]],
     dataset: tuple[str, str],
-    cpus: float,
-    gpus: float,
+    share: Share,
+    assesses: bool,
     logs: LogContext,
 ) -> None:
     """Train the trial `config["trial"]["number"]` to its end, from its newest checkpoint if any.
@@ -345,10 +318,11 @@ def run_trial(
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import simgen
     from courant.runs.checkpoint import checkpoint_epochs
+    from courant.sweeps.assess import assess
     from courant.training.train import TrainingError, fit
     from courant.training.workers import use_threads
 
-    use_threads(max(1, int(cpus)))
+    use_threads(max(1, int(share.cpus)))
     logs.apply_in_training()
     content, url = trials[config["trial"]["number"]]
     run = RunDirectory(url)
@@ -368,12 +342,14 @@ def run_trial(
             parse_experiment(content),
             simgen.open_dataset(*dataset),
             run,
-            device="cuda" if gpus else "cpu",
+            device="cuda" if share.gpus else "cpu",
             on_epoch=report_unless_last,
         )
     except TrainingError as error:
         write_status(run, "failed", reason=str(error))
         return
+    if assesses:
+        assess(url, dataset[0])
     report(read_records(run)[-1])
 
 
@@ -382,55 +358,3 @@ def report(record: EpochRecord) -> None:
     nmae = record.validation_nmae
     is_known = nmae is not None and math.isfinite(nmae)
     tune.report({**asdict(record), "validation_nmae": nmae if is_known else math.inf})
-
-
-def assess_trials(trials: Sequence[Trial], dataset_url: str, share: Share) -> None:
-    """Measure test errors and prediction times of trained trials, as tasks of Ray.
-
-    InputError for a trial that cannot be assessed, such as cases without a window, after all
-    others; TrainingError for a process that died.
-    """
-    from courant.training.train import TrainingError
-
-    task = ray.remote(_assess).options(
-        num_cpus=share.cpus, num_gpus=share.gpus, runtime_env={"env_vars": WORKER_ENVIRONMENT}
-    )
-    threads = max(1, int(share.cpus))
-    left = {task.remote(trial.run.url, dataset_url, threads): trial for trial in trials}
-    wrong = ""
-    try:
-        while left:
-            done = ray.wait(list(left))[0][0]
-            trial = left.pop(done)
-            wrong = ray.get(done) or wrong
-    except ray.exceptions.RayError as error:
-        raise TrainingError(
-            f"model {contender_of(trial)} was trained and could not be assessed"
-            f" ({_last_line(error)}, {trial.run.url}); run the same again to go on, or leave it"
-            " out of --models"
-        ) from error
-    finally:
-        # Never one that has ended: its driver would not survive that.
-        running = ray.wait(list(left), num_returns=len(left), timeout=0)[1] if left else []
-        for each in running:
-            ray.cancel(each)
-    if wrong:
-        raise InputError(wrong)
-
-
-def _assess(run_url: str, dataset_url: str, threads: int) -> str:
-    """Assess in a process of Ray; return the line of an error that is the user's."""
-    from courant.sweeps.assess import assess
-    from courant.training.workers import use_threads
-
-    use_threads(threads)
-    try:
-        assess(run_url, dataset_url)
-    except SimgenError as error:
-        return str(error)
-    return ""
-
-
-def _last_line(error: BaseException) -> str:
-    """Return the last line of Ray's traceback, which names what went wrong."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1]

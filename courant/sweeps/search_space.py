@@ -7,14 +7,13 @@
       training.learning_rate: {min: 1.0e-4, max: 3.0e-3, log: true}
       model.window_scale: {values: [0.5, 1], when: {model.gaussian_window: [encoder, both]}}
     choices:
-      - full mesh: {data.encoder: mesh, model.num_features: fields + distance}
+      full mesh: {data.encoder: mesh, model.num_features: fields + distance}
 
 `isolated` is the paper's design: the baseline, and from it one key changed at a time. `grid` is
 every combination, `random` draws (the only one for ranges). A key whose `when` does not hold stays
 as in the baseline, so that no two settings mean the same. `choices` are one further key, `choice`:
 the baseline, or one of the named changes of several keys at once. A choice may give
-`model.num_features` in words, because its number depends on the family. One that means nothing to
-an experiment is left out of its sweep, with the reason in one line.
+`model.num_features` in words, because its number depends on the family.
 """
 
 from __future__ import annotations
@@ -22,25 +21,16 @@ from __future__ import annotations
 import difflib
 import itertools
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import yaml
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PrivateAttr,
-    ValidationError,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from courant.data_config import Frozen
-from courant.experiment import DATA, Experiment
+from courant.experiment import DATA, Experiment, wrong_keys
 from simgen.errors import InputError
 from simgen.whole_file import local_path
 
@@ -76,7 +66,6 @@ FIELDS, WITH_DISTANCE = "fields", "fields + distance"
 """
 MAX_SETTINGS = 10_000
 """The limit of an isolated design or a grid; each setting is an experiment to train"""
-MAX_NAME = 80
 LARGEST = 1e15
 """Bound of a range's numbers"""
 
@@ -105,27 +94,26 @@ def _as_number(value: Any) -> Any:
 
 
 _Value = Annotated[Value, BeforeValidator(_as_number)]
+_Name = Annotated[str, Field(pattern=r"^[^\W_][^\x00-\x1f\x7f]*$", max_length=80)]
+_Bound = Annotated[int | float, Field(ge=-LARGEST, le=LARGEST)]
 
 
 class Domain(Frozen):
     """The values of a key: a list to choose from, or the numbers between two bounds."""
 
     values: tuple[_Value, ...] = ()
-    min: int | float | None = None
-    max: int | float | None = None
+    min: _Bound | None = None
+    max: _Bound | None = None
     log: bool = False
     when: dict[str, tuple[_Value, ...]] = Field(default={})
     """The key counts only where these other keys have one of these values"""
 
     @model_validator(mode="after")
     def _list_or_range(self) -> Domain:
-        bounds = (self.min, self.max)
-        if self.values and bounds == (None, None):
+        if self.values and self.min is None and self.max is None:
             return self
         if self.values or self.min is None or self.max is None:
             raise ValueError("give a list of values, or min and max")
-        if max(abs(self.min), abs(self.max)) > LARGEST:
-            raise ValueError(f"min and max lie within {-LARGEST:g} and {LARGEST:g}")
         if not self.min < self.max or (self.log and self.min <= 0):
             raise ValueError(
                 f"min {self.min:g} and max {self.max:g} make no range; min < max, and 0 < min"
@@ -144,66 +132,6 @@ class Domain(Frozen):
         return round(number) if is_whole else float(f"{number:.4g}")
 
 
-class Choice(Frozen):
-    """A name, and the values that its keys get together: `{name: {key: value, ...}}`."""
-
-    name: str = Field(max_length=MAX_NAME)
-    values: dict[str, _Value] = Field(min_length=1)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _named(cls, entry: Any) -> Any:
-        if isinstance(entry, dict) and len(entry) == 1:
-            ((name, values),) = entry.items()
-            if isinstance(name, str) and isinstance(values, dict) and values:
-                return {"name": name, "values": values}
-        raise ValueError("an entry is a name and what it sets, `- name: {key: value, ...}`")
-
-    @field_validator("name")
-    @classmethod
-    def _readable(cls, name: str) -> str:
-        if name == BASELINE:
-            raise ValueError(f"the name {BASELINE} is that of the experiment itself")
-        if not re.fullmatch(r"[^\W_][^\x00-\x1f\x7f]*", name):
-            raise ValueError("a name is one line that begins with a letter or a digit")
-        return name
-
-    @model_serializer
-    def _as_written(self) -> dict[str, dict[str, Value]]:
-        return {self.name: self.values}
-
-    @property
-    def slug(self) -> str:
-        """Return the name as a part of a run's: `no-global-data`."""
-        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
-
-    def changes(self, experiment: Experiment) -> dict[str, Value]:
-        """Return what differs from the experiment; InputError for unknown words of a size."""
-        wanted = dict(self.values)
-        size = wanted.get(SIZE)
-        if isinstance(size, str):
-            model = experiment.model
-            wanted[SIZE] = fields = model.num_outputs * getattr(experiment.data, "input_steps", 1)
-            if size not in (FIELDS, WITH_DISTANCE):
-                raise InputError(
-                    f"{SIZE}: '{size}' is no size; give {FIELDS}, {WITH_DISTANCE} or a number"
-                )
-            if size == WITH_DISTANCE:
-                distance = model.num_query_features or model.num_features - fields
-                if distance <= 0:
-                    raise InputError(
-                        f"{SIZE}: {experiment.name} has no distance field that {WITH_DISTANCE}"
-                        " could be counted by; give a number"
-                    )
-                wanted[SIZE] = fields + distance
-        own = experiment.model_dump()
-        return {
-            key: new
-            for key, new in wanted.items()
-            if new != own[key.partition(".")[0]][key.partition(".")[2]]
-        }
-
-
 class SearchSpace(Frozen):
     """Keys of an experiment with their possible values."""
 
@@ -211,9 +139,8 @@ class SearchSpace(Frozen):
     about: str = ""
     design: Literal["isolated", "grid", "random"]
     parameters: dict[str, Domain] = Field(default={})
-    choices: tuple[Choice, ...] = Field(default=(), max_length=MAX_SETTINGS)
-    _unfit: tuple[str, ...] = PrivateAttr(default=())
-    """A line for each choice that was left out for the data's sake"""
+    choices: dict[_Name, dict[str, _Value]] = Field(default={}, max_length=MAX_SETTINGS)
+    """By name, the values that its keys get together"""
 
     @field_validator("parameters", mode="before")
     @classmethod
@@ -235,28 +162,24 @@ class SearchSpace(Frozen):
                 f" {self.design} takes lists of values"
             )
         for key, item in self.parameters.items():
-            unknown = sorted(set(item.when) - set(self.parameters))
-            if unknown:
+            if unknown := sorted(set(item.when) - set(self.parameters)):
                 raise ValueError(
                     f"{key}: its `when` names {', '.join(unknown)}, which the space does not vary"
                 )
-            for other, wanted in item.when.items():
-                taken = self.parameters[other].values
-                if self.design == "isolated" or not taken:
-                    continue  # it may also have the recipe's value, or any of a range
-                if never := [each for each in wanted if each not in taken]:
-                    raise ValueError(
-                        f"{key}: its `when` waits for {other} {show(never[0])}, which is none of"
-                        f" its values ({', '.join(map(show, taken))})"
-                    )
-        names = [choice.name for choice in self.choices]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"choices: two entries are called {', '.join(twice)}")
-        linked = {key for choice in self.choices for key in choice.values}
-        if both := sorted(linked & set(self.parameters)):
-            raise ValueError(
-                f"{', '.join(both)}: in choices and in parameters; a key is varied in one of them"
-            )
+        if BASELINE in self.choices:
+            raise ValueError(f"the name {BASELINE} is that of the experiment itself")
+        for name, values in self.choices.items():
+            if both := sorted(set(values) & set(self.parameters)):
+                raise ValueError(
+                    f"{', '.join(both)}: in choices and in parameters; a key is varied in one of"
+                    " them"
+                )
+            size = values.get(SIZE)
+            if isinstance(size, str) and size not in (FIELDS, WITH_DISTANCE):
+                raise ValueError(
+                    f"{name}: {SIZE} '{size}' is no size; give {FIELDS}, {WITH_DISTANCE} or a"
+                    " number"
+                )
         return self
 
     @property
@@ -275,7 +198,7 @@ class SearchSpace(Frozen):
         }
         # A choice of the other task, steady or transient, is left out of the sweep.
         others = {f"data.{name}" for kind in DATA.values() for name in kind.model_fields} - set(own)
-        linked = [key for choice in self.choices for key in choice.values if key not in others]
+        linked = [key for values in self.choices.values() for key in values if key not in others]
         for key in (*self.parameters, *linked):
             if key in FIXED:
                 raise InputError(f"space {self.name}: {key} cannot be swept: {FIXED[key]}")
@@ -288,33 +211,38 @@ class SearchSpace(Frozen):
         setting: Setting = {key: own[key] for key in self.parameters}
         return {**setting, CHOICE: BASELINE} if self.choices else setting
 
-    def for_data(
-        self, experiment: Experiment, check: Callable[[Experiment], object]
-    ) -> SearchSpace:
-        """Return this space without the choices for whose experiment `check` raises InputError.
+    def applied_to(
+        self, experiment: Experiment, check: Callable[[Experiment], object] = lambda made: None
+    ) -> tuple[SearchSpace, tuple[str, ...]]:
+        """Return this space with the choices that change the experiment, and a line for each other.
 
-        A choice's sizes may not be those of a dataset with given fields, or without a boundary.
+        `check` raises InputError for an experiment that does not fit the data, such as by its
+        sizes. InputError where nothing remains to be varied.
         """
-        baseline = self.baseline(experiment)
-        applying, _ = self._applying(experiment)
-        kept, unfit = [], []
-        for choice in self.choices:
+        baseline, task = self.baseline(experiment), experiment.task
+        known = {f"data.{name}" for name in DATA[task].model_fields}
+        kept: dict[str, Experiment] = {}
+        left_out = []
+        for name, values in self.choices.items():
             try:
-                if choice in applying:
-                    check(self.apply(experiment, {**baseline, CHOICE: choice.name}))
-                kept.append(choice)
+                for key in values:
+                    if key.startswith("data.") and key not in known:
+                        raise InputError(f"{task} experiments have no {key}")
+                    if task == "steady" and key in TRANSIENT:
+                        raise InputError(f"{key} decides nothing in a steady model")
+                made = self.apply(experiment, {**baseline, CHOICE: name})
+                if made == experiment:
+                    raise InputError("it is so already")
+                if same := [other for other in kept if kept[other] == made]:
+                    raise InputError(f"it comes to the same as {same[0]}")
+                check(made)
+                kept[name] = made
             except InputError as error:
-                unfit.append(f"{choice.name} does not apply to {experiment.name}: {error}")
-        if unfit and not kept and not self.parameters:
-            raise InputError(f"space {self.name}: {unfit[0]}")
-        found = self.model_copy(update={"choices": tuple(kept)})
-        found._unfit = tuple(unfit)
-        return found
-
-    def left_out(self, experiment: Experiment) -> tuple[str, ...]:
-        """Return a line for each choice that means nothing to the experiment, or to the data."""
-        self.baseline(experiment)
-        return (*self._applying(experiment)[1], *self._unfit)
+                left_out.append(f"{name} does not apply to {experiment.name}: {error}")
+        if left_out and not kept and not self.parameters:
+            raise InputError(f"space {self.name}: {left_out[0]}")
+        choices = {name: self.choices[name] for name in kept}
+        return self.model_copy(update={"choices": choices}), tuple(left_out)
 
     def count(self, experiment: Experiment) -> int | None:
         """Return the number of different settings; None where values are drawn."""
@@ -340,10 +268,18 @@ class SearchSpace(Frozen):
 
     def apply(self, experiment: Experiment, setting: Setting) -> Experiment:
         """Apply a setting to the experiment; InputError for values that it cannot have."""
-        values = {key: value for key, value in setting.items() if key != CHOICE}
-        choice = self.choice(setting)
-        if choice is not None:
-            values.update(choice.changes(experiment))
+        values = {**setting, **self.choices.get(str(setting.get(CHOICE)), {})}
+        values.pop(CHOICE, None)
+        if isinstance(size := values.get(SIZE), str):
+            model = experiment.model
+            fields = model.num_outputs * getattr(experiment.data, "input_steps", 1)
+            distance = model.num_query_features or model.num_features - fields
+            if size == WITH_DISTANCE and distance <= 0:
+                raise InputError(
+                    f"{SIZE}: {experiment.name} has no distance field that {WITH_DISTANCE} could be"
+                    " counted by; give a number"
+                )
+            values[SIZE] = fields + distance if size == WITH_DISTANCE else fields
         sections: dict[str, dict[str, Value]] = {section: {} for section in SECTIONS}
         for key, value in values.items():
             section, _, name = key.partition(".")
@@ -352,38 +288,6 @@ class SearchSpace(Frozen):
             return experiment.derive(**sections)  # type: ignore[arg-type]
         except InputError as error:
             raise InputError(f"setting {describe(setting)} is impossible: {error}") from error
-
-    def choice(self, setting: Setting) -> Choice | None:
-        """Return the choice that a setting names; None for the baseline's."""
-        return next((each for each in self.choices if each.name == setting.get(CHOICE)), None)
-
-    def _applying(self, experiment: Experiment) -> tuple[tuple[Choice, ...], tuple[str, ...]]:
-        """Return the choices that apply to an experiment, and a line for each of the others."""
-        kept: list[tuple[Choice, dict[str, Value]]] = []
-        left_out: list[str] = []
-        known = {"data": set(type(experiment.data).model_fields)}
-        for choice in self.choices:
-            reason = ""
-            for key in choice.values:
-                section, _, name = key.partition(".")
-                if section in known and name not in known[section]:
-                    reason = f"{experiment.task} experiments have no {key}"
-                elif experiment.task == "steady" and key in TRANSIENT:
-                    reason = f"{key} decides nothing in a steady model"
-                if reason:
-                    break
-            if not reason:
-                changes = choice.changes(experiment)
-                same = next((each.name for each, other in kept if other == changes), None)
-                if not changes:
-                    reason = "it is so already"
-                elif same is not None:
-                    reason = f"it comes to the same as {same}"
-                else:
-                    kept.append((choice, changes))
-            if reason:
-                left_out.append(f"{choice.name} does not apply to {experiment.name}: {reason}")
-        return tuple(choice for choice, _ in kept), tuple(left_out)
 
     def _domains(self, experiment: Experiment) -> dict[str, Domain]:
         """Return the values of each key of a setting that change anything in the experiment."""
@@ -395,10 +299,8 @@ class SearchSpace(Frozen):
             for key, item in self.parameters.items()
         }
         if self.choices:
-            applying, _ = self._applying(experiment)
-            names = (BASELINE, *(choice.name for choice in applying))
             # Unparsed: a name may look like a number.
-            domains[CHOICE] = Domain.model_construct(values=names)
+            domains[CHOICE] = Domain.model_construct(values=(BASELINE, *self.choices))
         return domains
 
     def _all(self, experiment: Experiment) -> list[Setting]:
@@ -472,16 +374,11 @@ def parse_space(name: str, text: str) -> SearchSpace:
         raise InputError(
             f"space {name} is not valid YAML: {' '.join(str(error).split())[:500]}"
         ) from error
-    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+    if not isinstance(content, dict):
         raise InputError(
             f"space {name} must be a mapping with design and parameters, see docs/sweeps.md"
         )
     try:
         return SearchSpace.model_validate({"name": name, **content})
     except ValidationError as error:
-        found = error.errors(include_url=False)[:20]
-        places = [".".join(map(str, item["loc"]))[:100] or "space" for item in found]
-        wrong = dict.fromkeys(
-            f"{place}: {item['msg']}" for place, item in zip(places, found, strict=True)
-        )
-        raise InputError(f"space {name}: {' '.join('; '.join(wrong).split())}") from error
+        raise InputError(f"space {name}: {wrong_keys(error)}") from error

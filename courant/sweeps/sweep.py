@@ -1,7 +1,6 @@
 """Plan a sweep: settings of a space as experiments with run directories, and a table of results.
 
     <runs>/<experiment>-<space>-<hash>/
-        sweep.json                    what is varied, around which experiment, on which data
         trials/<run>/                 run directories, as `courant train` makes them
         trials.csv  trials.json       the table, rewritten as trials end
         best.json                     the best trial's experiment, for `courant train --experiment`
@@ -14,22 +13,23 @@ trials, so a sweep can be extended with more of them.
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import itertools
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
+import pandas
+
 from courant.experiment import MACHINE, MAX_NAME, Experiment
 from courant.runs.directory import RunDirectory
 from courant.runs.record import STATUS, best_record, read_records, read_status
 from courant.runs.summary import RunProgress
-from courant.sweeps.search_space import SearchSpace, Setting, label
+from courant.sweeps.search_space import BASELINE, CHOICE, SearchSpace, Setting, label
 from simgen.errors import InputError, StoreError
 
 if TYPE_CHECKING:
@@ -89,10 +89,10 @@ class Sweep:
     """The trials, their order, and the folder where they are kept."""
 
     folder: RunDirectory
-    asked: SearchSpace
-    """As it was asked for, from which the folder has its name"""
     space: SearchSpace
-    """Without the choices that do not fit the dataset"""
+    """With the choices that apply to the experiment and fit the dataset"""
+    left_out: tuple[str, ...]
+    """A line for each of the other choices"""
     experiment: Experiment
     """the baseline"""
     dataset_url: str
@@ -101,30 +101,8 @@ class Sweep:
     trials: tuple[Trial, ...]
 
     @property
-    def left_out(self) -> tuple[str, ...]:
-        """A line for each choice of the space that means nothing to the experiment."""
-        return self.space.left_out(self.experiment)
-
-    @property
     def baseline(self) -> Setting:
         return self.space.baseline(self.experiment)
-
-    @property
-    def epochs_to_the_end(self) -> int:
-        """The epochs of all trials together, if none is stopped."""
-        return len(self.trials) * self.experiment.training.epochs
-
-    def write(self) -> None:
-        """Write sweep.json."""
-        description = {
-            "space": self.space.model_dump(mode="json"),
-            "baseline": self.baseline,
-            "experiment": self.experiment.model_dump(mode="json"),
-            "dataset_url": self.dataset_url,
-            "version": self.version,
-            "seed": self.seed,
-        }
-        self.folder.write_json("sweep.json", description)
 
 
 def sweep_of(run: RunDirectory) -> RunDirectory | None:
@@ -144,14 +122,13 @@ def plan_sweep(
 ) -> Sweep:
     """Plan the first `num_trials` settings of a space (None: each once) around an experiment.
 
-    A setting that comes a second time takes the experiment's training seed + 1, and so on. Every
-    one is checked: raises InputError for keys, values or a dataset that do not fit, before anything
-    is written. Choices that do not fit the dataset are left out.
+    A setting that comes a second time takes the experiment's training seed + 1, and so on. Raises
+    InputError for keys, values or a dataset that do not fit, before anything is written.
     """
     # It imports torch, which whoever only reads a sweep does not need.
     from courant.problems import open_problem
 
-    asked, space = space, space.for_data(experiment, lambda made: open_problem(made, dataset))
+    space, left_out = space.applied_to(experiment, lambda made: open_problem(made, dataset))
     wanted = num_trials or space.count(experiment)
     if wanted is None:
         raise InputError(
@@ -166,15 +143,16 @@ def plan_sweep(
             " generate more cases"
         )
     around = experiment.model_dump(mode="json", exclude=MACHINE)
-    varied = asked.model_dump(mode="json", exclude={"about"})
+    varied = space.model_dump(mode="json", exclude={"about"})
     content = json.dumps([around, varied, dataset.snapshot_id, seed], sort_keys=True)
     digest = hashlib.sha256(content.encode()).hexdigest()[:10]
-    folder = RunDirectory(runs_url) / f"{experiment.name}-{asked.name}-{digest}"
+    folder = RunDirectory(runs_url) / f"{experiment.name}-{space.name}-{digest}"
     trials: list[Trial] = []
     seen: list[Setting] = []
     for number, setting in enumerate(itertools.islice(space.settings(experiment, seed), wanted), 1):
-        choice = space.choice(setting)
-        name = f"{experiment.name}-trial-{number:02d}{f'-{choice.slug}' if choice else ''}"
+        name = f"{experiment.name}-trial-{number:02d}"
+        if (choice := setting.get(CHOICE, BASELINE)) != BASELINE:
+            name += f"-{re.sub('[^a-z0-9]+', '-', str(choice).lower())}"
         training = experiment.training
         made = space.apply(experiment, setting).derive(
             name=name[:MAX_NAME].rstrip("-"),
@@ -189,7 +167,7 @@ def plan_sweep(
         trials.append(Trial(number, setting, made, run))
         seen.append(setting)
     return Sweep(
-        folder, asked, space, experiment, dataset.url, dataset.version, seed, tuple(trials)
+        folder, space, left_out, experiment, dataset.url, dataset.version, seed, tuple(trials)
     )
 
 
@@ -236,10 +214,7 @@ def write_table(sweep: Sweep, results: Sequence[TrialResult]) -> None:
         {
             "trial": result.number,
             **{label(key): result.setting[key] for key in sweep.space.columns},
-            "seed": result.seed,
-            "state": result.state,
-            "nmae": result.nmae,
-            "best_epoch": result.best_epoch,
+            **{key: getattr(result, key) for key in ("seed", "state", "nmae", "best_epoch")},
             "epochs": result.epochs,
             "seconds": round(result.seconds, 1),
             "run": result.run.rsplit("/", 1)[-1],
@@ -247,11 +222,8 @@ def write_table(sweep: Sweep, results: Sequence[TrialResult]) -> None:
         }
         for result in results
     ]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    sweep.folder.write_bytes("trials.csv", text.getvalue().encode())
+    text = pandas.DataFrame(rows, dtype=object).to_csv(index=False)
+    sweep.folder.write_bytes("trials.csv", text.encode())
     if any(result.nmae is not None and result.state != "failed" for result in results):
         best = sweep.trials[best_trial(results).number - 1]
         sweep.folder.write_json(BEST, best.experiment.model_dump(mode="json"))
@@ -288,8 +260,7 @@ def read_trials_progress(
     `read` gives each trial's progress: a caller who looks often need not read ended ones again.
     StoreError for a damaged table.
     """
-    found = [read(folder / TRIALS / name) for name in folder.names(TRIALS)]
-    trials = [trial for trial in found if trial is not None]
+    trials = [each for name in folder.names(TRIALS) if (each := read(folder / TRIALS / name))]
     if not trials:
         return None
     # The table has a row for each trial that is planned; a benchmark plans as it goes.

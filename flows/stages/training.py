@@ -285,7 +285,7 @@ class Trials(SweepRequest):
             runs, _, name = plan.folder.url.rpartition("/")
             request = {
                 "experiment": plan.experiment.model_dump(mode="json"),
-                "space": plan.asked.model_dump(mode="json"),
+                "space": plan.space.model_dump(mode="json"),
                 "dataset": plan.dataset_url,
                 "version": plan.version,
                 "runs": runs,
@@ -318,8 +318,9 @@ class ModelBenchmark(BenchmarkRequest):
                 "sizes are those of models; a space of settings has none, leave them out"
             )
         space = load_space(self.space) if self.space else None
+        left_out: tuple[str, ...] = ()
         if space:
-            space = space.for_data(base, lambda made: open_problem(made, opened))
+            space, left_out = space.applied_to(base, lambda made: open_problem(made, opened))
             contenders = benchmark.settings_of(space, base, opened)
         else:
             sizes = _read_sizes(self.sizes) if self.sizes else {}
@@ -334,7 +335,8 @@ class ModelBenchmark(BenchmarkRequest):
             rates=self.rates or benchmark.RATES,
             seeds=self.seeds,
             best=self.best,
-            space=space,
+            space=space.name if space else None,
+            left_out=left_out,
         )
         return planned, opened
 

@@ -18,7 +18,8 @@ from courant.training.train import TrainingError
 
 
 def sweep_with_results(name: str, folder: Path) -> tuple[Sweep, list[TrialResult]]:
-    space, baseline = load_space(name), get_recipe("cylinder-flow-demo")
+    baseline = get_recipe("cylinder-flow-demo")
+    space, left_out = load_space(name).applied_to(baseline)
     settings = list(itertools.islice(space.settings(baseline, 42), space.count(baseline)))
     trials = tuple(
         Trial(number, setting, baseline, RunDirectory(folder / f"trial-{number}"))
@@ -40,7 +41,7 @@ def sweep_with_results(name: str, folder: Path) -> tuple[Sweep, list[TrialResult
         for trial, state in zip(trials, states, strict=False)
     ]
     url = "store/cylinder-flow"
-    return Sweep(RunDirectory(folder), space, space, baseline, url, "v1", 42, trials), results
+    return Sweep(RunDirectory(folder), space, left_out, baseline, url, "v1", 42, trials), results
 
 
 @pytest.mark.parametrize("name", shipped_spaces())

@@ -6,7 +6,7 @@ from typing import Any
 
 import simgen
 from courant.experiment import Experiment
-from courant.runs.record import write_status
+from courant.runs.record import is_finished, write_status
 from courant.sweeps.assess import assess
 from courant.sweeps.benchmark import (
     Benchmark,
@@ -43,13 +43,14 @@ def run_here(benchmark: Benchmark) -> tuple[list[str], list[str]]:
     assessed: list[str] = []
     while (phase := next_phase(benchmark)) is not None:
         for trial in phase.trials:
-            if phase.assesses:
-                assessed.append(trial.experiment.name)
-                assess(trial.run.url, dataset.url)
-                continue
-            trained.append(trial.experiment.name)
+            if not is_finished(trial.run):
+                trained.append(trial.experiment.name)
             try:
                 fit(trial.experiment, dataset, trial.run)
             except TrainingError as error:
                 write_status(trial.run, "failed", reason=str(error))
+                continue
+            if phase.counts:
+                assessed.append(trial.experiment.name)
+                assess(trial.run.url, dataset.url)
     return trained, assessed

@@ -47,34 +47,23 @@ def test_a_variant_changes_its_own_parts_of_the_recipe_alone(
     name: str, changed: dict[str, Any], ducts: Dataset
 ) -> None:
     base = tiny_steady()
-    (chosen,) = choose_contenders([name], base, ducts, {name: {"num_loops": 2}})
-    found = differences(base.model_dump(), chosen.experiment.model_dump())
+    chosen = choose_contenders([name], base, ducts, {name: {"num_loops": 2}})
+    found = differences(base.model_dump(), chosen[name].model_dump())
     assert found == {**changed, "model.num_loops": 2}
     assert name in contender_names()
 
 
 @pytest.mark.parametrize("name", ["courant", "courant-learned-anchors", "transolver"])
-def test_any_model_takes_part_with_several_members(name: str, ducts: Dataset) -> None:
-    sizes = {"num_loops": 2} if name != "transolver" else {"num_layers": 2, "width": 16}
-    one, two, other = choose_contenders(
-        [name, f"{name}-x2", f"{name}-x16"], tiny_steady(), ducts, {name: sizes, f"{name}-x16": {}}
-    )
-    found = differences(one.experiment.model_dump(), two.experiment.model_dump())
-    assert found == {"model.num_members": 2}
-    assert two.name == f"{name}-x2" and two.kind == one.kind
-    assert other.experiment.model.num_members == 16
-
-
-@pytest.mark.parametrize("name", ["courant", "courant-gwa", "transolver"])
-def test_a_recipe_of_several_members_is_compared_with_as_many_of_each_model(
+def test_any_model_takes_part_with_as_many_members_as_the_recipe_or_its_name_or_sizes(
     name: str, ducts: Dataset
 ) -> None:
-    base = tiny_steady().derive(model={"num_members": 3})
-    own, said, sized = choose_contenders(
-        [name, f"{name}-x2", f"{name}-x4"], base, ducts, {f"{name}-x4": {}, name: {"width": 16}}
-    )
-    members = [each.experiment.model.num_members for each in (own, said, sized)]
-    assert members == [3, 2, 4]
+    names, base = [name, f"{name}-x2", f"{name}-x16"], tiny_steady()
+    one, two, _ = choose_contenders(names, base, ducts, {name: {"width": 16}}).values()
+    assert differences(one.model_dump(), two.model_dump()) == {"model.num_members": 2}
+    three = base.derive(model={"num_members": 3})
+    sized = {f"{name}-x16": {"width": 16}}
+    found = choose_contenders(names, three, ducts, sized).values()
+    assert [each.model.num_members for each in found] == [3, 2, 16]
 
 
 def test_the_legible_contender_is_the_legible_recipe() -> None:
@@ -83,32 +72,25 @@ def test_the_legible_contender_is_the_legible_recipe() -> None:
 
 
 def test_a_recipe_of_a_baseline_has_no_variants_of_courant(ducts: Dataset) -> None:
-    (other,) = choose_contenders(["transolver"], tiny_steady(), ducts, {})
-    base = other.experiment
+    base = choose_contenders(["transolver"], tiny_steady(), ducts, {})["transolver"]
     for name in ("courant", "courant-gwa", "courant-x2"):
         with pytest.raises(
             InputError, match=rf"{base.name} has a transolver in Courant.* leave {name} out"
         ):
             choose_contenders([name], base, ducts, {})
-    (chosen,) = choose_contenders(["transolver"], base, ducts, {})
-    assert chosen.kind == "transolver"
+    assert choose_contenders(["transolver"], base, ducts, {})["transolver"].model == base.model
 
 
-def test_sizes_of_courant_are_those_of_its_variants_too(ducts: Dataset) -> None:
-    names = ["courant", "courant-gwa", "courant-gwa-x2", "transolver"]
+def test_sizes_of_courant_are_those_of_its_variants_and_locality_needs_places(
+    ducts: Dataset,
+) -> None:
+    names = ["courant", "courant-gwa", "courant-gwa-x2", "courant-abstract-queries", "transolver"]
     sizes = {"courant": {"width": 24, "num_heads": 3}, "courant-gwa-x2": {"width": 12}}
-    chosen = choose_contenders(names, tiny_steady(), ducts, sizes)
-    assert [each.experiment.model.width for each in chosen[:3]] == [24, 24, 12]
-    assert [each.experiment.model.num_heads for each in chosen[:3]] == [3, 3, 3]
-    assert chosen[3].experiment.model.width != 24
-
-
-def test_models_without_places_leave_out_the_loss_of_distances_from_them(ducts: Dataset) -> None:
     base = tiny_steady().derive(training={"locality_weight": 0.1})
-    names = ["courant", "courant-gwa", "courant-abstract-queries", "transolver"]
-    chosen = choose_contenders(names, base, ducts, {})
-    weights = [each.experiment.training.locality_weight for each in chosen]
-    assert weights == [0.1, 0.1, 0.0, 0.0]
+    chosen = choose_contenders(names, base, ducts, sizes).values()
+    assert [each.model.width for each in chosen][:4] == [24, 24, 12, 24]
+    weights = [each.training.locality_weight for each in chosen]
+    assert weights == [0.1, 0.1, 0.1, 0.0, 0.0]
 
 
 def test_settings_have_names_of_their_own_and_the_unchanged_one_the_kind_of_its_model(
@@ -118,11 +100,10 @@ def test_settings_have_names_of_their_own_and_the_unchanged_one_the_kind_of_its_
     space = SearchSpace(name="mine", design="grid", parameters=values)
     with pytest.raises(InputError, match=r"two settings have the name 'weight_decay 0\.0001'"):
         settings_of(space, tiny_steady(), ducts)
-    (base,) = choose_contenders(["transolver"], tiny_steady(), ducts, {})
+    base = choose_contenders(["transolver"], tiny_steady(), ducts, {})["transolver"]
     width = {"model.width": {"values": [8]}}
     space = SearchSpace(name="mine", design="isolated", parameters=width)
-    found = settings_of(space, base.experiment, ducts)
-    assert [each.name for each in found] == ["transolver", "width 8"]
+    assert list(settings_of(space, base, ducts)) == ["transolver", "width 8"]
 
 
 @pytest.mark.parametrize(
@@ -147,11 +128,6 @@ def test_models_that_cannot_be_compared_are_reported_before_anything_is_trained(
 ) -> None:
     with pytest.raises(InputError, match=message):
         choose_contenders(names, tiny_steady().derive(training=training), ducts, sizes)
-
-
-def test_a_recipe_of_another_family_is_an_error(waves: Dataset) -> None:
-    with pytest.raises(InputError, match=r"courant cannot be used on .* is for branched-pipe"):
-        choose_contenders(["courant"], tiny_steady(), waves, {})
 
 
 @pytest.mark.parametrize("key", ["training.learning_rate", "training.warmup_steps"])
