@@ -21,7 +21,7 @@ from simgen.design_space import DesignPoint, unique
 from simgen.errors import CaseError, InputError, ProgramError, StoreError
 from simgen.foam.run import MissingSolverError
 from simgen.log_lines import about
-from simgen.solving.case_lock import OwnedCase, forget_case, own_case
+from simgen.solving.case_lock import OwnedCase, own_case
 from simgen.store.split import Split
 from simgen.store.write import CaseFork, DatasetWriter
 
@@ -32,6 +32,8 @@ LAST_OF_EACH = 4
 COMMIT_SHARE = 0.1
 """Part of the time that commits may take. A killed run solves those cases again that have waited
 for a commit: some seconds' worth in a dataset of 10,000"""
+COMMIT_WAIT_S = 60.0
+"""How long to wait for the commit of a case that another run on this machine has written"""
 LOG_FRACTION, LOG_INTERVAL_S = 0.1, 5.0
 """A case's log gets a line after this much more progress, and this many seconds, at the earliest"""
 
@@ -82,7 +84,7 @@ def solve_cases(
         executor = RayExecutor(execution.cores)
     with (
         CaseBars(len(points), scratch) as bars,
-        Committer(writer, points, scratch, bars) as committer,
+        Committer(writer, len(points), bars) as committer,
         closing(executor),
     ):
         last = LAST_OF_EACH * executor.at_once()
@@ -136,11 +138,9 @@ class Committer:
     left. At the end, also of an interruption, waiting cases are committed.
     """
 
-    def __init__(
-        self, writer: DatasetWriter, points: Sequence[DesignPoint], scratch: Path, bars: CaseBars
-    ) -> None:
-        self._writer, self._points, self._scratch, self._bars = writer, points, scratch, bars
-        self._num_left = len(points)
+    def __init__(self, writer: DatasetWriter, num_cases: int, bars: CaseBars) -> None:
+        self._writer, self._bars = writer, bars
+        self._num_left = num_cases
         self._waiting: list[SolvedFork] = []
         self._not_before = 0.0
 
@@ -148,13 +148,8 @@ class Committer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            if kind is None or not issubclass(kind, StoreError):
-                self.flush()
-        finally:
-            # Nobody waits for the commit of a case that this run will not make.
-            for point in self._points:
-                forget_case(point.id, self._scratch)
+        if kind is None or not issubclass(kind, StoreError):
+            self.flush()
 
     def take(self, solved: SolvedFork) -> None:
         """Commit now, or when `flush_where_due` is called later."""
@@ -182,7 +177,6 @@ class Committer:
         self._not_before = ended + (ended - began) * (1 / COMMIT_SHARE - 1)
         committed, self._waiting = self._waiting, []
         for solved in committed:
-            forget_case(solved.case, self._scratch)
             with about(dataset=self._writer.url, case=solved.case):
                 self._bars.finished(solved.case, solved.status, solved.reason, solved.seconds)
 
@@ -213,8 +207,9 @@ def solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution
         logger.info("case %s: %s", point.id, values)
         waiting = "another run on this machine solves this case: waiting for its result"
         with own_case(point.id, scratch, lambda: logger.info(waiting)) as own:
-            # A run that has just written this case into the same dataset commits it in a moment.
-            recorded = fork.recorded_since(point.id, own.left_s if own.left == fork.url else 0.0)
+            # A run that has written the case, and so removed its directory, commits it in a moment.
+            is_written = own.has_waited and not own.directory.exists()
+            recorded = fork.recorded_since(point.id, COMMIT_WAIT_S if is_written else 0.0)
             if recorded is not None:
                 return SolvedFork(fork, point.id, recorded["status"], "solved by another run", 0.0)
             try:
@@ -222,7 +217,6 @@ def solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution
             except MissingSolverError as error:
                 message = f"case {point.id} on {platform.node()}: {error}"
                 raise MissingSolverError(message) from error
-            own.leave(fork.url)
         seconds = sum(result.provenance["wall_time_s"].values())
         archive = result.provenance.get("archive")
         reason = f"{result.reason}{f'; archive: {archive}' if result.reason and archive else ''}"
@@ -251,13 +245,7 @@ def _solve_and_write(
             logger.info("%s", progress_note(progress))
 
     with as_program_error(point.id):
-        result = solve_owned(
-            point,
-            own,
-            on_progress=on_progress,
-            time_limit_s=execution.time_limit_s,
-            cores=execution.cores,
-        )
+        result = solve_owned(point, own, on_progress, execution.time_limit_s, execution.cores)
         accepted = result.status == "accepted"
         try:
             cloud = convert(SolvedCase(point, directory)) if accepted else None

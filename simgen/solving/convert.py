@@ -21,11 +21,10 @@ from simgen.case import CaseFamily, SolvedCase
 from simgen.cases import get_family
 from simgen.errors import CaseError
 from simgen.foam.field import FoamField, patch_values, read_field
-from simgen.foam.mesh import MeshGeometry, PatchRange, cell_mesh, read_geometry, read_neighbour
+from simgen.foam.mesh import MeshGeometry, cell_mesh, read_geometry, read_neighbour
 from simgen.moments import Moments, stored_type_of_points
 from simgen.point_cloud import BoundaryCloud, PointCloud
-from simgen.solving.gates import AskedTimes, MeshSizes, changed_mesh_files, columns_of, stored_times
-from simgen.solving.solve_case import read_result
+from simgen.solving.gates import AskedTimes, MeshSizes, columns_of, stored_times
 
 logger = logging.getLogger(__name__)
 
@@ -33,18 +32,24 @@ logger = logging.getLogger(__name__)
 def convert(case: SolvedCase) -> PointCloud:
     """Read a solved case: geometry, distances, every field at every stored time.
 
-    Raises CaseError where files are damaged, where stored times or values are missing, or where the
-    mesh or a steady case's last time is not the one that the case was judged by.
+    Raises CaseError where files are damaged, or where stored times or values are missing.
     """
     family = get_family(case.point.family)
-    times = _times(family, case)
+    times = stored_times(family, case.directory)
+    if not times:
+        raise CaseError(f"{case.directory} holds no solved time")
+    stored = [time for time, _ in times]
+    if family.transient:
+        problem = AskedTimes.of(family, case.point.settings).problem(stored)
+        if problem:
+            raise CaseError(f"{case.directory} {problem}")
     geometry = read_geometry(case.directory)
     interior, boundary = _read_fields(family, geometry, [path for _, path in times])
     cloud = geometry_cloud(family, geometry, case.directory)
     assert cloud.boundary is not None
     return replace(
         cloud,
-        time=np.array([time for time, _ in times]) if family.transient else None,
+        time=np.array(stored) if family.transient else None,
         fields=interior,
         boundary=replace(cloud.boundary, fields=boundary),
     )
@@ -52,20 +57,18 @@ def convert(case: SolvedCase) -> PointCloud:
 
 def geometry_cloud(family: CaseFamily, geometry: MeshGeometry, directory: Path) -> PointCloud:
     """Return the cloud of a meshed case directory, without fields and times."""
-    by_kind = {
-        kind: [geometry.patches[patch] for patch, of in family.patches.items() if of == kind]
-        for kind in family.patch_kinds
-    }
-    distances = [distance_field(geometry, patches) for patches in by_kind.values()]
-    boundary_faces = np.concatenate(
-        [
-            np.arange(
-                geometry.patches[patch].start,
-                geometry.patches[patch].start + geometry.patches[patch].size,
-            )
-            for patch in family.patches
-        ]
+    kinds = family.patch_kinds
+    all_faces = np.arange(len(geometry.face_centres))
+    faces = {name: all_faces[geometry.patches[name].faces] for name in family.patches}
+    polygons = Polygons(
+        geometry.face_centres, geometry.points, geometry.face_offsets, geometry.face_points
     )
+    distances = []
+    for kind in kinds:
+        chosen = np.concatenate([faces[name] for name, of in family.patches.items() if of == kind])
+        distances.append(distance_to_faces(geometry.centres, polygons, chosen))
+    numbers = [np.full(len(faces[name]), kinds.index(of)) for name, of in family.patches.items()]
+    boundary_faces = np.concatenate([*faces.values()])
     areas = geometry.face_areas[boundary_faces]
     magnitude = np.linalg.norm(areas, axis=1)
     points, boundary_points = geometry.centres, geometry.face_centres[boundary_faces]
@@ -78,47 +81,17 @@ def geometry_cloud(family: CaseFamily, geometry: MeshGeometry, directory: Path) 
         volumes=geometry.volumes.astype("f4"),
         distance=np.stack([distance for distance, _ in distances], axis=1).astype("f4"),
         direction=np.stack([direction for _, direction in distances], axis=1).astype("f4"),
-        patch_kinds=family.patch_kinds,
+        patch_kinds=kinds,
         time=None,
         fields={},
         boundary=BoundaryCloud(
             points=boundary_points.astype(precision),
             normals=(areas / magnitude[:, None]).astype("f4"),
             areas=magnitude.astype("f4"),
-            patch=np.concatenate(
-                [
-                    np.full(geometry.patches[patch].size, family.patch_kinds.index(kind), "u1")
-                    for patch, kind in family.patches.items()
-                ]
-            ),
+            patch=np.concatenate(numbers).astype("u1"),
         ),
         mesh=None if mesh is None else replace(mesh, points=mesh.points.astype(precision)),
     )
-
-
-def _times(family: CaseFamily, case: SolvedCase) -> list[tuple[float, Path]]:
-    """Return the stored times to read, after checking them and the mesh."""
-    directory = case.directory
-    times = stored_times(family, directory)
-    if not times:
-        raise CaseError(f"{directory} holds no solved time")
-    if family.transient:
-        problem = AskedTimes.of(family, case.point.settings).problem([time for time, _ in times])
-        if problem:
-            raise CaseError(f"{directory} {problem}")
-    judged = read_result(case.point, directory)
-    provenance = judged.provenance if judged else {}
-    last = provenance.get("figures", {}).get("last_time", times[-1][0])
-    if times[-1][0] != last:
-        raise CaseError(
-            f"{directory} ends with time {times[-1][0]:g}, it was judged by its time {last:g}"
-        )
-    meshed = provenance.get("mesh_files")
-    if meshed is not None and (changed := changed_mesh_files(directory, meshed)):
-        raise CaseError(
-            f"{directory} was solved on another mesh: {', '.join(changed)} changed since"
-        )
-    return times
 
 
 def _read_fields(
@@ -189,17 +162,6 @@ class Polygons:
     points: np.ndarray
     offsets: np.ndarray
     labels: np.ndarray
-
-
-def distance_field(
-    geometry: MeshGeometry, patches: list[PatchRange]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return distance (C,) m and unit direction (C, 3) from cell centres to the patches' faces."""
-    chosen = np.concatenate([np.arange(patch.start, patch.start + patch.size) for patch in patches])
-    faces = Polygons(
-        geometry.face_centres, geometry.points, geometry.face_offsets, geometry.face_points
-    )
-    return distance_to_faces(geometry.centres, faces, chosen)
 
 
 def distance_to_faces(

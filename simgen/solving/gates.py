@@ -2,9 +2,8 @@
 
 A rejected case names the gate, the figure and the limit. Checks for every solver are here; a
 family adds its own in `CaseFamily.gates`. A case is complete with every time that was asked for,
-every value, on one mesh. The gates check a solved case directory against its settings; the
-conversion checks the files that it reads against the mesh; the store checks what it is given
-against the settings once more, whoever made it.
+every value, on one mesh. The gates check a solved case directory against its settings, and the
+store checks what it is given once more, whoever made it.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from simgen.case import CaseFamily, Field, Gate, SolvedCase
 from simgen.errors import CaseError, MeshError
@@ -45,8 +45,6 @@ def measure(
         raise LookupError(
             f"figures of {family.name} lack {', '.join(lacking)}, which its quantities declare"
         )
-    times = time_directories(case.directory)
-    last_time = times[-1][0] if times else 0.0
     opens = OPENINGS & set(family.patches.values())
     flux = read_flux(case.directory).boundary if opens else {}
     return {
@@ -54,13 +52,33 @@ def measure(
         "max_courant": log.max_courant,
         "continuity_error": log.last_continuity_error,
         "solver_finished": float(log.finished),
-        "last_time": last_time,
-        "num_snapshots": float(len(times)),
         "not_finite": float(not_finite),
         "mass_imbalance": mass_imbalance(flux, family.patches),
         "back_flow": back_flow(flux, family.patches),
-        **completeness_figures(family, case, mesh_files, log.time),
+        **completeness(family, case, mesh_files, log.time),
         **own,
+    }
+
+
+def completeness(
+    family: CaseFamily, case: SolvedCase, mesh_files: Mapping[str, str], solver_time: float
+) -> dict[str, float]:
+    """Measure how far what a case stores departs from what was asked."""
+    directory = case.directory
+    times = [time for time, _ in time_directories(directory)]
+    missing = 0
+    if family.transient:
+        missing = len(AskedTimes.of(family, case.point.settings).missing(times))
+    elif times[-1:] != [solver_time]:
+        missing = 1
+    found = mesh_digests(directory)
+    changed = sum(found[name] != mesh_files[name] for name in MESH_FILES)
+    return {
+        "num_snapshots": float(len(times)),
+        "first_stored_time": times[0] if times else float("nan"),
+        "last_time": times[-1] if times else 0.0,
+        "asked_times_missing": float(missing),
+        "mesh_files_changed": float(changed + len(moved_meshes(directory))),
     }
 
 
@@ -83,23 +101,33 @@ def back_flow(flux: Mapping[str, np.ndarray], patches: Mapping[str, str]) -> flo
 
 def judge(family: CaseFamily, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
     """Return all gates of a solved case, the common ones first; NaN passes no gate."""
-    end = case.point.settings[family.horizon]
+    settings, last = case.point.settings, figures["last_time"]
     finished = bool(figures["solver_finished"])
+    finite = Gate.at_most("values not finite", figures["not_finite"], 0)
+    missing, changed = figures["asked_times_missing"], figures["mesh_files_changed"]
+    same_mesh = Gate.at_most("mesh files changed while it was solved", changed, 0)
+    if not family.transient:
+        common = [
+            # It may end early, where its residuals have reached their target.
+            Gate("solver finished", last, "End", finished, "iterations"),
+            finite,
+            Gate.at_most("last iterations not stored", missing, 0),
+            same_mesh,
+        ]
+        return common + family.gates(case, figures)
+    asked = AskedTimes.of(family, settings)
+    end, interval = settings[family.horizon], settings[family.snapshot_interval]
+    number, first = figures["num_snapshots"], figures["first_stored_time"]
+    within = f"{interval:g} +- {asked.tolerance:g}"
+    # Steps that do not divide the time end within half of one.
+    finished = finished and last >= end - asked.tolerance
     common = [
-        Gate(
-            "solver finished",
-            figures["last_time"],
-            f"End, and >= {end:g}",
-            # Steps that do not divide the time end within half of one.
-            finished
-            and figures["last_time"] >= end - AskedTimes.of(family, case.point.settings).tolerance,
-            "s",
-        )
-        # A steady solver may end earlier, where its residuals have reached their target.
-        if family.transient
-        else Gate("solver finished", figures["last_time"], "End", finished, "iterations"),
-        Gate.at_most("values not finite", figures["not_finite"], 0),
-        *completeness_gates(family, case.point.settings, figures),
+        Gate("solver finished", last, f"End, and >= {end:g}", finished, "s"),
+        finite,
+        Gate("number of stored times", number, f"= {len(asked.times)}", number == len(asked.times)),
+        Gate("first stored time", first, within, abs(first - interval) <= asked.tolerance, "s"),
+        Gate.at_most("asked times not stored", missing, 0),
+        same_mesh,
     ]
     return common + family.gates(case, figures)
 
@@ -114,7 +142,6 @@ def rejection(gates: list[Gate]) -> str:
 
 
 MESH_FILES = ("boundary", "faces", "neighbour", "owner", "points")
-DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -134,17 +161,9 @@ class AskedTimes:
 
     def missing(self, stored: Sequence[float] | np.ndarray) -> np.ndarray:
         """Return the times asked for that no stored one meets."""
-        found = np.sort(np.asarray(stored, dtype=float))
-        if not len(found):
-            return self.times
-        after = np.searchsorted(found, self.times).clip(1, max(1, len(found) - 1))
-        nearest = np.minimum(
-            *(
-                np.abs(found[side.clip(max=len(found) - 1)] - self.times)
-                for side in (after - 1, after)
-            )
-        )
-        return self.times[nearest > self.tolerance]
+        tree = cKDTree(np.asarray(stored, dtype=float).reshape(-1, 1))
+        distance, _ = tree.query(self.times[:, None])
+        return self.times[distance > self.tolerance]
 
     def problem(self, stored: Sequence[float] | np.ndarray) -> str:
         """Describe what is wrong with the stored times, as the end of a sentence, or nothing."""
@@ -249,62 +268,6 @@ def mesh_digests(directory: Path) -> dict[str, str]:
     """Return a digest of each file of the case's mesh; CaseError where one cannot be read."""
     mesh = directory / "constant/polyMesh"
     return {
-        name: hashlib.blake2b(read_bytes(mesh / name), digest_size=DIGEST_BYTES).hexdigest()
+        name: hashlib.blake2b(read_bytes(mesh / name), digest_size=16).hexdigest()
         for name in MESH_FILES
     }
-
-
-def changed_mesh_files(directory: Path, meshed: Mapping[str, str]) -> list[str]:
-    """List mesh files that differ from their digests `meshed`, and meshes of stored times."""
-    found = mesh_digests(directory)
-    changed = [f"constant/polyMesh/{name}" for name in MESH_FILES if found[name] != meshed[name]]
-    return changed + moved_meshes(directory)
-
-
-def completeness_figures(
-    family: CaseFamily, case: SolvedCase, meshed: Mapping[str, str], solver_time: float
-) -> dict[str, float]:
-    """Measure how far what a case stores departs from what was asked.
-
-    `meshed` holds the digests of its mesh from before the solver ran.
-    """
-    times = [time for time, _ in stored_times(family, case.directory)]
-    if family.transient:
-        asked = AskedTimes.of(family, case.point.settings)
-        missing = len(asked.missing(times))
-    else:
-        missing = int(times != [solver_time])
-    return {
-        "first_stored_time": times[0] if times else float("nan"),
-        "asked_times_missing": float(missing),
-        "mesh_files_changed": float(len(changed_mesh_files(case.directory, meshed))),
-    }
-
-
-def completeness_gates(
-    family: CaseFamily, settings: Mapping[str, float], figures: Mapping[str, float]
-) -> list[Gate]:
-    """Return the gates over `completeness_figures`."""
-    changed = Gate.at_most(
-        "mesh files changed while it was solved", figures["mesh_files_changed"], 0
-    )
-    if not family.transient:
-        return [
-            Gate.at_most("last iterations not stored", figures["asked_times_missing"], 0),
-            changed,
-        ]
-    asked = AskedTimes.of(family, settings)
-    number, first = figures["num_snapshots"], figures["first_stored_time"]
-    interval = settings[family.snapshot_interval]
-    return [
-        Gate("number of stored times", number, f"= {len(asked.times)}", number == len(asked.times)),
-        Gate(
-            "first stored time",
-            first,
-            f"{interval:g} +- {asked.tolerance:g}",
-            abs(first - interval) <= asked.tolerance,
-            "s",
-        ),
-        Gate.at_most("asked times not stored", figures["asked_times_missing"], 0),
-        changed,
-    ]

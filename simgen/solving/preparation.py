@@ -14,7 +14,6 @@ import contextlib
 import importlib
 import os
 import pickle
-import queue
 import shutil
 import subprocess
 import sys
@@ -23,28 +22,11 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from PyFoam.ThirdParty.pyratemp import TemplateException
-
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
 from simgen.errors import MeshError, ProgramError, SimgenError
 from simgen.foam.run import check_not_killed
 
-#: What Python and PyFoam's templates raise for mistakes; trouble of a machine, such as OSError, is
-#: none.
-MISTAKES = (
-    TemplateException,
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    NameError,
-    NotImplementedError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
 _LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("platlib"))
 _OWN = str(Path(__file__).parents[1])
 
@@ -54,9 +36,9 @@ def as_program_error(case: str) -> Iterator[None]:
     """Raise ProgramError for a mistake in the block, with its class and place in one line."""
     try:
         yield
-    except SimgenError:
+    except (SimgenError, OSError, MemoryError):  # trouble of a case or of a machine
         raise
-    except MISTAKES as error:
+    except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
         # The innermost line that is no library's: `write_case (family.py, line 12)`.
         frames = traceback.extract_tb(error.__traceback__)
@@ -79,36 +61,12 @@ _AHEAD = "--ahead"
 _NEEDED = ("gmsh", "PyFoam.Basics.TemplateFile", "simgen.foam.run")
 
 Child = subprocess.Popen[bytes]
-
-
-class _Ready:
-    """The process that waits for the next case, if one is wanted."""
-
-    def __init__(self) -> None:
-        self.wanted = False
-        self._waiting: queue.SimpleQueue[Child] = queue.SimpleQueue()
-
-    def take(self) -> Child:
-        """Return a process that takes a case."""
-        with contextlib.suppress(queue.Empty):
-            waiting = self._waiting.get_nowait()
-            if waiting.poll() is None:
-                return waiting
-        return _start()
-
-    def fill(self) -> None:
-        """Start the next process, where one is wanted and none waits."""
-        if self.wanted and self._waiting.empty():
-            self._waiting.put(_start(_AHEAD))
-
-
-_ready = _Ready()
+_ahead: list[Child] = []
 
 
 def keep_process_ready() -> None:
     """Have a process wait for the next case from now on; it ends with this one."""
-    _ready.wanted = True
-    _ready.fill()
+    _ahead.append(_start(_AHEAD))
 
 
 def write_case(point: DesignPoint, directory: Path, time_limit_s: float | None) -> None:
@@ -120,7 +78,11 @@ def write_case(point: DesignPoint, directory: Path, time_limit_s: float | None) 
     if time_limit_s is None:
         get_family(point.family).write_case(point, directory)
         return
-    child = _ready.take()
+    is_ahead = bool(_ahead)
+    try:
+        child = _ahead.pop()
+    except IndexError:  # another thread has taken it
+        child = _start()
     try:
         asked = pickle.dumps((point, directory, dict(os.environ)))
         answer, printed = child.communicate(asked, time_limit_s)
@@ -129,7 +91,8 @@ def write_case(point: DesignPoint, directory: Path, time_limit_s: float | None) 
     finally:
         child.kill()
         child.wait()
-        _ready.fill()
+        if is_ahead:
+            keep_process_ready()
     check_not_killed("meshing", child.returncode)
     if child.returncode:
         tail = printed.decode(errors="replace")
@@ -167,10 +130,8 @@ def main() -> None:
         try:
             with as_program_error(point.id):
                 get_family(point.family).write_case(point, directory)
-        except (SimgenError, OSError) as error:
+        except (SimgenError, OSError, MemoryError) as error:
             answer = error
-        except Exception as error:
-            answer = RuntimeError(f"{type(error).__name__}: {error}")
         out.write(pickle.dumps(answer))
 
 

@@ -1,14 +1,14 @@
 """Solve one design point: the function that a worker runs.
 
 It never raises for a bad case: a mesher or solver error becomes `failed`, a gate that does not pass
-`rejected`, both with one line of reason. It raises InputError where the machine itself cannot solve
-(OpenFOAM missing), since then every case would fail alike, and MachineError where the machine ended
+`rejected`, both with one line of reason. It raises InputError where the machine cannot solve
+(OpenFOAM missing), since every case would fail alike, and MachineError where the machine ended
 this case (a killed solver, a full disk), which another attempt may solve.
 
 A finished solve is marked by `result.json` in its directory, written last; the same call again
 reads it instead of solving. A directory without the mark was interrupted and is started afresh,
 because a half-written time directory would corrupt a restart. All of this happens under the case's
-lock: a directory belongs to one process at a time.
+lock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -36,17 +36,22 @@ from simgen.solving.gates import check_patches, judge, measure, mesh_digests, re
 from simgen.solving.preparation import write_case
 from simgen.whole_file import whole_file
 
-#: With fewer free bytes than this, a failure is attributed to the full disk.
+logger = logging.getLogger(__name__)
+
+OnProgress = Callable[[Progress], None]
+
+NAME = "result.json"
+PROGRESS_INTERVAL_S = 1.0
+MOST_KILLS = 3
+"""Times that a case may run out of memory, in any runs on this machine, until it is failed"""
 FULL = 5_000_000
+"""With fewer free bytes than this, a failure is attributed to the full disk"""
 
 
 def full_disk(directory: Path) -> str:
     """Return `full (1.2 MB free)`; empty where there is room."""
     free = shutil.disk_usage(directory).free
     return f"full ({free / 1e6:.1f} MB free)" if free < FULL else ""
-
-
-NAME = "result.json"
 
 
 def write_result(result: CaseResult, directory: Path) -> None:
@@ -58,33 +63,13 @@ def write_result(result: CaseResult, directory: Path) -> None:
 
 
 def read_result(point: DesignPoint, directory: Path) -> CaseResult | None:
-    """Read the result of the case in `directory`; None if it was interrupted.
-
-    So is one whose result cannot be read, as a machine leaves it that lost its power.
-    """
-    if not (directory / NAME).is_file():
-        return None
+    """Read the result of the case in `directory`; None if it was interrupted, or is damaged."""
     try:
-        record: Mapping[str, Any] = json.loads((directory / NAME).read_text())
-        return CaseResult(
-            point,
-            record["status"],
-            record["reason"],
-            tuple(Gate(**gate) for gate in record["gates"]),
-            record["log_tail"],
-            record["provenance"],
-        )
-    except (ValueError, KeyError, TypeError):
+        record: dict[str, Any] = json.loads((directory / NAME).read_text())
+        gates = tuple(Gate(**gate) for gate in record.pop("gates"))
+        return CaseResult(point, gates=gates, **record)
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-logger = logging.getLogger(__name__)
-
-OnProgress = Callable[[Progress], None]
-
-PROGRESS_INTERVAL_S = 1.0
-MOST_KILLS = 3
-"""Times that a case may run out of memory, in any runs on this machine, until it is failed"""
 
 
 def solve_case(
@@ -102,18 +87,15 @@ def solve_case(
     the case.
     """
     with own_case(point.id, scratch) as own:
-        return solve_owned(
-            point, own, on_progress=on_progress, time_limit_s=time_limit_s, cores=cores
-        )
+        return solve_owned(point, own, on_progress, time_limit_s, cores)
 
 
 def solve_owned(
     point: DesignPoint,
     own: OwnedCase,
-    *,
-    on_progress: OnProgress | None = None,
-    time_limit_s: float | None = None,
-    cores: int = 1,
+    on_progress: OnProgress | None,
+    time_limit_s: float | None,
+    cores: int,
 ) -> CaseResult:
     """Solve like `solve_case`, for a caller that owns the case's directory."""
     family, directory = get_family(point.family), own.directory
@@ -133,10 +115,9 @@ def solve_owned(
         raise InputError(
             f"scratch directory {directory.parent} cannot be written: {error.strerror}"
         ) from error
+    case = SolvedCase(point, directory)
     try:
-        result = _solve(
-            family, SolvedCase(point, directory), foam, on_progress, time_limit_s, cores
-        )
+        result = _solve(family, case, foam, on_progress, time_limit_s, cores)
     except MachineError as error:
         # What it has written would keep a full disk full.
         shutil.rmtree(directory, ignore_errors=True)
@@ -177,27 +158,31 @@ def _solve(
         "settings": dict(case.point.settings),
         "wall_time_s": {},
     }
-    report = _Reporter(family, case.point, on_progress)
+    started = solving = reported = time.perf_counter()
+
+    def report(log: SolverLog) -> None:
+        """Report a step, at most one a second, and always the last one."""
+        nonlocal reported
+        now = time.perf_counter()
+        if on_progress and (log.finished or now - reported >= PROGRESS_INTERVAL_S):
+            reported = now
+            on_progress(_progress(family, case.point, log, now - solving))
+
     try:
-        started = time.perf_counter()
-        report.stage("meshing")
+        if on_progress:
+            on_progress(Progress(case.point.id, "meshing", 0.0, "meshing"))
         logger.info("meshing in %s", case.directory)
         write_case(case.point, case.directory, time_limit_s)
         mesh = provenance["mesh"] = check_mesh(case.directory, time_limit_s)
         check_patches(family, case.directory)
         mesh_files = provenance["mesh_files"] = mesh_digests(case.directory)
-        provenance["wall_time_s"]["mesh"] = time.perf_counter() - started
-        logger.info(
-            "%d cells meshed in %.1f s, solving", mesh["num_cells"], time.perf_counter() - started
-        )
+        solving = time.perf_counter()
+        provenance["wall_time_s"]["mesh"] = solving - started
+        logger.info("%d cells meshed in %.1f s, solving", mesh["num_cells"], solving - started)
         log, seconds = run_solver(
-            family.application,
-            case.directory,
-            cores,
-            on_step=report.step,
-            time_limit_s=time_limit_s,
+            family.application, case.directory, cores, on_step=report, time_limit_s=time_limit_s
         )
-        report.solved(log)
+        report(log)
         provenance["wall_time_s"]["solve"] = seconds
         if log.cpu_s is not None:
             provenance["cpu_time_s"] = {"solve": log.cpu_s * cores}
@@ -250,42 +235,13 @@ def disk_trouble(directory: Path, *, meshed: bool = False) -> str:
     return f"the scratch disk is {full}: choose another with COURANT_SCRATCH" if full else ""
 
 
-class _Reporter:
-    """Turn solver steps into Progress, at most one a second, and always the last one."""
-
-    def __init__(
-        self, family: CaseFamily, point: DesignPoint, on_progress: OnProgress | None
-    ) -> None:
-        self._point, self._on_progress = point, on_progress
-        self._transient, self._end = family.transient, point.settings[family.horizon]
-        self._started = self._last = time.perf_counter()
-
-    def stage(self, stage: str) -> None:
-        if self._on_progress:
-            self._on_progress(Progress(self._point.id, stage, 0.0, stage))
-
-    def step(self, log: SolverLog) -> None:
-        now = time.perf_counter()
-        if now - self._last >= PROGRESS_INTERVAL_S:
-            self._last = now
-            self._report(log, now - self._started)
-
-    def solved(self, log: SolverLog) -> None:
-        self._report(log, time.perf_counter() - self._started)
-
-    def _report(self, log: SolverLog, elapsed_s: float) -> None:
-        if not self._on_progress:
-            return
-        fraction = 1.0 if log.finished else min(1.0, log.time / self._end)
-        eta = elapsed_s * (1 - fraction) / fraction if fraction > 0 else None
-        if self._transient:
-            message = (
-                f"t = {log.time:.0f} of {self._end:g} s, max Courant number {log.max_courant:.2f}"
-            )
-        else:
-            residual = max(log.last_residuals.values(), default=float("nan"))
-            message = (
-                f"iteration {log.time:.0f} of at most {self._end:g},"
-                f" greatest residual {residual:.1e}"
-            )
-        self._on_progress(Progress(self._point.id, "solving", fraction, message, eta))
+def _progress(family: CaseFamily, point: DesignPoint, log: SolverLog, elapsed_s: float) -> Progress:
+    """Describe a step of the solver, with the seconds that are left at this pace."""
+    end = point.settings[family.horizon]
+    fraction = 1.0 if log.finished else min(1.0, log.time / end)
+    eta = elapsed_s * (1 - fraction) / fraction if fraction > 0 else None
+    message = f"t = {log.time:.0f} of {end:g} s, max Courant number {log.max_courant:.2f}"
+    if not family.transient:
+        residual = max(log.last_residuals.values(), default=float("nan"))
+        message = f"iteration {log.time:.0f} of at most {end:g}, greatest residual {residual:.1e}"
+    return Progress(point.id, "solving", fraction, message, eta)

@@ -2,8 +2,7 @@
 
 Known geometry is kept in a folder, a file for each mesh: the same design is not meshed twice, nor
 one that differs in the flow alone, such as in the velocity at the inlet, as long as it is among the
-thousand that were used last. A file appears complete or not at
-all, and any number of processes may share the folder.
+thousand that were used last. Any number of processes may share the folder.
 """
 
 from __future__ import annotations
@@ -67,17 +66,14 @@ def mesh_design(
         with tempfile.TemporaryDirectory(prefix="courant-mesh-") as scratch:
             directory = Path(scratch) / point.id
             directory.mkdir()
-            try:
-                write_case(point, directory, time_limit_s)
-                check_patches(family, directory)
-                cloud = geometry_cloud(family, read_geometry(directory), directory)
-            except CaseError as error:
-                if full := full_disk(directory):
-                    raise InputError(
-                        f"the disk of {Path(scratch).parent} is {full}: choose another with TMPDIR"
-                    ) from error
-                raise
+            write_case(point, directory, time_limit_s)
+            check_patches(family, directory)
+            cloud = geometry_cloud(family, read_geometry(directory), directory)
     except CaseError as error:
+        if full := full_disk(Path(tempfile.gettempdir())):
+            raise InputError(
+                f"the disk of {tempfile.gettempdir()} is {full}: choose another with TMPDIR"
+            ) from error
         raise UnmeshableError(f"this design cannot be meshed: {error}") from error
     except OSError as error:
         raise InputError(f"{folder} cannot be used: {error.strerror or error}") from error
@@ -90,7 +86,9 @@ def mesh_design(
             arrays |= {"mesh_points": mesh.points, "mesh_cells": mesh.entries}
         with whole_file(kept) as part:
             part.write_bytes(npz_bytes(arrays))
-        _forget_oldest(folder)
+        used = sorted(folder.glob("[!.]*.npz"), key=lambda file: file.stat().st_mtime)
+        for file in used[:-MOST_KEPT]:
+            file.unlink(missing_ok=True)
     return _with_conditions(family, point, cloud), False
 
 
@@ -106,13 +104,6 @@ def _with_conditions(family: CaseFamily, point: DesignPoint, cloud: PointCloud) 
     assert cloud.boundary is not None
     prescribed = family.prescribed(point, cloud.boundary)
     return replace(cloud, boundary=replace(cloud.boundary, fields=prescribed))
-
-
-def _forget_oldest(folder: Path) -> None:
-    """Remove the geometries that were used longest ago, beyond those that a folder keeps."""
-    used = sorted(folder.glob("[!.]*.npz"), key=lambda file: file.stat().st_mtime)
-    for file in used[: max(0, len(used) - MOST_KEPT)]:
-        file.unlink(missing_ok=True)
 
 
 def _read(file: Path, family: CaseFamily) -> PointCloud | None:

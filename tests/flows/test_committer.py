@@ -1,7 +1,6 @@
 """Cases become durable as they end, and share commits where these would take much of the time."""
 
 import pickle
-from pathlib import Path
 
 import pytest
 
@@ -36,8 +35,7 @@ class Seen(list[str]):
 
 
 def committer_of(writer, cases, seen=None):
-    points = [make_result(number).point for number in range(cases)]
-    return Committer(writer, points, Path(writer.url), seen if seen is not None else Seen())
+    return Committer(writer, cases, seen if seen is not None else Seen())
 
 
 class CountingWriter(DatasetWriter):

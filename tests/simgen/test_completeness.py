@@ -95,7 +95,7 @@ def add_moved_mesh(time: str) -> Damage:
 
 
 #: Damage to a transient case of six snapshots or a steady one, and a part of the reason for which
-#: it is not accepted; then of the error of a conversion after it was accepted.
+#: it is not accepted; then of the error of a conversion after it was accepted, if it is one.
 DAMAGES = {
     "last times missing": (
         "cylinder",
@@ -116,17 +116,12 @@ DAMAGES = {
     "a file missing": ("cylinder", lambda directory: (directory / "2/p").unlink(), "/2/p", "/2/p"),
     "a file of another mesh": ("cylinder", drop_cell("5/U"), "/5/U has values", "/5/U has values"),
     "a file without boundary": ("cylinder", cut_boundary("5/p"), "patch inlet", "patch inlet"),
-    "points moved": (
-        "cylinder",
-        move_points,
-        "mesh files changed while it was solved is 1",
-        "constant/polyMesh/points",
-    ),
+    "points moved": ("cylinder", move_points, "mesh files changed while it was solved is 1", ""),
     "a mesh that moves": (
         "cylinder",
         add_moved_mesh("4"),
         "mesh files changed while it was solved is 1",
-        "4/polyMesh",
+        "",
     ),
     "the last iteration missing": (
         "cavity",
@@ -138,7 +133,7 @@ DAMAGES = {
         "cavity",
         lambda directory: (directory / "0.1").rename(directory / "0.05") and None,
         "last iterations not stored is 1",
-        "judged by its time 0.1",
+        "",
     ),
     "a steady file cut short": ("cavity", shorten("0.1/U"), "/0.1/U is cut", "/0.1/U is cut"),
 }
@@ -198,7 +193,7 @@ def test_what_an_accepted_case_loses_before_its_conversion_is_named(family, requ
     result = solve_case(point, tmp_path)
     assert result.status == "accepted", result.reason
     for what, (of, damage, _, problem) in DAMAGES.items():
-        if of == family:
+        if of == family and problem:
             shutil.copytree(tmp_path / point.id, tmp_path / what)
             damage(tmp_path / what)
             with pytest.raises(CaseError, match=problem):

@@ -11,10 +11,8 @@ from simgen.case import CaseFamily, Field, Gate, SolvedCase
 from simgen.errors import CaseError
 from simgen.solving.gates import (
     AskedTimes,
-    changed_mesh_files,
     check_fields,
-    completeness_figures,
-    completeness_gates,
+    completeness,
     judge,
     mass_imbalance,
     mesh_digests,
@@ -147,35 +145,28 @@ def test_a_field_of_another_size_or_kind_is_named(case: Path) -> None:
         check_fields(family(TEMPERATURE), case, NUM_CELLS)
 
 
-def test_what_was_not_stored_is_counted_and_fails_its_gate(case: Path) -> None:
+def test_what_was_not_stored_is_counted_and_each_file_of_the_mesh_is_watched(case: Path) -> None:
     meshed, settings = mesh_digests(case), {"end": 2.0, "interval": 0.5, "step": 0.1}
     point: Any = SimpleNamespace(settings=settings)
     timed = vars(BOX) | {"horizon": "end", "snapshot_interval": "interval", "time_step": "step"}
-    found = completeness_figures(
-        cast(Any, SimpleNamespace(**timed)), SolvedCase(point, case), meshed, 1.5
-    )
+    transient = cast(Any, SimpleNamespace(**timed))
+    found = completeness(transient, SolvedCase(point, case), meshed, 1.5)
     assert found == {
+        "num_snapshots": 3.0,
         "first_stored_time": 0.5,
+        "last_time": 1.5,
         "asked_times_missing": 1.0,
         "mesh_files_changed": 0.0,
     }
-    assert [time for time, _ in stored_times(BOX, case)] == [0.5, 1.0, 1.5]
     steady = family(VELOCITY, transient=False)
-    assert stored_times(steady, case) == [(1.5, case / "1.5")]
+    assert [stored_times(each, case)[0][0] for each in (BOX, steady)] == [0.5, 1.5]
     for solver_time, missing in ((1.5, 0.0), (1.6, 1.0)):
-        found = completeness_figures(steady, SolvedCase(point, case), meshed, solver_time)
-        assert (found["first_stored_time"], found["asked_times_missing"]) == (1.5, missing)
-        gates = completeness_gates(steady, settings, found)
-        assert [gate.passed for gate in gates] == [not missing, True]
-
-
-def test_each_file_of_the_mesh_is_watched(case: Path) -> None:
-    meshed = mesh_digests(case)
-    assert changed_mesh_files(case, meshed) == []
-    for name in meshed:
+        found = completeness(steady, SolvedCase(point, case), meshed, solver_time)
+        assert found["asked_times_missing"] == missing
+    for number, name in enumerate(meshed, start=1):
         replace_in(case / "constant/polyMesh" / name, "1", "2")
-        assert changed_mesh_files(case, meshed)[-1] == f"constant/polyMesh/{name}"
-    assert len(changed_mesh_files(case, meshed)) == len(meshed) == 5
+        found = completeness(steady, SolvedCase(point, case), meshed, 1.5)
+        assert found["mesh_files_changed"] == number
 
 
 @pytest.mark.parametrize(

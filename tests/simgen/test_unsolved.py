@@ -1,6 +1,5 @@
 """Designs that nobody has solved: what is meshed and prescribed is what a solve would have had."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,9 @@ FAMILY = get_family("cylinder-flow")
 def test_a_meshed_design_is_the_cloud_of_the_solved_one_and_is_meshed_once(
     solved: SolvedCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(unsolved, "MOST_KEPT", 1)
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept/old.npz").touch()
     cloud, known = mesh_design(solved.point, tmp_path / "kept")
     assert not known and cloud.fields == {} and cloud.time is None
     expected = convert(solved)
@@ -37,7 +39,8 @@ def test_a_meshed_design_is_the_cloud_of_the_solved_one_and_is_meshed_once(
     np.testing.assert_array_equal(again.distance, cloud.distance)
     assert again.mesh is not None and cloud.mesh is not None
     np.testing.assert_array_equal(again.mesh.entries, cloud.mesh.entries)
-    assert [path.suffix for path in (tmp_path / "kept").iterdir()] == [".npz"]
+    (kept,) = (tmp_path / "kept").iterdir()
+    assert kept.name != "old.npz"
 
 
 @pytest.mark.openfoam
@@ -77,39 +80,18 @@ def test_designs_that_differ_in_the_flow_alone_share_a_mesh(
 def test_a_server_has_the_next_process_wait_for_its_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ready = preparation._Ready()
-    monkeypatch.setattr(preparation, "_ready", ready)
+    monkeypatch.setattr(preparation, "_ahead", ahead := [])
     preparation.keep_process_ready()
-    started: list[preparation.Child] = []
-    start = preparation._start
-
-    def counted(*arguments: str) -> preparation.Child:
-        started.append(start(*arguments))
-        return started[-1]
-
-    monkeypatch.setattr(preparation, "_start", counted)
+    (first,) = ahead
     middle = {"radius": 2.0, "center_x": 0.0, "center_y": 0.0}
     point = FAMILY.point(middle, FAMILY.settings("trial", {"mesh_size": 2.0}))
     find_openfoam(("gmshToFoam",)).activate()
     (tmp_path / "case").mkdir()
     preparation.write_case(point, tmp_path / "case", 120.0)
-    assert (tmp_path / "case/constant/polyMesh/points").exists()
-    (waiting,) = started
-    assert waiting.poll() is None, "of the one before, none had to be started"
+    assert (tmp_path / "case/constant/polyMesh/points").exists() and first.poll() is not None
+    (waiting,) = ahead
     waiting.communicate(timeout=60)
     assert waiting.returncode == 0, "it ends with who would have asked it"
-
-
-def test_the_geometries_that_were_used_longest_ago_are_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(unsolved, "MOST_KEPT", 2)
-    for number in range(4):
-        (tmp_path / f"{number}.npz").touch()
-        os.utime(tmp_path / f"{number}.npz", (number, 100 - number))
-    (tmp_path / "README").touch()
-    unsolved._forget_oldest(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.npz", "1.npz", "README"]
 
 
 @pytest.mark.openfoam
