@@ -38,8 +38,6 @@ from simgen.store.versions import DatasetProgress, folders_in, read_progress, re
 from simgen.whole_file import local_path
 
 READERS = 8
-MOST_RUNS = 50
-"""Trainings that are exported, those that are running first"""
 MAX_CONNECTIONS = 64
 T = TypeVar("T")
 S = TypeVar("S")
@@ -56,23 +54,6 @@ class Disk:
 
 
 @dataclass(frozen=True)
-class Overview:
-    """What is going on at one moment."""
-
-    store: str
-    runs_url: str
-    datasets: tuple[DatasetProgress, ...]
-    cases: tuple[Progress, ...]
-    """That are solved on this machine, in any dataset"""
-    runs: tuple[RunProgress, ...]
-    trials: tuple[TrialsProgress, ...]
-    """Sweeps and benchmarks"""
-    disks: tuple[Disk, ...]
-    problems: tuple[str, ...]
-    """A line for each dataset or run that cannot be read"""
-
-
-@dataclass(frozen=True)
 class Places:
     """Where to look: folders or s3://bucket/prefix, and this machine's scratch folder."""
 
@@ -81,47 +62,61 @@ class Places:
     scratch: str
 
 
+@dataclass(frozen=True)
+class Overview:
+    """What is going on at one moment."""
+
+    places: Places
+    datasets: list[DatasetProgress]
+    cases: list[Progress]
+    """That are solved on this machine, in any dataset"""
+    runs: list[RunProgress]
+    trials: list[TrialsProgress]
+    """Sweeps and benchmarks"""
+    disks: list[Disk]
+    problems: list[str]
+    """A line for each dataset or run that cannot be read"""
+
+
 class Watch:
     """Look again and again; of runs that are finished only the state is read again."""
 
     def __init__(self, places: Places) -> None:
-        self._places = places
+        self.places = places
         self._finished: dict[str, RunProgress] = {}
 
     def look(self) -> Overview:
         """Read everything anew; what cannot be read is listed among the problems."""
-        places, problems = self._places, list[str]()
-        scratch, folder = Path(places.scratch), RunDirectory(places.runs)
+        places, problems = self.places, list[str]()
+
+        def read_each(read: Callable[[S], T | None], where: Iterable[S]) -> list[T]:
+            def attempt(place: S) -> T | None:
+                try:
+                    return read(place)
+                except SimgenError as error:
+                    problems.append(str(error))
+                    return None
+
+            return [found for found in pool.map(attempt, where) if found is not None]
+
         with ThreadPoolExecutor(READERS) as pool:
             names = dict.fromkeys([*FAMILIES, *folders_in(places.store)])
-            urls = [f"{places.store}/{name}" for name in names]
-            datasets = _read_each(pool, _read_dataset, urls, problems)
-            try:
-                inside = [folder / name for name in folder.names()]
-            except SimgenError as error:
-                inside = []
-                problems.append(str(error))
-            runs = _read_each(pool, self._read_run, inside, problems)
+            datasets = read_each(_read_dataset, [f"{places.store}/{name}" for name in names])
+            folder = RunDirectory(places.runs)
+            listed = read_each(lambda each: each.names(), [folder])
+            inside = [folder / name for names in listed for name in names]
+            runs = read_each(self._read_run, inside)
             known = {run.url for run in runs}
             others = [each for each in inside if each.url not in known]
-            trials = _read_each(
-                pool, lambda each: read_trials_progress(each, self._read_run), others, problems
-            )
+            trials = read_each(lambda each: read_trials_progress(each, self._read_run), others)
+        scratch = Path(places.scratch)
         cases = [
             case
             for path in sorted(scratch.glob(f"*/{PROGRESS_FILE}"))
             if (case := read_case(path.parent)) and is_held(path.parent.name, scratch)
         ]
-        return Overview(
-            places.store,
-            places.runs,
-            tuple(datasets),
-            tuple(cases),
-            tuple(runs),
-            tuple(trials),
-            tuple(_disks(places)),
-            tuple(dict.fromkeys(problems)),
-        )
+        found = list(dict.fromkeys(problems))
+        return Overview(places, datasets, cases, runs, trials, _disks(places), found)
 
     def _read_run(self, run: RunDirectory) -> RunProgress | None:
         # Its folder may hold another training meanwhile.
@@ -138,37 +133,17 @@ def _read_dataset(url: str) -> DatasetProgress | None:
     return read_progress(url) if repository_exists(url) else None
 
 
-def _read_each(
-    pool: ThreadPoolExecutor,
-    read: Callable[[S], T | None],
-    places: Iterable[S],
-    problems: list[str],
-) -> list[T]:
-    """Return what was found, and add a line to `problems` for what cannot be read."""
-
-    def attempt(place: S) -> T | None:
-        try:
-            return read(place)
-        except SimgenError as error:
-            problems.append(str(error))
-            return None
-
-    return [found for found in pool.map(attempt, places) if found is not None]
-
-
 def _disks(places: Places) -> list[Disk]:
     """Return the file systems of local places, each once."""
     found: dict[int, Disk] = {}
-    for use, place in (("scratch", places.scratch), ("store", places.store), ("runs", places.runs)):
-        if "://" in place:
+    for use in ("scratch", "store", "runs"):
+        if "://" in (place := getattr(places, use)):
             continue
         path = local_path(place)
-        while not path.exists():
-            path = path.parent
-        device = path.stat().st_dev
-        usage = shutil.disk_usage(path)
+        there = next(each for each in (path, *path.parents) if each.exists())
+        device, usage = there.stat().st_dev, shutil.disk_usage(there)
         both = f"{found[device].use}, {use}" if device in found else use
-        found[device] = Disk(both, str(path), usage.free, usage.total)
+        found[device] = Disk(both, str(there), usage.free, usage.total)
     return list(found.values())
 
 
@@ -194,10 +169,7 @@ METRICS: dict[str, tuple[str, Sequence[str], Callable[[Overview], Samples]]] = {
     "courant_training_epoch": (
         "Epochs trained",
         ["run", "state"],
-        lambda o: [
-            ((r.name, r.state), r.epoch)
-            for r in sorted(o.runs, key=lambda r: r.state != "running")[:MOST_RUNS]
-        ],
+        lambda o: [((r.name, r.state), r.epoch) for r in o.runs],
     ),
     "courant_training_validation_nmae": (
         "Of the best weights of a running training so far",

@@ -7,10 +7,7 @@ what it does not take is not shown.
 
 from __future__ import annotations
 
-import base64
-import csv
 import inspect
-import io
 import logging
 import math
 import os
@@ -18,9 +15,9 @@ import platform
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import MISSING, asdict, fields
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, get_type_hints
 from urllib.parse import urlsplit
 
 import httpx
@@ -32,11 +29,9 @@ from prefect.logging.handlers import APILogHandler
 from prefect.runtime import flow_run
 
 import simgen
-from courant.evaluation.record import read_evaluation
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord
-from courant.sweeps.sweep import TABLE
-from flows.request_models import info_of
+from flows.request_models import options_of
 from flows.settings import keep_loopback_direct, load_settings
 from flows.solving import Execution, SolvedFork, solve_cases
 from flows.stages import Result, Stage, training
@@ -48,9 +43,6 @@ from simgen.design_space import DesignPoint
 from simgen.log_lines import fields_here, set_field
 from simgen.store.schema import Schema
 from simgen.store.write import DatasetWriter
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 logger = logging.getLogger("flows.prefect")
 
@@ -87,29 +79,20 @@ def _flow(name: str, run_name: str, kind: type, execute: Callable[[Any], Any]) -
     the signature, with a description of each in the docstring.
     """
     asked = kind.__mro__[1]
-    hints, infos = get_type_hints(asked), info_of(asked)
 
     def function(*given: Any, **named: Any) -> Any:
         if "flow_run" not in fields_here() and flow_run.id:
             set_field("flow_run", str(flow_run.id))  # the outermost one of this process
-        signature: inspect.Signature = function.__signature__  # type: ignore[attr-defined]
-        return execute(kind(**signature.bind(*given, **named).arguments))
+        return execute(kind(*given, **named))
 
-    parameters = [
-        inspect.Parameter(
-            each.name,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            default=inspect.Parameter.empty if each.default is MISSING else each.default,
-            annotation=hints[each.name],
-        )
-        for each in fields(asked)
-    ]
-    lines = [f"    {name}: {info.description}" for name, info in infos.items()]
+    lines = [f"    {field}: {described.help}" for field, described in options_of(asked).items()]
     function.__name__ = function.__qualname__ = name.replace("-", "_")
     function.__module__ = __name__
     function.__doc__ = "\n".join([inspect.getdoc(asked) or "", "", "Args:", *lines])
-    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    function.__annotations__ = hints
+    function.__annotations__ = hints = get_type_hints(asked)
+    taken = inspect.signature(asked).parameters.values()
+    kept = [each.replace(annotation=hints[each.name]) for each in taken]
+    function.__signature__ = inspect.Signature(kept)  # type: ignore[attr-defined]
     return flow(name=name, flow_run_name=run_name)(function)
 
 
@@ -173,25 +156,23 @@ def _generate(stage: Generation) -> PublishedVersion:
     published = stage.done() or stage.execute(solve_followed)
     dataset = simgen.open_dataset(published.dataset, published.version)
     design, family = dataset.design, dataset.schema.family
-    shown = shown_cases(design)
+    unsolved = design[design["status"] != "accepted"].head(MOST_SHOWN)
     rows = [
-        {"case": case, **{str(name): _cell(value) for name, value in row.items()}}
-        for case, row in shown.iterrows()
+        {"case": case, **{str(name): str(value) for name, value in row.items()}}
+        for case, row in unsolved.iterrows()
     ]
-    named = "Cases" if len(shown) == len(design) else f"{len(shown):,} of {len(design):,} cases"
-    title = f"{named} of {published.dataset} {published.version}"
+    title = f"Cases of {published.dataset} {published.version} without a solution"
     _show(artifacts.create_table_artifact, rows, key=f"cases-{family}", description=title)
     counts = "\n".join(
         f"| {status} | {count} |" for status, count in design["status"].value_counts().items()
     )
     _show_markdown(
-        f"## {family} {published.version}\n\n`{published.dataset}`\n\n"
-        f"| status | cases |\n| --- | --- |\n{counts}\n\n"
-        f"{dataset.splits}; {design['num_bytes'].sum() / 1e6:.0f} MB of fields.\n\n"
-        "```python\nimport simgen\n"
-        f'ds = simgen.open_dataset("{published.dataset}", version="{published.version}")\n```\n',
         f"dataset-{family}",
         f"{family} {published.version}",
+        f"`{published.dataset}`\n\n| status | cases |\n| --- | --- |\n{counts}\n\n"
+        f"{dataset.splits}; {design['num_bytes'].sum() / 1e6:.0f} MB of fields.\n\n"
+        "```python\nimport simgen\n"
+        f'ds = simgen.open_dataset("{published.dataset}", version="{published.version}")\n```',
     )
     return published
 
@@ -210,59 +191,32 @@ def _train(stage: training.Training) -> str:
 
     url = _in_task(f"train {experiment.name}", lambda: stage.execute(on_epoch))
     status = RunDirectory(url).read_json("status.json")
-    _show_markdown(
-        f"## {url.rsplit('/', 1)[-1]}\n\n`{url}`\n\nbest epoch"
-        f" {status['best_epoch']} of {status['epochs']}\n\n"
-        f'```python\nimport courant\nsurrogate = courant.load("{url}")\n```\n',
-        f"run-{experiment.name}",
-        url,
-    )
+    text = f"`{url}`\n\nbest epoch {status['best_epoch']} of {status['epochs']}\n\n"
+    load = f'```python\nimport courant\nsurrogate = courant.load("{url}")\n```'
+    _show_markdown(f"run-{experiment.name}", url.rsplit("/", 1)[-1], text + load)
     return url
 
 
-def _sweep(stage: training.Trials) -> training.FinishedSweep:
-    from courant.report.comparison import HYPERPARAMETERS
-
-    finished = _in_task("try-settings", stage.execute)
-    folder = RunDirectory(finished.page.rpartition("/")[0])
-    key = f"sweep-{_key(stage.plan().space.name)}"
-    _show(artifacts.create_table_artifact, folder.read_json(TABLE), key=f"{key}-trials")
-    _show_markdown(f"## {key}\n\n{finished.verdict}\n\nPage: {page_link(finished.page)}\n", key)
-    _show_figure(folder, HYPERPARAMETERS, f"{key}-hyperparameters")
-    return finished
-
-
-def _benchmark(stage: training.ModelBenchmark) -> training.FinishedBenchmark:
-    from courant.report.benchmark_page import FIGURE
-    from courant.sweeps.benchmark_table import CSV
-
-    finished = _in_task("try-models", stage.execute)
-    place = finished.page.rpartition("/")[0]
-    folder, key = RunDirectory(place), f"benchmark-{_key(place.rpartition('/')[2])}"
-    rows = list(csv.DictReader(io.StringIO(folder.read_bytes(CSV).decode())))
-    _show(artifacts.create_table_artifact, rows, key=f"{key}-table")
-    _show_markdown(f"## {key}\n\n{finished.verdict}\n\nPage: {page_link(finished.page)}\n", key)
-    _show_figure(folder, FIGURE, f"{key}-figure")
+def _try(stage: training.Trials | training.ModelBenchmark) -> Any:
+    """Sweep or benchmark."""
+    finished: Any = _in_task("try-settings", stage.execute)
+    name = finished.page.rsplit("/", 2)[1]
+    _show_markdown(name, name, f"{finished.verdict}\n\nPage: {page_link(finished.page)}")
     return finished
 
 
 def _evaluate(stage: training.Measurement) -> training.Report:
-    from courant.report.report import main_figure
-
     report = stage.done() or _in_task("evaluate-model", stage.execute)
-    key = _key(report.run.rsplit("/", 1)[-1])
-    text = f"## {key}\n\n{report.verdict}\n\nReport: {page_link(report.url)}\n"
-    _show_markdown(text, f"report-{key}", report.url)
-    evaluation = read_evaluation(RunDirectory(report.run), stage.split)
-    if evaluation is not None:
-        _show_figure(RunDirectory(stage.folder), main_figure(evaluation), f"errors-{key}")
+    name = report.run.rsplit("/", 1)[-1]
+    text = f"{report.verdict}\n\nReport: {page_link(report.url)}"
+    _show_markdown(f"report-{name}", name, text)
     return report
 
 
 generate = _flow("generate", "generate {family}, {cases} cases", Generation, _generate)
 train = _flow("train", "train on {dataset}", training.Training, _train)
-sweep = _flow("sweep", "sweep {space}", training.Trials, _sweep)
-benchmark = _flow("benchmark", "benchmark at {budget}", training.ModelBenchmark, _benchmark)
+sweep = _flow("sweep", "sweep {space}", training.Trials, _try)
+benchmark = _flow("benchmark", "benchmark at {budget}", training.ModelBenchmark, _try)
 evaluate = _flow("evaluate", "evaluate {run}", training.Measurement, _evaluate)
 generate_and_train = _flow(
     "generate-and-train", "{family}, {cases} cases", MainJob, lambda job: job.execute(in_flow)
@@ -275,19 +229,6 @@ FLOWS: dict[type, Any] = {
     training.Measurement: evaluate,
     MainJob: generate_and_train,
 }
-
-
-def shown_cases(design: pd.DataFrame) -> pd.DataFrame:
-    """Return at most MOST_SHOWN cases of a design table, those without a solution before others."""
-    solved = (design["status"] == "accepted").reset_index(drop=True)
-    first = solved.sort_values(kind="stable").index[:MOST_SHOWN]
-    return design.iloc[sorted(first)]
-
-
-def _cell(value: object) -> object:
-    if value is None or value != value:
-        return ""
-    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def page_link(url: str) -> str:
@@ -309,13 +250,9 @@ def _key(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "run"
 
 
-def _show_markdown(text: str, key: str, description: str | None = None) -> None:
-    _show(artifacts.create_markdown_artifact, text, key=_key(key), description=description)
-
-
-def _show_figure(folder: RunDirectory, name: str, key: str) -> None:
-    encoded = base64.b64encode(folder.read_bytes(name)).decode()
-    _show(artifacts.create_image_artifact, f"data:image/png;base64,{encoded}", key=_key(key))
+def _show_markdown(key: str, title: str, text: str) -> None:
+    markdown = f"## {title}\n\n{text}\n"
+    _show(artifacts.create_markdown_artifact, markdown, key=_key(key), description=title)
 
 
 def _show(create: Callable[..., Any], *given: Any, **named: Any) -> Any:

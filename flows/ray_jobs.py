@@ -5,17 +5,13 @@
 
 Notable features:
 - A job's id is a hash of its request, so a flow whose process was restarted finds its job instead
-  of submitting it again.
-- The request is kept in object storage as JSON; the job's entrypoint gets its URL, and results are
-  where the request says.
-- The code is sent as the job's working directory, packed from a copy of the three packages: no
-  dataset, run or environment.
+  of submitting it again. The request is kept in object storage as JSON, where results are, too.
+- The code is sent as the job's working directory, a copy of the three packages.
 - Environment variables are passed only if they are named in COURANT_JOB_ENV. Ray shows a runtime
-  environment on its pages and through its API, writes it into logs that every user of a node can
-  read, and puts it on command lines. So they are sealed with the token that the cluster asks for,
-  which nodes and flows know already. Of a cluster without a token all users can run code as its
-  user; its jobs get the variables as they are. Workers get them by a function that each of them
-  runs first: Ray keeps it in the memory of its head, and shows its name only.
+  environment on its pages, in logs and on command lines. So they are sealed with the token that the
+  cluster asks for, which nodes and flows know already. Of a cluster without a token all users can
+  run code as its user; its jobs get the variables as they are. Workers get them by a function that
+  each of them runs first: Ray keeps it in the memory of its head, and shows its name only.
 - A job is stopped when its flow is interrupted.
 """
 
@@ -43,22 +39,21 @@ from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
 from courant.runs.directory import RunDirectory
-from flows.settings import LOOPBACK, check_reach, host_of, load_settings
+from flows.settings import LOOPBACK, check_job_reach, host_of, load_settings
 from simgen.errors import InputError, SimgenError
 from simgen.log_lines import about, fields_here, parse_line
 from simgen.provenance import REVISION_FILE, source_revision
 
 POLL_S = 2.0
-#: Written by Ray's job manager into a job's log; the flow has printed it already.
 RAY_LINE = re.compile(r"INFO job_manager\.py|^Running entrypoint for job ")
-#: How long a dashboard may fail to answer before the flow gives up on following its job.
+"""Written by Ray's job manager into a job's log; the flow has printed it already"""
 PATIENCE_S = 120.0
+"""How long a dashboard may fail to answer before the flow gives up on following its job"""
 MOST_LOST = 5
 """Answers in a row by which a cluster knows nothing of a job that it has taken"""
 STOP_S = 30.0
-#: Ray's words for a cluster that has just started.
 NO_AGENT = "No available agent to submit job"
-#: Their names are read here; where the cluster's nodes have their own values, nothing is passed.
+"""Ray's words for a cluster that has just started"""
 PLAIN_VARIABLES = (
     "AWS_ENDPOINT_URL",
     "AWS_REGION",
@@ -111,7 +106,7 @@ def run_job(
     """
     address = load_settings().jobs_address
     assert address is not None, "run_job is for RAY_ADDRESS=http://..."
-    check_reach(address, request.place)
+    check_job_reach(request.place)
     logging.getLogger("ray").setLevel(logging.WARNING)
     with _as_input_errors(address):
         client = JobSubmissionClient(address)
@@ -135,32 +130,37 @@ def run_job(
             while not client.get_job_info(job).status.is_terminal() and time.monotonic() < deadline:
                 time.sleep(0.5)
         raise
+    if details.status == JobStatus.STOPPED:
+        raise JobError(
+            f"job {job} on {address} was stopped; run the same again to go on from there"
+        )
     if details.status != JobStatus.SUCCEEDED:
-        raise JobError(f"job {job} on {address} {_reason(client, job, details)}")
+        lines = client.get_job_logs(job).splitlines()
+        printed = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+        reason = printed[-1] if printed else _first_line(details.message or "no reason given")
+        raise JobError(f"job {job} on {address} failed: {reason}")
     return job
 
 
 def _attempts(client: JobSubmissionClient, request: JobRequest) -> dict[int, JobDetails]:
     """Return this request's jobs on the cluster by their number, in order."""
-    found = {}
-    for job in client.list_jobs():
-        known, _, number = (job.submission_id or "").rpartition("-")
-        if known == request.submission_id and number.isdecimal():
-            found[int(number)] = job
-    return dict(sorted(found.items()))
+    found = {(job.submission_id or "").rpartition("-"): job for job in client.list_jobs()}
+    known = request.submission_id
+    numbers = {int(n): job for (of, _, n), job in found.items() if of == known and n.isdecimal()}
+    return dict(sorted(numbers.items()))
 
 
 def _submit(client: JobSubmissionClient, request: JobRequest, job: str, address: str) -> None:
     folder, file = RunDirectory(request.place) / "jobs", f"{request.submission_id}.json"
     folder.write_json(file, {"kind": request.kind, **request.parameters})
+    url = f"{folder.url}/{file}"
     with tempfile.TemporaryDirectory(prefix="courant-job-") as code:
         pack_code(Path(code))
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 client.submit_job(
-                    entrypoint="python -m flows.ray_entrypoint "
-                    + shlex.quote(f"{folder.url}/{file}"),
+                    entrypoint=f"python -m flows.ray_entrypoint {shlex.quote(url)}",
                     submission_id=job,
                     runtime_env={"working_dir": code, "env_vars": job_variables(address)},
                     # Ray's dashboard shows it, and the job's log lines have it.
@@ -233,16 +233,6 @@ def _follow(
         time.sleep(POLL_S)
 
 
-def _reason(client: JobSubmissionClient, job: str, details: JobDetails) -> str:
-    """Return the reason in one line: the job's own error where it printed one."""
-    if details.status == JobStatus.STOPPED:
-        return "was stopped; run the same again to go on from there"
-    printed = [line for line in client.get_job_logs(job).splitlines() if line.startswith("error: ")]
-    if printed:
-        return f"failed: {printed[-1].removeprefix('error: ')}"
-    return f"failed: {_first_line(details.message or 'no reason given')}"
-
-
 @contextlib.contextmanager
 def _as_input_errors(address: str) -> Iterator[None]:
     try:
@@ -273,10 +263,9 @@ def job_variables(address: str) -> dict[str, str]:
     if host_of(api) not in (None, *LOOPBACK) or host_of(address) in LOOPBACK:
         names.append("PREFECT_API_URL")
         secret.append("PREFECT_API_AUTH_STRING")
-    plain, sealed = (
-        {name: os.environ[name] for name in each if name in os.environ} for each in (names, secret)
-    )
-    return {**plain, **seal(sealed)}
+    there = os.environ
+    sealed = seal({name: there[name] for name in secret if name in there})
+    return {name: there[name] for name in names if name in there} | sealed
 
 
 def seal(variables: dict[str, str]) -> dict[str, str]:
@@ -297,10 +286,9 @@ def unseal() -> Callable[[], None] | None:
         return None
     cipher = _cipher()
     try:
-        if cipher is None:
-            raise InvalidToken
-        variables: dict[str, str] = json.loads(cipher.decrypt(os.environ[SEALED].encode()))
-    except InvalidToken as error:
+        content = cipher.decrypt(os.environ[SEALED].encode()) if cipher else b""
+        variables: dict[str, str] = json.loads(content)
+    except (InvalidToken, ValueError) as error:
         raise InputError(
             "the variables of COURANT_JOB_ENV were sealed with another token than this node's;"
             " give the flow and all nodes of the cluster the same RAY_AUTH_TOKEN, or none where the"
@@ -314,11 +302,8 @@ def _cipher() -> Fernet | None:
     """Return what seals with the cluster's token, from where Ray reads it; None without one."""
     if os.environ.get("RAY_AUTH_MODE", "").lower() != "token":
         return None
-    token = os.environ.get("RAY_AUTH_TOKEN", "")
-    if not token:
-        file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
-        with contextlib.suppress(OSError):
-            token = file.read_text()
+    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
+    token = os.environ.get("RAY_AUTH_TOKEN") or (file.read_text() if file.is_file() else "")
     if not token.strip():
         return None
     key = hashlib.sha256(b"variables of a job\0" + token.strip().encode()).digest()

@@ -121,9 +121,10 @@ def host_of(address: str) -> str | None:
         raise InputError(f"{address} is no address ({error}); give http://host:port") from None
 
 
-def check_reach(address: str, place: str) -> None:
-    """Raise InputError if the Ray cluster at `address` does not see a folder that it is to use."""
-    if "://" not in place and host_of(address) not in LOOPBACK:
+def check_job_reach(place: str) -> None:
+    """Raise InputError if jobs go to a cluster that does not see a folder that they are to use."""
+    address = load_settings().jobs_address
+    if address and "://" not in place and host_of(address) not in LOOPBACK:
         raise InputError(
             f"{place} is a folder of this machine, which the Ray cluster at {address} (RAY_ADDRESS)"
             " does not see; give stores and runs as s3://bucket/prefix"

@@ -96,14 +96,23 @@ def fail(message: str) -> NoReturn:
     raise typer.Exit(1)
 
 
-def plain_table(*columns: str | Column) -> Table:
+def plain_table(*columns: str | Column, **style: Any) -> Table:
     """Return a table without lines."""
-    return Table(*columns, box=None, header_style="bold")
+    return Table(*columns, box=None, header_style="bold", **style)
 
 
-def add_row(table: Table, *cells: str) -> None:
+def add_row(table: Table, *cells: object) -> None:
     """Add a row of plain text: brackets in a stranger's names are no markup."""
-    table.add_row(*map(escape, cells))
+    table.add_row(*("" if cell is None else escape(str(cell)) for cell in cells))
+
+
+def print_table(columns: Iterable[str | Column], rows: Iterable[Iterable[object]]) -> None:
+    """Print a table without lines, if it has a row."""
+    table = plain_table(*columns)
+    for row in rows:
+        add_row(table, *row)
+    if table.row_count:
+        screen.print(table)
 
 
 def printable(text: str) -> str:
@@ -228,47 +237,42 @@ class CaseBars(Bars):
     def __init__(self, num_cases: int, scratch: Path) -> None:
         super().__init__("cases", num_cases)
         self._scratch = scratch
-        self._under_way: set[str] = set()
         self._bars: dict[str, rich.progress.TaskID] = {}
+        """Of cases that may have begun"""
         self._num_done = 0
         self._stop = threading.Event()
         self._follower = threading.Thread(target=self._follow, name="follow-cases", daemon=True)
 
     def __enter__(self) -> CaseBars:
         super().__enter__()
-        if errors.is_terminal:
-            self._follower.start()
+        self._follower.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stop.set()
-        if self._follower.is_alive():
-            self._follower.join()
+        self._follower.join()
         super().__exit__(*error)
 
     def started(self, case: str) -> None:
         """Follow a case that may begin from now on."""
-        self._under_way.add(case)
+        bar = self._progress.add_task(f"  {case}", total=100, note="", visible=False)
+        self._bars[case] = bar
 
     def finished(self, case: str, status: Status, reason: str, seconds: float) -> None:
         """Report a case that has ended and is on record."""
         self._num_done += 1
-        self._under_way.discard(case)
         if case in self._bars:
             self._progress.remove_task(self._bars.pop(case))
         announce(f"case {case}  {status}  {duration(seconds)}{'  ' + reason if reason else ''}")
         self.advance(self._num_done)
 
     def _follow(self) -> None:
-        while not self._stop.wait(REFRESH_S):
-            for case in tuple(self._under_way):
-                progress = read_progress(self._scratch / case)
-                if progress is None:
-                    continue
-                if case not in self._bars:
-                    self._bars[case] = self._progress.add_task(f"  {case}", total=100, note="")
-                done, note = int(100 * progress.fraction), progress_note(progress)
-                self._progress.update(self._bars[case], completed=done, note=note)
+        while errors.is_terminal and not self._stop.wait(REFRESH_S):
+            for case, bar in tuple(self._bars.items()):
+                if progress := read_progress(self._scratch / case):
+                    done, note = int(100 * progress.fraction), progress_note(progress)
+                    with contextlib.suppress(KeyError):  # it has ended meanwhile
+                        self._progress.update(bar, completed=done, note=note, visible=True)
 
 
 def write_progress(progress: CaseProgress, directory: Path) -> None:

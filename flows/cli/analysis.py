@@ -5,42 +5,29 @@ Heavy imports are inside the commands, so that `courant --help` answers at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column
 from typer.core import TyperGroup
 
 from courant.runs.directory import RunDirectory
-from flows.cli.options import MovedDataset, RunUrl, RunUrls
+from flows.request_models import MovedDataset, RunUrl, RunUrls, option
 from flows.settings import absolute
-from flows.terminal import counted, print_line, progress_bar, screen
+from flows.terminal import counted, print_line, print_table, progress_bar
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
     from courant.analysis.case_dynamics import CaseDynamics
-    from courant.analysis.comparison import RunComparison
     from courant.prediction.surrogate import Surrogate
     from simgen.store.read import Dataset
 
-DEFAULT = "scores"
-#: Width of a score's name in 80 columns; a longer one takes two lines.
-_NAME = 30
-_NUMBER = 9
-#: Between the columns of a terminal's table.
-_GAP = 2
-
 ChosenCases = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--case", help="Id of a case, as often as wanted; default: all of the test split."
-    ),
+    list[str] | None, option("Id of a case, repeat for several; default: the test split.", "--case")
 ]
-OutFolder = Annotated[
-    str, typer.Option(help="Folder or s3://bucket/prefix for the numbers and their arrays.")
-]
+OutFolder = Annotated[str, option("Folder or s3://bucket/prefix for the numbers and their arrays.")]
 
 
 class _WithDefault(TyperGroup):
@@ -48,7 +35,7 @@ class _WithDefault(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] != "--help" and args[0] not in self.commands:
-            args = [DEFAULT, *args]
+            args = ["scores", *args]
         return super().parse_args(ctx, args)
 
 
@@ -60,20 +47,18 @@ analysis_app = typer.Typer(
 )
 
 
-def _opened(run: str, out: str, dataset: str | None) -> tuple[RunDirectory, Surrogate, Dataset]:
-    """Return the folder of the numbers, the model and its dataset."""
+def _opened(
+    run: str, case: Sequence[str] | None, out: str, dataset: str | None
+) -> tuple[RunDirectory, Surrogate, Dataset, list[str]]:
+    """Return the folder of the numbers, the model, its dataset, and the named or test cases."""
     from courant.prediction.surrogate import load
 
     surrogate = load(absolute(run))
-    return RunDirectory(absolute(out)), surrogate, surrogate.open_dataset(dataset)
-
-
-def _chosen_cases(dataset: Dataset, named: Sequence[str] | None) -> list[str]:
-    """Return the named cases, or those of the test split; InputError where there is none."""
-    chosen = list(named or ()) or dataset.cases("test")
+    opened = surrogate.open_dataset(dataset)
+    chosen = list(case or ()) or opened.cases("test")
     if not chosen:
-        raise InputError(f"{dataset.url} {dataset.version} has no test case; name one by --case")
-    return chosen
+        raise InputError(f"{opened.url} {opened.version} has no test case; name one by --case")
+    return RunDirectory(absolute(out)), surrogate, opened, chosen
 
 
 def _write_numbers(folder: RunDirectory, name: str, content: dict[str, Any]) -> None:
@@ -81,32 +66,24 @@ def _write_numbers(folder: RunDirectory, name: str, content: dict[str, Any]) -> 
     print_line(f"numbers  {folder.url.rstrip('/')}/{name}")
 
 
-def _table(rows: Sequence[dict[str, str]]) -> Table:
-    """Return a table of rows by the names of their columns, all but the first to the right."""
-    table = Table(box=None, header_style="bold")
-    for number, name in enumerate(rows[0]):
-        table.add_column(name, justify="right" if number else "left", no_wrap=number == 0)
-    for row in rows:
-        table.add_row(*row.values())
-    return table
+def _print_rows(rows: Sequence[dict[str, str]]) -> None:
+    """Print a table of rows by the names of their columns, all but the first to the right."""
+    first, *others = rows[0]
+    right = [Column(name, justify="right") for name in others]
+    print_table([Column(first, no_wrap=True), *right], (row.values() for row in rows))
 
 
-def _text(value: float | None, form: str, absent: str = "none") -> str:
+def _text(value: Any, form: str, absent: str = "none") -> str:
     return absent if value is None else format(value, form)
 
 
 @analysis_app.command(
-    DEFAULT, epilog="Example: courant analyse RUN --case b0159c13a91f --out analysis"
+    "scores", epilog="Example: courant analyse RUN --case b0159c13a91f --out analysis"
 )
 def analyse_scores(
     run: RunUrl,
     case: ChosenCases = None,
-    other: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RUN", help="A second run, such as one of another seed, to match fields with."
-        ),
-    ] = None,
+    other: Annotated[str | None, option("Another run to match fields with.", metavar="RUN")] = None,
     out: OutFolder = "analysis",
     dataset: MovedDataset = None,
 ) -> None:
@@ -128,21 +105,18 @@ def analyse_scores(
             lambda found: folder.write_arrays(f"{found.case}.npz", case_arrays(found)),
         )
     mean, controls = scores["mean"], scores["controls"]
-    table = Table(box=None, header_style="bold")
-    table.add_column("score", min_width=_NAME)
-    for name in ("model", *controls):
-        table.add_column(name.replace("-", "- "), justify="right", max_width=_NUMBER)
-    table.add_column("good is", no_wrap=True)
-    subject = ""
+    rows, subject = [], ""
     for each in SCORES:
-        if each.key not in mean:
-            continue
-        if each.subject != subject:
-            table.add_row(each.subject, style="bold")
-            subject = each.subject
-        values = [_text(found.get(each.key), ".3g", "") for found in (mean, *controls.values())]
-        table.add_row(each.name, *values, each.aim_text)
-    screen.print(table)
+        if each.key in mean:
+            if each.subject != subject:
+                rows.append({"score": each.subject.upper()})
+                subject = each.subject
+            values = {"model": mean.get(each.key)}
+            values |= {name: found.get(each.key) for name, found in controls.items()}
+            row = {name: _text(value, ".3g", "") for name, value in values.items()}
+            rows.append({"score": each.name, **row, "good is": each.aim_text})
+    columns = [Column(name.replace("-", "- "), justify="right") for name in ("model", *controls)]
+    print_table(["score", *columns, "good is"], (row.values() for row in rows))
     folder.write_json("scores.json", scores)
     print_line(f"scores  {folder.url.rstrip('/')}/scores.json")
 
@@ -158,7 +132,7 @@ def analyse_monitor(
     """
     from courant.analysis.monitoring import calibrate_monitor, judge_monitor, write_monitor
 
-    folder, surrogate, opened = _opened(run, out, dataset)
+    folder, surrogate, opened, chosen = _opened(run, case, out, dataset)
     RunDirectory(surrogate.url).check_writable()
     with progress_bar("calibrating") as progress:
         monitor = calibrate_monitor(surrogate, opened, progress)
@@ -167,9 +141,6 @@ def analyse_monitor(
         f"monitor  {surrogate.url}/monitor.json, from {monitor.rollouts} validation rollouts of"
         f" {monitor.horizon} steps"
     )
-    chosen = list(case or ()) or opened.cases("test")
-    if not chosen:
-        return
     with progress_bar("judging") as progress:
         found = judge_monitor(surrogate, opened, monitor, chosen, progress)
     rows = []
@@ -191,7 +162,7 @@ def analyse_monitor(
                 "error from there on (std)": after,
             }
         )
-    screen.print(_table(rows))
+    _print_rows(rows)
     print_line(
         f"false alarms  {found.false_alarms:.1%} of {found.num_rollouts} rollouts of"
         f" {found.monitor.horizon} steps, of cases that it was not calibrated on"
@@ -210,9 +181,7 @@ def analyse_monitor(
 def analyse_fields(
     run: RunUrl,
     case: ChosenCases = None,
-    top: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Fields to keep of each case, by energy.")
-    ] = 8,
+    top: Annotated[int, option("Fields to keep of each case, by energy.", min=1, max=10_000)] = 8,
     out: OutFolder = "analysis",
     dataset: MovedDataset = None,
 ) -> None:
@@ -223,8 +192,7 @@ def analyse_fields(
     """
     from courant.analysis.case_scores import ranked_fields
 
-    folder, surrogate, opened = _opened(run, out, dataset)
-    names = _chosen_cases(opened, case)
+    folder, surrogate, opened, names = _opened(run, case, out, dataset)
     with progress_bar("decomposing") as progress:
         for number, name in enumerate(names, start=1):
             found = ranked_fields(surrogate, opened[name], top)
@@ -243,9 +211,7 @@ def analyse_maps(
     case: ChosenCases = None,
     anchor: Annotated[
         list[int] | None,
-        typer.Option(
-            help="Number of an anchor, as often as wanted; default: three representative ones."
-        ),
+        option("An anchor, repeat for several; default: three that represent all."),
     ] = None,
     out: OutFolder = "analysis",
     dataset: MovedDataset = None,
@@ -257,8 +223,7 @@ def analyse_maps(
     """
     from courant.analysis.case_scores import map_anchors, representative_anchors, score_case
 
-    folder, surrogate, opened = _opened(run, out, dataset)
-    names = _chosen_cases(opened, case)
+    folder, surrogate, opened, names = _opened(run, case, out, dataset)
     with progress_bar("mapping") as progress:
         for number, name in enumerate(names, start=1):
             stored, chosen = opened[name], anchor
@@ -277,9 +242,7 @@ def analyse_maps(
 def analyse_frequencies(
     run: RunUrl,
     case: ChosenCases = None,
-    steps: Annotated[
-        int, typer.Option(min=8, max=10_000, help="Steps of each rollout, if the case is so long.")
-    ] = 40,
+    steps: Annotated[int, option("Most steps of each rollout.", min=8, max=10_000)] = 40,
     out: OutFolder = "analysis",
     dataset: MovedDataset = None,
 ) -> None:
@@ -290,8 +253,7 @@ def analyse_frequencies(
     """
     from courant.analysis.case_dynamics import study_frequencies
 
-    folder, surrogate, opened = _opened(run, out, dataset)
-    chosen = _chosen_cases(opened, case)
+    folder, surrogate, opened, chosen = _opened(run, case, out, dataset)
 
     def keep(name: str, rollout: CaseDynamics) -> None:
         folder.write_arrays(f"{name}_frequencies.npz", rollout.arrays())
@@ -300,46 +262,40 @@ def analyse_frequencies(
         found = study_frequencies(surrogate, opened, chosen, steps, progress, keep)
     if cases := found["cases"]:
         medians = found["medians"]
-        rows, modes_rows = [], []
+        columns = {
+            "case": ("case", ""),
+            "steps": ("steps", ""),
+            "solution (Hz)": ("reference_hz", ".4g"),
+            "prediction": ("predicted_hz", ".4g"),
+            "DMD": ("dmd_hz", ".4g"),
+            "latents": ("latent_hz", ".4g"),
+            "anchors locked in": ("locked_in", ".0%"),
+            "drift at the end": ("drift", "+.1%"),
+            "lost after (s)": ("lost_s", "g"),
+        }
+        rows = [
+            {title: _text(each[key], form) for title, (key, form) in columns.items()}
+            for each in cases
+        ]
+        keys = ("predicted", "dmd", "latent")
+        last = [_text(medians[f"{key}_hz_error"], ".1%") for key in keys]
+        last += [_text(medians["locked_in"], ".0%"), _text(medians["absolute_drift"], ".1%")]
+        last = [f"median error of {len(cases)}", "", "", *last, f"{medians['kept']:.0%} kept"]
+        _print_rows([*rows, dict(zip(rows[0], last, strict=True))])
+        modes_rows = []
         for each in cases:
-            rows.append(
-                {
-                    "case": each["case"],
-                    "steps": str(each["steps"]),
-                    "solution (Hz)": _text(each["reference_hz"], ".4g"),
-                    "prediction": _text(each["predicted_hz"], ".4g"),
-                    "DMD": _text(each["dmd_hz"], ".4g"),
-                    "latents": _text(each["latent_hz"], ".4g"),
-                    "anchors locked in": _text(each["locked_in"], ".0%"),
-                    "drift at the end": _text(each["drift"], "+.1%"),
-                    "lost after (s)": _text(each["lost_s"], "g", "never"),
-                }
-            )
             modes = each["modes"]
-            growth = " / ".join(_text(value, "+.2g") for value in modes["growth_rates"])
-            modes_rows.append(
-                {
-                    "case, solution / prediction": each["case"],
-                    "variance (std²)": " / ".join(f"{value:.3g}" for value in modes["variances"]),
-                    "in two POD modes": " / ".join(f"{v:.0%}" for v in modes["leading_shares"]),
-                    "their correlation": f"{modes['pod_correlation']:.2f}",
-                    "DMD growth (1/s)": growth,
-                    "DMD correlation": _text(modes["dmd_correlation"], ".2f"),
-                }
-            )
-        table = _table(rows)
-        table.add_row(
-            f"median error of {len(cases)}",
-            "",
-            "",
-            *(_text(medians[f"{key}_hz_error"], ".1%") for key in ("predicted", "dmd", "latent")),
-            _text(medians["locked_in"], ".0%"),
-            _text(medians["absolute_drift"], ".1%"),
-            f"{medians['kept']:.0%} of the time",
-            style="bold",
-        )
-        screen.print(table)
-        screen.print(_table(modes_rows))
+            row = {"case, solution / prediction": each["case"]}
+            for title, key, form in (
+                ("variance (std²)", "variances", ".3g"),
+                ("in two POD modes", "leading_shares", ".0%"),
+                ("DMD growth (1/s)", "growth_rates", "+.2g"),
+            ):
+                row[title] = " / ".join(_text(value, form) for value in modes[key])
+            row["POD correlation"] = f"{modes['pod_correlation']:.2f}"
+            row["DMD correlation"] = _text(modes["dmd_correlation"], ".2f")
+            modes_rows.append(row)
+        _print_rows(modes_rows)
     if without := found["without_rhythm"]:
         print_line(
             f"without  {counted(len(without), 'case')} that are steady, or too short for their"
@@ -356,32 +312,26 @@ def analyse_spectrum(
     case: ChosenCases = None,
     at: Annotated[
         list[int] | None,
-        typer.Option(
-            min=0,
-            max=10_000,
-            help="Step of the rollout, as often as wanted; 0 is the encoded state. Default: the"
-            " first and the last of a training window.",
+        option(
+            "Step of the rollout, repeat for several; 0 is the encoded state.", min=0, max=10_000
         ),
     ] = None,
     exact_up_to: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Numbers in a latent state (anchors times width) up to which all eigenvalues are"
-            " computed; of larger ones the 32 leading ones, by Arnoldi iteration.",
-        ),
+        int, option("Anchors times width up to which all eigenvalues are computed, not 32.", min=0)
     ] = 8192,
     out: OutFolder = "analysis",
     dataset: MovedDataset = None,
 ) -> None:
     """Compute the eigenvalues of the processor's Jacobian J and of its step, I + hJ for Euler's.
 
-    Without --case it takes the first test case. <case>_spectrum.npz has all eigenvalues.
+    Without --case it takes the first test case, without --at the first and the last step of a
+    training window. Of larger states the 32 leading eigenvalues are found by Arnoldi iteration.
+    <case>_spectrum.npz has all of them.
     """
     from courant.analysis.case_dynamics import case_spectra
 
-    folder, surrogate, opened = _opened(run, out, dataset)
-    chosen = _chosen_cases(opened, case)[: len(case) if case else 1]
+    folder, surrogate, opened, chosen = _opened(run, case, out, dataset)
+    chosen = chosen if case else chosen[:1]
     records: list[dict[str, Any]] = []
     with progress_bar("computing eigenvalues") as progress:
         for number, name in enumerate(chosen):
@@ -404,7 +354,7 @@ def analyse_spectrum(
                 row["Hz"] = f"{pair['frequency_hz']:.4g}" if pair else ""
                 row["over flow"] = _text(pair["over_reference"], ".3g", "") if pair else ""
                 rows.append(row)
-    screen.print(_table(rows))
+    _print_rows(rows)
     states = [state for record in records for state in record["states"]]
     print_line(
         "pairs    that last longest, and nearest to the flow's frequency, of"
@@ -430,6 +380,7 @@ def analyse_compare(
     case. After an interruption the same command continues.
     """
     from courant.analysis.comparison import compare_runs
+    from courant.analysis.scores import SCORES
     from courant.report.comparison import (
         draw_comparison,
         draw_run_fields,
@@ -442,8 +393,14 @@ def analyse_compare(
     urls = [absolute(run) for run in runs]
     with progress_bar("scoring") as progress:
         found = compare_runs(urls, folder, case or (), dataset, progress)
-    for table in tables(found, screen.width):
-        screen.print(table)
+    names = [Column(escape(found.heading(row)), justify="right") for row in found.columns]
+    rows = []
+    for each in SCORES:
+        if each.key in found.keys:
+            scores = (row.scores.get(each.key) for row in found.columns)
+            cells = ("" if score is None else score.text() for score in scores)
+            rows.append((each.name, *cells, each.aim_text))
+    print_table(["score", *names, "good is"], rows)
     folder.write_json("comparison.json", found.to_json())
     folder.write_bytes("comparison.csv", found.to_csv().encode())
     folder.write_bytes("comparison.md", found.to_markdown().encode())
@@ -458,35 +415,3 @@ def analyse_compare(
         folder.write_bytes("fields.png", png_bytes(draw_run_fields(fields)))
         folder.write_arrays("fields.npz", fields.arrays())
         print_line(f"fields {place}/fields.png, .npz: case {fields.case}")
-
-
-def tables(found: RunComparison, width: int) -> Iterator[Table]:
-    """Yield tables of as many columns as a terminal of some width shows without breaking words."""
-    from courant.analysis.scores import SCORES
-
-    shown = [each for each in SCORES if each.key in found.keys]
-    names, aims = [each.name for each in shown], [each.aim_text for each in shown]
-    longest = max(map(len, names)), max(map(len, aims))
-    group: list[tuple[str, list[str], int]] = []
-
-    def table() -> Table:
-        made = Table(box=None, header_style="bold")
-        made.add_column("score", min_width=longest[0])
-        for heading, _, wide in group:
-            made.add_column(heading, justify="right", max_width=wide)
-        made.add_column("good is", min_width=longest[1])
-        for number, name in enumerate(names):
-            made.add_row(name, *(cells[number] for _, cells, _ in group), aims[number])
-        return made
-
-    room = width - sum(longest) - _GAP
-    for row in found.columns:
-        heading, scores = escape(found.heading(row)), [row.scores.get(each.key) for each in shown]
-        cells = ["" if each is None else each.text() for each in scores]
-        # A heading may be broken at its spaces, a number may not.
-        wide = max(map(len, [*cells, *heading.split()]))
-        if group and sum(used + _GAP for *_, used in group) + _GAP + wide > room:
-            yield table()
-            group.clear()
-        group.append((heading, cells, wide))
-    yield table()

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from typer.core import TyperGroup
 
-from flows import request_models
+from flows import request_models as requests
 from flows.cli.analysis import analysis_app
 from flows.cli.datasets import dataset_app
 from flows.cli.doctor import doctor_app
 from flows.cli.models import model_app, recipes_app, runs_app
 from flows.cli.observing import status_app
+from flows.request_models import argument, option, with_options_of
 from flows.settings import check_prefect, prefect_url
 from flows.terminal import errors, one_line_errors, print_line, start_logs
 from simgen import log_lines
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Asked = dict[str, Any]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Log what cases and trainings do, and Prefect.")
+    bool, option("Log what cases and trainings do, and Prefect.", "--verbose", "-v")
 ]
 
 
@@ -66,10 +67,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
-        ),
+        bool, option("Print the version.", "--version", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Handle the options that are given before a command, and begin its log."""
@@ -77,18 +75,15 @@ def options(
 
 
 @app.command(epilog="Example: courant run cylinder-flow --cases 8 --out demo-run")
-@request_models.with_options_of(request_models.MainJobRequest, "store", "runs", "report")
+@with_options_of(requests.MainJobRequest, "store", "runs", "report")
 def run(
     asked: Asked,
     family: Annotated[
         str | None,
-        typer.Argument(
-            help="Case family, such as cylinder-flow; not needed with --dataset or --run."
-        ),
+        argument("Case family, such as cylinder-flow; not needed with --dataset or --run."),
     ] = None,
     out: Annotated[
-        str | None,
-        typer.Option(help="One place for everything: store/, runs/ and report/ below it."),
+        str | None, option("One place for everything: store/, runs/ and report/ below it.")
     ] = None,
     verbose: Verbose = False,
 ) -> None:
@@ -121,10 +116,10 @@ def run(
 
 
 @app.command(epilog="Example: courant generate cylinder-flow --cases 32 --set end_time=200")
-@request_models.with_options_of(request_models.GenerationRequest, "design_parameters")
+@with_options_of(requests.GenerationRequest, "design_parameters")
 def generate(
     asked: Asked,
-    family: Annotated[str, typer.Argument(help="Case family, such as cylinder-flow.")],
+    family: Annotated[str, argument("Case family, such as cylinder-flow.")],
     verbose: Verbose = False,
 ) -> None:
     """Sample a design space, solve its cases with OpenFOAM and publish a dataset version."""
@@ -135,7 +130,7 @@ def generate(
 
 
 @app.command(epilog="Example: courant train DATASET --recipe cylinder-flow-small")
-@request_models.with_options_of(request_models.TrainingRequest)
+@with_options_of(requests.TrainingRequest)
 def train(asked: Asked, verbose: Verbose = False) -> None:
     """Fit a surrogate to a dataset version."""
     _check_one_experiment(asked)
@@ -145,7 +140,7 @@ def train(asked: Asked, verbose: Verbose = False) -> None:
 
 
 @app.command(epilog="Example: courant sweep DATASET --space anchors --trials 12")
-@request_models.with_options_of(request_models.SweepRequest)
+@with_options_of(requests.SweepRequest)
 def sweep(asked: Asked, verbose: Verbose = False) -> None:
     """Try settings around a recipe on Ray Tune.
 
@@ -159,7 +154,7 @@ def sweep(asked: Asked, verbose: Verbose = False) -> None:
 
 
 @app.command(epilog="Example: courant benchmark DATASET --models courant,upt --budget 10min")
-@request_models.with_options_of(request_models.BenchmarkRequest)
+@with_options_of(requests.BenchmarkRequest)
 def benchmark(asked: Asked, verbose: Verbose = False) -> None:
     """Compare models at an equal budget: a table, a figure, and what a surrogate is worth.
 
@@ -173,7 +168,7 @@ def benchmark(asked: Asked, verbose: Verbose = False) -> None:
 
 
 @app.command(epilog="Example: courant evaluate RUN --split test")
-@request_models.with_options_of(request_models.EvaluationRequest)
+@with_options_of(requests.EvaluationRequest)
 def evaluate(asked: Asked, verbose: Verbose = False) -> None:
     """Errors of a trained model beside its references, and the report."""
     from flows.stages.training import Measurement

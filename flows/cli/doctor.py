@@ -16,6 +16,7 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
+from flows.request_models import argument
 from flows.settings import absolute, load_settings, prefect_answers, prefect_url
 from flows.terminal import add_row, plain_table, print_line, screen
 from simgen.cases import FAMILIES, get_family
@@ -160,7 +161,7 @@ CHECKS: dict[str, Callable[[], str]] = {
 @doctor_app.command(epilog="Example: courant families cylinder-flow")
 def families(
     name: Annotated[
-        str | None, typer.Argument(help="A family, for its parameters, presets and settings.")
+        str | None, argument("A family, for its parameters, presets and settings.")
     ] = None,
 ) -> None:
     """List the case families; or show one with its parameters, presets and settings."""

@@ -17,18 +17,21 @@ from courant.recipes import RECIPES, get_recipe
 from courant.runs import summary
 from courant.runs.directory import RunDirectory
 from courant.runs.record import check_trained
-from flows.cli.options import AllowedHosts, Host, MovedDataset, Port, RunUrl, RunUrls, Split
-from flows.request_models import parse_settings
-from flows.settings import RUNS, absolute, check_folder, load_settings
-from flows.terminal import (
-    add_row,
-    counted,
-    plain_table,
-    print_error,
-    print_line,
-    progress_bar,
-    screen,
+from flows.request_models import (
+    AllowedHosts,
+    Host,
+    MovedDataset,
+    Port,
+    RunUrl,
+    RunUrls,
+    Split,
+    argument,
+    option,
+    parse_box,
+    parse_settings,
 )
+from flows.settings import RUNS, absolute, check_folder, load_settings
+from flows.terminal import counted, print_error, print_line, print_table, progress_bar, screen
 from simgen.errors import InputError
 from simgen.whole_file import local_path
 
@@ -46,11 +49,9 @@ model_app = typer.Typer()
 def runs_ls(
     runs: Annotated[
         str | None,
-        typer.Argument(
-            help=(
-                "Folder or s3://bucket/prefix of runs; a sweep's are under <sweep>/trials."
-                f" [env: COURANT_RUNS; default: {RUNS}]"
-            )
+        argument(
+            "Folder or s3://bucket/prefix of runs; a sweep's are under <sweep>/trials."
+            f" [env: COURANT_RUNS; default: {RUNS}]"
         ),
     ] = None,
 ) -> None:
@@ -64,39 +65,34 @@ def runs_ls(
         print_error(damaged.reason, "unreadable")
     if not found:
         raise InputError(f"no run in {where}; train one with: courant train DATASET --runs {where}")
-    right: dict[str, Any] = {"justify": "right", "no_wrap": True}
-    columns = {
-        "run": Column("run", overflow="fold", min_width=16),
-        "dataset": Column("dataset", overflow="fold", min_width=13),
-        "parameters": Column("parameters", **right),
-        "epochs": Column("epochs", overflow="fold", min_width=6),
-        "validation NMAE": Column("NMAE", **right),
-        "test NMAE": Column("test", **right),
-        "started": Column("started", no_wrap=True),
-        "training time": Column("trained", **right),
-        "revision": Column("revision", no_wrap=True),
+    facts = {
+        "run": "run",
+        "dataset": "dataset",
+        "epochs": "epochs",
+        "validation NMAE": "NMAE",
+        "test NMAE": "test",
+        "started": "started",
+        "training time": "trained",
     }
-    if screen.width < WIDE:  # `runs show` has what a narrow screen has no room for
-        del columns["parameters"], columns["revision"]
-    table = plain_table(*columns.values())
+    if screen.width >= WIDE:  # `runs show` has what a narrow screen has no room for
+        facts |= {"parameters": "parameters", "revision": "revision"}
+    rows = []
     for run in found:
         dataset = f"{run.dataset.rsplit('/', 1)[-1]} {run.version}"
         cells = {**_facts(run), "run": run.name, "dataset": dataset}
-        add_row(table, *(cells[name] for name in columns))
-    screen.print(table)
+        rows.append([cells[name] for name in facts])
+    first, *others = facts.values()
+    print_table([Column(first, overflow="fold", min_width=16), *others], rows)
 
 
 @runs_app.command("show", epilog="Example: courant runs show RUN")
 def runs_show(run: RunUrl) -> None:
     """Show one run in full: its experiment, dataset version, course and errors."""
     found = summary.read_run(absolute(run))
-    facts = plain_table(Column("", style="bold"), Column("", overflow="fold"))
-    for name, value in _facts(found).items():
-        add_row(facts, name, value)
-    settings = plain_table(Column("setting", style="bold"), Column("value", overflow="fold"))
-    for key, setting in summary.flatten(found.settings).items():
-        add_row(settings, key, _text(setting))
-    screen.print(facts, "", settings)
+    value = Column("value", overflow="fold")
+    print_table((Column("", style="bold"), value), _facts(found).items())
+    settings = summary.flatten(found.settings).items()
+    print_table(("setting", value), ((key, _text(setting)) for key, setting in settings))
 
 
 @runs_app.command("compare", epilog="Example: courant runs compare RUN OTHER-RUN")
@@ -105,22 +101,18 @@ def runs_compare(runs: RunUrls) -> None:
     if len(runs) < 2:
         raise InputError("one run has nothing to be compared with; name two or more")
     found = [summary.read_run(absolute(run)) for run in runs]
-    table = plain_table("", *[Column(escape(run.name), overflow="fold") for run in found])
-    for key, values in summary.differing_settings(found).items():
-        add_row(table, key, *map(_text, values))
-    table.add_section()
+    differing = summary.differing_settings(found)
+    rows = [[key, *map(_text, values)] for key, values in differing.items()]
     facts = [_facts(run) for run in found]
-    for name in facts[0]:
-        add_row(table, name, *(fact[name] for fact in facts))
-    screen.print(table)
+    rows += [[name, *(fact[name] for fact in facts)] for name in facts[0]]
+    print_table(("", *[Column(escape(run.name), overflow="fold") for run in found]), rows)
 
 
 @runs_app.command("export", epilog="Example: courant runs export RUN --out m.zip")
 def runs_export(
     run: RunUrl,
     out: Annotated[
-        str | None,
-        typer.Option(help="File or s3://bucket/key to write; default: RUN.zip in this folder."),
+        str | None, option("File or s3://bucket/key to write; default: RUN.zip in this folder.")
     ] = None,
 ) -> None:
     """Pack a run into one file that predicts on a machine without its dataset.
@@ -165,17 +157,13 @@ def recipes(context: typer.Context) -> None:
     """List the training recipes, with what they are for; `show` prints one."""
     if context.invoked_subcommand:
         return
-    table = plain_table("recipe", "")
-    for name, recipe in RECIPES.items():
-        first, _, _ = " ".join((recipe.__doc__ or "").split()).partition(". ")
-        table.add_row(name, first.removesuffix("."))
-    screen.print(table)
+    summaries = (" ".join((recipe.__doc__ or "").split()) for recipe in RECIPES.values())
+    firsts = (each.partition(". ")[0].removesuffix(".") for each in summaries)
+    print_table(("recipe", ""), zip(RECIPES, firsts, strict=True))
 
 
 @recipes_app.command("show", epilog="Example: courant recipes show cylinder-flow-small > mine.json")
-def recipes_show(
-    name: Annotated[str, typer.Argument(help="A recipe, such as cylinder-flow-small.")],
-) -> None:
+def recipes_show(name: Annotated[str, argument("A recipe, such as cylinder-flow-small.")]) -> None:
     """Print a recipe as JSON: change it, and train it with --experiment FILE."""
     typer.echo(get_recipe(name).model_dump_json(indent=2))
 
@@ -183,7 +171,7 @@ def recipes_show(
 @model_app.command(epilog="Example: courant report RUN --out report")
 def report(
     run: RunUrl,
-    out: Annotated[str, typer.Option(help="Folder or s3://bucket/prefix.")] = "report",
+    out: Annotated[str, option("Folder or s3://bucket/prefix.")] = "report",
     dataset: MovedDataset = None,
 ) -> None:
     """Write the report of an evaluated run again, without Prefect."""
@@ -195,9 +183,7 @@ def report(
 
 @model_app.command(epilog="Example: courant reports courant-data/reports")
 def reports(
-    folder: Annotated[
-        str | None, typer.Argument(help="Folder of reports; default: COURANT_REPORTS.")
-    ] = None,
+    folder: Annotated[str | None, argument("Folder of reports; default: COURANT_REPORTS.")] = None,
 ) -> None:
     """Write the index page of a folder of reports again, as after one was removed."""
     from courant.report.page import write_index
@@ -214,65 +200,40 @@ def reports(
 def predict(
     run: RunUrl,
     out: Annotated[
-        Path,
-        typer.Option(
-            help=(
-                "File to write: .npz (all steps), .pvd (all steps, for ParaView) or .vtu (the last"
-                " step)."
-            )
-        ),
+        Path, option("File to write: .npz, .pvd for ParaView (all steps), or .vtu (the last step).")
     ],
     case: Annotated[
         str | None,
-        typer.Argument(
-            help=(
-                "Id of a case of the dataset that the model was trained on, or a mesh file such as"
-                " case.vtu, whose arrays named like the model's fields are the initial state."
-            )
+        argument(
+            "Id of a case of the training's dataset, or a mesh file such as case.vtu, whose arrays"
+            " named like the model's fields are the initial state."
         ),
     ] = None,
     design: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME=VALUE,...",
-            help="In place of a case: a design that nobody has solved. It is meshed (OpenFOAM).",
-        ),
+        option("In place of a case: a design to mesh (OpenFOAM).", metavar="NAME=VALUE,..."),
     ] = None,
     from_solver: Annotated[
         float | None,
-        typer.Option(
-            min=0.0,
-            help="With --design, transient: seconds that the solver runs before the model goes on.",
-        ),
+        option("With --design, transient: seconds that the solver runs before.", min=0.0),
     ] = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="With --design: solve it as well, and show both.")
+        bool, option("With --design: solve it as well, and show both.", "--verify")
     ] = False,
     start: Annotated[
         float | None,
-        typer.Option(
-            min=0.0, help="Transient: time of the initial snapshot, in seconds; 100 by default."
-        ),
+        option("Transient: time of the initial snapshot, in seconds; 100 by default.", min=0.0),
     ] = None,
     steps: Annotated[
-        int | None,
-        typer.Option(min=1, max=100_000, help="Transient: rollout steps; 10 by default."),
+        int | None, option("Transient: rollout steps; 10 by default.", min=1, max=100000)
     ] = None,
     parameters: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME=VALUE,...",
-            help="With a mesh file: the design parameters of its geometry.",
-        ),
+        option("With a mesh file: the parameters of its geometry.", metavar="NAME=VALUE,..."),
     ] = None,
     boundary: Annotated[
         Path | None,
-        typer.Option(
-            help=(
-                "With a mesh file and a steady model: the faces of its boundary, with `patch` and"
-                " what is prescribed."
-            )
-        ),
+        option("With a mesh file, steady: its boundary's faces, with `patch` and what is given."),
     ] = None,
     dataset: MovedDataset = None,
 ) -> None:
@@ -283,8 +244,6 @@ def predict(
     """
     if (case is None) == (design is None):
         raise InputError("name a case or a mesh file, or give a --design NAME=VALUE,...")
-    if case is not None and (from_solver is not None or verify):
-        raise InputError("--from-solver and --verify belong to --design")
     is_file = case is not None and "." in Path(case).name
     kind = "a design" if design else "a mesh file" if is_file else "a stored case"
     options = {
@@ -292,10 +251,12 @@ def predict(
         "--dataset": (dataset, "a stored case"),
         "--parameters": (parameters, "a mesh file"),
         "--boundary": (boundary, "a mesh file"),
+        "--from-solver": (from_solver, "a design"),
+        "--verify": (verify or None, "a design"),
     }
-    for option, (given, needed) in options.items():
+    for named, (given, needed) in options.items():
         if given is not None and kind != needed:
-            raise InputError(f"{option} belongs to {needed}, not to {kind}; leave it out")
+            raise InputError(f"{named} belongs to {needed}, not to {kind}; leave it out")
     from flows.cli.prediction_files import predict_file, predict_to_files, write_prediction
 
     out, url = local_path(str(out)), absolute(run)
@@ -317,16 +278,12 @@ def serve(
     run: RunUrl,
     host: Host = LOOPBACK,
     port: Port = 8000,
-    max_points: Annotated[
-        int, typer.Option(min=1, help="Points of one request, queries included.")
-    ] = 200_000,
-    max_steps: Annotated[int, typer.Option(min=1, help="Rollout steps of one request.")] = 200,
+    max_points: Annotated[int, option("Points of one request, queries included.", min=1)] = 200_000,
+    max_steps: Annotated[int, option("Rollout steps of one request.", min=1)] = 200,
     max_point_steps: Annotated[
-        int, typer.Option(min=1, help="Points where one request predicts, times its rollout steps.")
+        int, option("Points where one request predicts, times its rollout steps.", min=1)
     ] = 2_000_000,
-    max_megabytes: Annotated[
-        float, typer.Option(min=0.001, max=10_000, help="Size of one request.")
-    ] = 64.0,
+    max_megabytes: Annotated[float, option("Size of one request.", min=0.001, max=10000)] = 64.0,
     allow_host: AllowedHosts = None,
 ) -> None:
     """Answer predictions over HTTP until Ctrl-C, here or with RAY_ADDRESS on a cluster."""
@@ -366,9 +323,9 @@ def calibrate(
     run: RunUrl,
     grid: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Dataset of some designs solved on meshes of several sizes: the mesh's own error.",
             metavar="URL",
-            help="Dataset of some designs solved on meshes of several sizes: the mesh's own error.",
         ),
     ] = None,
     dataset: MovedDataset = None,
@@ -400,15 +357,15 @@ def calibrate(
 @model_app.command(epilog="Example: courant coverage RUN --split test")
 def coverage(
     run: RunUrl,
-    split: Annotated[Split, typer.Option(help="Which cases, of the newest version.")] = "test",
+    split: Split = "test",
     level: Annotated[
-        float, typer.Option(min=0.5, max=0.99, help="Probability with which bands are to hold.")
+        float, option("Probability with which bands are to hold.", min=0.5, max=0.99)
     ] = 0.9,
     inside: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Score cases outside of these ranges apart: have those with large errors no band?",
             metavar="NAME=LOW:HIGH,...",
-            help="Score cases outside of these ranges apart: have those with large errors no band?",
         ),
     ] = None,
     dataset: MovedDataset = None,
@@ -416,47 +373,29 @@ def coverage(
     """Compare the bands of a calibrated run with solved cases: how often do they hold?"""
     from courant.evaluation.coverage import measure_coverage
 
-    box = {} if inside is None else parse_box(inside)
+    box = {} if inside is None else parse_box(inside.split(","))
     with progress_bar("predicting") as progress:
         found = measure_coverage(absolute(run), split, dataset, level, progress, box)
-    columns = ("cases", "holds", "worst eighth", "width", "error", "of the null")
-    table = plain_table(f"{found.level:.0%} band of", *columns)
+    rows = []
     for name, score in found.bands.items():
         shares = ((score.worst_eighth, 0), (score.error, 1), (score.null_error, 1))
-        worst, error, null = (
-            "" if share is None else f"{share:.{digits}%}" for share, digits in shares
-        )
+        worst, *errors = ("" if each is None else f"{each:.{digits}%}" for each, digits in shares)
         holds, width = f"{score.coverage:.1%}", f"{score.width:.2f}"
-        table.add_row(_plain(name), str(score.num_cases), holds, worst, width, error, null)
-    screen.print(table)
-    if found.outside:
-        refusals = ("refused by ranges", "by latents", "by either")
-        table = plain_table("outside of the box", "cases", "error exceeds band", *refusals)
-        for name, out in found.outside.items():
-            refused = (out.by_ranges, out.by_latents, out.by_either)
-            parts = (f"{each / out.exceeding:.0%}" if out.exceeding else "" for each in refused)
-            table.add_row(_plain(name), str(out.num_cases), str(out.exceeding), *parts)
-        screen.print(table)
+        rows.append((_plain(name), score.num_cases, holds, worst, width, *errors))
+    columns = ("cases", "holds", "worst eighth", "width", "error", "of the null")
+    print_table((f"{found.level:.0%} band of", *columns), rows)
+    rows = []
+    for name, out in found.outside.items():
+        refused = (out.by_ranges, out.by_latents, out.by_either)
+        parts = (f"{each / out.exceeding:.0%}" if out.exceeding else "" for each in refused)
+        rows.append((_plain(name), out.num_cases, out.exceeding, *parts))
+    refusals = ("refused by ranges", "by latents", "by either")
+    print_table(("outside of the box", "cases", "error exceeds band", *refusals), rows)
     if found.without:
         print_line(
             f"no band for {counted(len(found.without), 'case')} of {found.num_cases}:"
             f" {next(iter(found.without.values()))}"
         )
-
-
-def parse_box(text: str) -> dict[str, tuple[float, float]]:
-    """Read `aperture=24:37,inlet_velocity=3:8`."""
-    box = {}
-    for part in text.split(","):
-        name, _, ends = part.partition("=")
-        low, _, high = ends.partition(":")
-        try:
-            box[name.strip()] = float(low), float(high)
-        except ValueError:
-            raise InputError(
-                f"--inside {part}: give NAME=LOW:HIGH, such as aperture=24:37"
-            ) from None
-    return box
 
 
 def _plain(name: str) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,9 +19,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from courant.loopback import LOOPBACK, in_address
-from flows.cli.options import AllowedHosts, Host, Port, Runs, Store
+from flows.request_models import AllowedHosts, Host, Port, Runs, Store, option
 from flows.settings import absolute, load_settings
-from flows.terminal import add_row, counted, errors, fail, print_line, screen
+from flows.terminal import errors, fail, print_line, screen
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,12 +49,10 @@ def status(
     store: Store = None,
     runs: Runs = None,
     every: Annotated[
-        float, typer.Option(min=0.5, max=86_400.0, help="Seconds between two looks, on a terminal.")
+        float, option("Seconds between two looks, on a terminal.", min=0.5, max=86400.0)
     ] = 3.0,
-    once: Annotated[
-        bool, typer.Option("--once", help="Print once and end, as without a terminal.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print once, as JSON.")] = False,
+    once: Annotated[bool, option("Print once and end, as without a terminal.", "--once")] = False,
+    as_json: Annotated[bool, option("Print once, as JSON.", "--json")] = False,
 ) -> None:
     """Show what is going on: datasets, cases, trainings, sweeps, disks. Ctrl-C ends it.
 
@@ -62,21 +61,20 @@ def status(
     from flows.observing import Watch
 
     watch = Watch(places(store, runs))
-    if as_json:
-        overview = watch.look()
-        typer.echo(json.dumps(as_record(overview), indent=2, default=str))
-    elif once or not screen.is_terminal:
-        with errors.status("reading"):
-            overview = watch.look()
-        screen.print(draw(overview))
-    else:
+    if not (as_json or once) and screen.is_terminal:
         # Ctrl-C is how this is meant to end, and no interruption.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         with contextlib.suppress(KeyboardInterrupt):
             draw_until_interrupted(watch, every, screen)
         return
+    with errors.status("reading"):
+        overview = watch.look()
+    if as_json:
+        typer.echo(json.dumps(as_record(overview), indent=2, default=str))
+    else:
+        screen.print(draw(overview))
     if overview.problems:
-        fail(problem_line(overview.problems))
+        fail("\n".join(overview.problems))
 
 
 @status_app.command(epilog="Example: courant metrics --store s3://bucket/store --port 9464")
@@ -87,8 +85,7 @@ def metrics(
     port: Port = 9464,
     allow_host: AllowedHosts = None,
     every: Annotated[
-        float,
-        typer.Option(min=1.0, max=86_400.0, help="Seconds between two readings of the records."),
+        float, option("Seconds between two readings of the records.", min=1.0, max=86400.0)
     ] = 15.0,
 ) -> None:
     """Serve metrics of datasets, trainings and sweeps to Prometheus, until it is interrupted.
@@ -109,9 +106,9 @@ def places(store: str | None, runs: str | None) -> Places:
     from flows.observing import Places
 
     settings = load_settings()
-    for option, given in (("--store", store), ("--runs", runs)):
+    for named, given in (("--store", store), ("--runs", runs)):
         if given and "://" not in absolute(given) and not Path(absolute(given)).is_dir():
-            raise InputError(f"{option} {given} is no folder; give an existing one or s3://…")
+            raise InputError(f"{named} {given} is no folder; give an existing one or s3://…")
     return Places(
         absolute(store or settings.store).rstrip("/"),
         absolute(runs or settings.runs).rstrip("/"),
@@ -135,15 +132,9 @@ def draw_until_interrupted(watch: Watch, every: float, screen: Console) -> None:
             overview = watch.look()
             parts = [draw(overview), Text(f"{time.strftime('%H:%M:%S')}  Ctrl-C ends this", "dim")]
             if overview.problems:
-                parts.append(Text(f"error: {problem_line(overview.problems)}", "red"))
+                parts.append(Text(f"error: {overview.problems[0]}", "red"))
             live.update(Group(*parts), refresh=True)
             time.sleep(every)
-
-
-def problem_line(problems: tuple[str, ...]) -> str:
-    """Return one line on what cannot be read."""
-    more = f" ({counted(len(problems) - 1, 'further problem')})" if problems[1:] else ""
-    return f"{problems[0]}{more}"
 
 
 def draw(overview: Overview) -> RenderableType:
@@ -151,87 +142,66 @@ def draw(overview: Overview) -> RenderableType:
     from simgen.publish.card import size_text
 
     parts: list[RenderableType] = []
-    if overview.datasets:
-        table = _table(*["accepted", "rejected", "failed", "left"], "time left", "core time")
-        for each in overview.datasets:
-            table.add_row(
-                escape(f"{each.url.rsplit('/', 1)[-1]} {each.version or ''}".strip()),
-                _state(each.state),
-                *[str(number) for number in each.num_cases.values()],
-                "" if each.num_left is None else str(each.num_left),
-                short_time(each.left_s if each.state == "solving" else None),
-                short_time(each.solver_s),
-            )
-        parts += [_heading("datasets", overview.store), table, ""]
-    if overview.cases:
-        table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 1, 0, 0))
-        for case in overview.cases:
-            left = f", {short_time(case.eta_s)} left" if case.eta_s is not None else ""
-            add_row(table, case.case_id, f"{case.fraction:.0%}", case.message + left)
-        parts += [_heading("solving on this machine", ""), table, ""]
-    if overview.runs:
-        ended = [run for run in overview.runs if run.state in ("finished", "stopped")]
-        left_out = max(0, len(ended) - MOST_ENDED)
-        table = _table("epoch", "NMAE", "samples/s", "time left")
-        for run in [*(run for run in overview.runs if run not in ended), *ended[left_out:]]:
-            table.add_row(
-                escape(run.name),
-                _state(run.state),
-                f"{run.epoch}/{run.epochs}",
-                "" if run.validation_nmae is None else f"{run.validation_nmae:.3f}",
-                "" if run.samples_per_s is None else f"{run.samples_per_s:.3g}",
-                short_time(run.left_s if run.state == "running" else None),
-            )
-        more = f"{overview.runs_url}{f', {left_out} more ended' if left_out else ''}"
-        parts += [_heading("trainings", more), table, ""]
-    if overview.trials:
-        table = _table(Column("trials"), "best NMAE")
-        for sweep in overview.trials:
-            best = "" if sweep.best_nmae is None else f"{sweep.best_nmae:.3f}"
-            num = sweep.num_trials
-            others = [f"{num[s]} {s}" for s in ("running", "interrupted", "failed") if num.get(s)]
-            states = ", ".join([f"{sweep.num_ended}/{sum(num.values())} ended", *others])
-            table.add_row(escape(sweep.name), _state(sweep.state), states, best)
-        parts += [_heading("sweeps and benchmarks", ""), table, ""]
+    where = overview.places
+
+    def add(title: str, place: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Add a table of name, state and figures, where there is a row."""
+        figures = [Column(each, justify="right", no_wrap=True) for each in columns]
+        first = Column("name", overflow="fold", min_width=14), Column("state", no_wrap=True)
+        table = Table(*first, *figures, box=None, header_style="dim", pad_edge=False)
+        for name, state, *cells in rows:
+            table.add_row(escape(name), Text(state, COLOURS.get(state, "")), *cells)
+        if rows:
+            parts.extend([Text.assemble((title, "bold"), f"  {place}", overflow="fold"), table, ""])
+
+    rows = []
+    for each in overview.datasets:
+        name = f"{each.url.rsplit('/', 1)[-1]} {each.version or ''}".strip()
+        numbers = [*each.num_cases.values(), "" if each.num_left is None else each.num_left]
+        left = short_time(each.left_s if each.state == "solving" else None)
+        rows.append([name, each.state, *map(str, numbers), left, short_time(each.solver_s)])
+    columns = ("accepted", "rejected", "failed", "left", "time left", "core time")
+    add("datasets", where.store, columns, rows)
+    rows = []
+    for case in overview.cases:
+        left = f", {short_time(case.eta_s)} left" if case.eta_s is not None else ""
+        rows.append([case.case_id, f"{case.fraction:.0%}", case.message + left])
+    add("solving on this machine", "", [""], rows)
+    ended = [run for run in overview.runs if run.state in ("finished", "stopped")]
+    left_out, rows = max(0, len(ended) - MOST_ENDED), []
+    for run in [*(run for run in overview.runs if run not in ended), *ended[left_out:]]:
+        nmae = "" if run.validation_nmae is None else f"{run.validation_nmae:.3f}"
+        speed = "" if run.samples_per_s is None else f"{run.samples_per_s:.3g}"
+        left = short_time(run.left_s if run.state == "running" else None)
+        rows.append([run.name, run.state, f"{run.epoch}/{run.epochs}", nmae, speed, left])
+    more = f", {left_out} more ended" if left_out else ""
+    columns = ("epoch", "NMAE", "samples/s", "time left")
+    add("trainings", f"{where.runs}{more}", columns, rows)
+    rows = []
+    for sweep in overview.trials:
+        best = "" if sweep.best_nmae is None else f"{sweep.best_nmae:.3f}"
+        num = sweep.num_trials
+        others = [f"{num[s]} {s}" for s in ("running", "interrupted", "failed") if num.get(s)]
+        states = ", ".join([f"{sweep.num_ended}/{sum(num.values())} ended", *others])
+        rows.append([sweep.name, sweep.state, states, best])
+    add("sweeps and benchmarks", "", ("trials", "best NMAE"), rows)
     if not parts:
-        where = f"nothing on record in {overview.store} and {overview.runs_url}"
-        parts += [Text(where, overflow="fold"), Text("begin: courant run cylinder-flow"), ""]
+        nothing = f"nothing on record in {where.store} and {where.runs}"
+        parts += [Text(nothing, overflow="fold"), Text("begin: courant run cylinder-flow"), ""]
     for disk in overview.disks:
         style = "red" if disk.free_bytes < LOW_DISK * disk.total_bytes else ""
         free = f"{size_text(disk.free_bytes)} of {size_text(disk.total_bytes)} free"
-        parts.append(
-            Text.assemble(("disk", "bold"), f"  {disk.use}: ", (free, style), overflow="fold")
-        )
+        line = Text.assemble(("disk", "bold"), f"  {disk.use}: ", (free, style), overflow="fold")
+        parts.append(line)
     return Group(*parts)
-
-
-def _heading(title: str, where: str) -> Text:
-    return Text.assemble((title, "bold"), f"  {where}", overflow="fold")
-
-
-def _table(*columns: str | Column) -> Table:
-    """Return a table of name, state and figures."""
-    figures = [
-        each if isinstance(each, Column) else Column(each, justify="right", no_wrap=True)
-        for each in columns
-    ]
-    first = Column("name", overflow="fold", min_width=14), Column("state", no_wrap=True)
-    table = Table(*first, *figures, box=None, header_style="dim", padding=(0, 1, 0, 0))
-    table.pad_edge = False
-    return table
-
-
-def _state(state: str) -> str:
-    colour = COLOURS.get(state)
-    return f"[{colour}]{state}[/{colour}]" if colour else state
 
 
 def short_time(seconds: float | None) -> str:
     """Format as `42 s`, `7 min`, `3.4 h` or `2.1 d`; an unknown time is empty."""
     if seconds is None:
         return ""
-    for unit, scale, from_s in (("d", 86400, 2 * 86400), ("h", 3600, 5400), ("min", 60, 100)):
-        if seconds >= from_s:
-            amount = seconds / scale
-            return f"{amount:.0f} {unit}" if unit == "min" else f"{amount:.1f} {unit}"
-    return f"{seconds:.0f} s"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86400 else f"{seconds / 86400:.1f} d"

@@ -13,13 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
-import shutil
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import meshio
 import numpy as np
@@ -28,18 +24,18 @@ from matplotlib.figure import Figure
 import courant
 from courant.data.normalisation import Channel
 from courant.prediction.bands import DesignBands
-from courant.prediction.design import PredictedDesign
 from courant.prediction.surrogate import Surrogate
 from courant.report.fields import draw_prediction
 from courant.report.page import channel_label, plain
-from flows.settings import load_settings
-from flows.terminal import add_row, counted, plain_table, print_line, screen
+from flows.settings import check_folder, load_settings
+from flows.terminal import counted, print_line, print_table
 from simgen.cases import get_family
 from simgen.cell_mesh import Shape, cells_of
 from simgen.errors import InputError
 from simgen.imports.vtk_reader import MeshReader
+from simgen.point_cloud import PointCloud
+from simgen.publish import figures
 from simgen.publish.export import write_collection
-from simgen.publish.figures import add_colorbar, draw_field, layer_of_cloud, png_bytes, spanning
 from simgen.solving.convert import Polygons, distance_to_faces
 from simgen.whole_file import npz_bytes, whole_file
 
@@ -48,35 +44,27 @@ LEAST_UNSOLVED = 0.1
 """Share of unsolved designs near a design from which on that is printed"""
 PATCH = "patch"
 """The cell array with each face's kind, a number in the family's order"""
-EXPORTED = {PATCH, "normal", "area"}
-"""The point arrays of an exported case's boundary"""
-MESH_SUFFIXES = (".vtu", ".pvd")
 NO_BAND = (
     "no band of error holds on a mesh of your own: bands are calibrated on the meshes of the"
     " dataset, which predictions of a --design have"
 )
 
 
-def check_output(out: Path, suffixes: Sequence[str], is_rollout: bool | None = None) -> None:
-    """Raise InputError for another suffix, and for a place where no file can be written.
-
-    `is_rollout` is whether the model predicts several times, where that is known already.
-    """
+def check_output(out: Path, suffixes: Sequence[str] = SUFFIXES) -> None:
+    """Raise InputError for another suffix, and for a place where no file can be written."""
     if out.suffix not in suffixes:
         names = " or ".join(f"prediction{suffix}" for suffix in suffixes)
         raise InputError(f"{out} has no suffix of {', '.join(suffixes)}: name the file {names}")
-    if out.suffix == ".pvd" and is_rollout is False:
+    check_folder(str(out.absolute().parent))
+
+
+def load_for(run: str, out: Path, suffixes: Sequence[str] = SUFFIXES) -> Surrogate:
+    """Load a run whose predictions can be written to `out`."""
+    check_output(out, suffixes)
+    surrogate = courant.load(run)
+    if out.suffix == ".pvd" and surrogate.step_s is None:
         raise InputError(f"{out}: a steady prediction has no times; name the file {out.stem}.vtu")
-    folder = next(parent for parent in out.absolute().parents if parent.exists())
-    if not folder.is_dir():
-        reason = f"{folder} is a file"
-    elif not os.access(folder, os.W_OK | os.X_OK):
-        reason = f"permission denied in {folder}"
-    elif out.is_dir():
-        reason = "it is a folder"
-    else:
-        return
-    raise InputError(f"{out} cannot be written: {reason}; choose another place")
+    return surrogate
 
 
 @contextlib.contextmanager
@@ -89,37 +77,6 @@ def writing(out: Path) -> Iterator[Path]:
     except OSError as error:
         reason = error.strerror or error
         raise InputError(f"{out} cannot be written: {reason}; choose another place") from error
-
-
-def write_state(shape: Shape, fields: Mapping[str, np.ndarray], out: Path) -> None:
-    """Write a mesh with fields as .vtu."""
-    with writing(out) as part:
-        shape.filled(fields).write(part, file_format="vtu")
-
-
-def write_series(
-    shape: Shape, states: Sequence[tuple[float, Mapping[str, np.ndarray]]], out: Path
-) -> None:
-    """Write each time's fields as .vtu into a folder, then the .pvd that names them.
-
-    Files of a series that was there before are replaced once all of this one are written.
-    """
-    folder = out.with_name(out.stem)
-    begun, names = folder / f".{out.stem}.part", {}
-    shutil.rmtree(begun, ignore_errors=True)  # of a command that was killed
-    try:
-        for number, (time, fields) in enumerate(states):
-            name = f"{out.stem}_{number:05d}.vtu"
-            write_state(shape, fields, begun / name)
-            names[name] = time
-        with writing(out) as part:
-            write_collection(part, {f"{folder.name}/{name}": names[name] for name in names})
-            for name in names:
-                (begun / name).replace(folder / name)
-    finally:
-        shutil.rmtree(begun, ignore_errors=True)
-        with contextlib.suppress(OSError):  # it holds something
-            folder.rmdir()
 
 
 def by_field(
@@ -147,71 +104,74 @@ def by_field(
 
 
 @dataclass(frozen=True)
-class _Prediction:
-    """What is written of a case or a design."""
+class WrittenPrediction:
+    """What is written of a prediction: T states, or the one of a steady model."""
 
     surrogate: Surrogate
     points: np.ndarray
+    """(N, 3) m"""
     shape: Shape
     times: Sequence[float] | None
-    """T times in seconds; None of a steady prediction"""
+    """T times in seconds; None of a steady model"""
     values: np.ndarray
     """(N, C) of a steady model, (T, N, C) of a transient one"""
-    band: np.ndarray | None
-    """Half-widths, shaped as the values; None where there are none"""
-    solved: Sequence[np.ndarray | None]
-    """The solver's (N, C) at each time, or the only one; None where there is none"""
+    band: np.ndarray | None = None
+    """Half-widths, shaped as the values"""
+    solved: Mapping[int, np.ndarray] | None = None
+    """The solver's (N, C) by number of the state"""
 
-    def write(self, out: Path) -> None:
-        """Write all steps as .npz or .pvd, the last one as .vtu.
+    def state(self, number: int) -> np.ndarray:
+        """Return (N, C) at one time, or the only state."""
+        found: np.ndarray = self.values if self.times is None else self.values[number]
+        return found
+
+    def write(self, out: Path) -> str:
+        """Write all steps as .npz or .pvd, the last one as .vtu; return how many steps and times.
 
         Beside the prediction are the half-widths of its band and, where there is a solution, that
         and the error.
         """
+        steps = [0.0] if self.times is None else self.times
         if out.suffix == ".npz":
             with writing(out) as part:
-                part.write_bytes(npz_bytes(self._arrays()))
+                part.write_bytes(npz_bytes(self._arrays(len(steps))))
         elif self.times is None or out.suffix == ".vtu":
-            write_state(self.shape, self._fields(-1), out)
+            self._write_state(len(steps) - 1, out)
         else:
-            states = [(time, self._fields(number)) for number, time in enumerate(self.times)]
-            write_series(self.shape, states, out)
+            out.unlink(missing_ok=True)  # it names files that are written over
+            names = {f"{out.stem}/{out.stem}_{n:05d}.vtu": time for n, time in enumerate(steps)}
+            for number, name in enumerate(names):
+                self._write_state(number, out.parent / name)
+            with writing(out) as part:
+                write_collection(part, names)
+        if self.times is None:
+            return ""
+        return f"{counted(len(steps), 'step')} from {steps[0]:g} to {steps[-1]:g} s"
 
-    def _arrays(self) -> dict[str, Any]:
+    def _arrays(self, num_steps: int) -> dict[str, np.ndarray]:
         arrays = {"points": self.points}
         if self.times is not None:
             arrays["time"] = np.asarray(self.times)
-        complete = [each for each in self.solved if each is not None]
-        solved = None
-        if len(complete) == len(self.solved):
-            solved = complete[0] if self.times is None else np.stack(complete)
+        sets = {"": self.values} | ({} if self.band is None else {"_band": self.band})
+        if self.solved and len(self.solved) == num_steps:
+            solved = [self.solved[number] for number in range(num_steps)]
+            sets["_solver"] = solved[0] if self.times is None else np.stack(solved)
         for column, name in enumerate(self.surrogate.channels):
-            arrays[name] = self.values[..., column]
-            if solved is not None:
-                arrays[f"{name}_solver"] = solved[..., column]
-            if self.band is not None:
-                arrays[f"{name}_band"] = self.band[..., column]
+            arrays |= {f"{name}{suffix}": values[..., column] for suffix, values in sets.items()}
         return arrays
 
-    def _fields(self, number: int) -> dict[str, np.ndarray]:
-        """Return the fields of one state; of a steady model there is only one."""
-        state = (lambda each: each) if self.times is None else (lambda each: each[number])
-        predicted, truth = state(self.values), self.solved[number]
-        normaliser = self.surrogate.normaliser
-        how = normaliser.channels, normaliser.dimension
-        fields = by_field(predicted, *how)
+    def _write_state(self, number: int, out: Path) -> None:
+        normaliser, predicted = self.surrogate.normaliser, self.state(number)
+        sets = {"": predicted}
         if self.band is not None:
-            fields |= by_field(state(self.band), *how, "_band")
-        if truth is not None:
-            fields |= by_field(truth, *how, "_solver")
-            fields |= by_field(predicted - truth, *how, "_error")
-        return fields
-
-    def extent(self) -> str:
-        """Describe the steps: `10 steps from 110 to 200 s`; empty of a steady prediction."""
-        if self.times is None:
-            return ""
-        return f"{counted(len(self.times), 'step')} from {self.times[0]:g} to {self.times[-1]:g} s"
+            sets["_band"] = self.band if self.times is None else self.band[number]
+        if self.solved and number in self.solved:
+            sets |= {"_solver": self.solved[number], "_error": predicted - self.solved[number]}
+        fields: dict[str, np.ndarray] = {}
+        for suffix, values in sets.items():
+            fields |= by_field(values, normaliser.channels, normaliser.dimension, suffix)
+        with writing(out) as part:
+            self.shape.filled(fields).write(part, file_format="vtu")
 
 
 def write_prediction(
@@ -230,34 +190,23 @@ def write_prediction(
     they hold the solver's field and the difference too where the case has a solution at that time.
     Of a calibrated run each has the half-widths of the field's band.
     """
-    check_output(out, SUFFIXES)
-    surrogate = courant.load(run)
-    check_output(out, SUFFIXES, surrogate.step_s is not None)
+    surrogate = load_for(run, out)
     stored = surrogate.open_dataset(dataset)[case]
     begin = surrogate.problem.start(stored, start_s)
     predicted = surrogate.predict_case(stored, start_s=begin, steps=steps)
-    at = None if begin is None else surrogate.times(begin, steps)
-    times = None if at is None else at.tolist()
+    times = None if begin is None else surrogate.times(begin, steps).tolist()
     bands = surrogate.bands_of_case(stored, predicted, begin)
-    points, band = stored.points, bands.field if bands else None
-    wanted = {".npz": [], ".vtu": [-1], ".pvd": range(len(times or [None]))}[out.suffix]
-    solved: list[np.ndarray | None] = [None] * len(times or [None])
-    for number in wanted:
-        solved[number] = surrogate.problem.solution(stored, times[number] if times else None)
-    shape = cells_of(stored)
-    found = _Prediction(surrogate, points, shape, times, predicted, band, solved)
-    found.write(out)
-    num_points, beside = counted(stored.num_points, "point"), ""
-    when = f"{found.extent()} at " if times else ""
-    if times and out.suffix == ".vtu":
-        when = f"t = {times[-1]:g} s at "
-    num_solved = sum(each is not None for each in solved)
-    if out.suffix == ".pvd" and num_solved:
-        beside = f", {num_solved} of them with the solver's field and the error"
-    elif solved[-1] is not None:
-        beside = ", with the solver's field and the error"
+    solved = {}
+    for number, time in enumerate(times or [None]):
+        truth = surrogate.problem.solution(stored, time)
+        solved |= {} if truth is None else {number: truth}
+    band, shape = bands.field if bands else None, cells_of(stored)
+    found = WrittenPrediction(surrogate, stored.points, shape, times, predicted, band, solved)
+    extent = found.write(out)
+    beside = ", with the solver's field and the error" if solved else ""
     refusal = f"\nno band of the field holds: {bands.no_field}" if bands and bands.no_field else ""
-    return f"{out}: {when}{num_points}{beside}{refusal}"
+    on = f"{extent} on " if extent else ""
+    return f"{out}: {on}{counted(stored.num_points, 'point')}{beside}{refusal}"
 
 
 def predict_to_files(
@@ -270,9 +219,7 @@ def predict_to_files(
     verify: bool = False,
 ) -> None:
     """Predict a design into `out` and a picture beside it; print quantities and times."""
-    check_output(out, SUFFIXES)
-    surrogate = courant.load(run)
-    check_output(out, SUFFIXES, surrogate.step_s is not None)
+    surrogate = load_for(run, out)
     design = surrogate.predict_design(
         parameters,
         steps=steps,
@@ -281,10 +228,10 @@ def predict_to_files(
         scratch=load_settings().scratch,
     )
     cloud, times, bands = design.cloud, design.times, design.bands
-    solved: Sequence[np.ndarray | None] = [None] * (1 if times is None else len(times))
+    solved: Mapping[int, np.ndarray] = {}
     if design.solved is not None:
-        solved = [design.solved] if times is None else list(design.solved)
-    found = _Prediction(
+        solved = {0: design.solved} if times is None else dict(enumerate(design.solved))
+    found = WrittenPrediction(
         surrogate,
         cloud.points,
         cells_of(cloud),
@@ -293,74 +240,67 @@ def predict_to_files(
         None if bands is None else bands.field,
         solved,
     )
-    found.write(out)
+    extent = found.write(out)
     picture = out.with_suffix(".png")
-    figure = _draw(found, design)
     with whole_file(picture) as part:
-        part.write_bytes(png_bytes(figure))
-    extent = f"{found.extent()} on " if found.extent() else ""
-    print_line(f"{out}: {extent}{counted(cloud.num_points, 'cell')}")
+        part.write_bytes(figures.png_bytes(_draw(found, cloud)))
+    print_line(f"{out}: {f'{extent} on ' if extent else ''}{counted(cloud.num_points, 'cell')}")
     shown = "the prediction" if design.solved is None else "solution, prediction and error"
     print_line(f"{picture}: {shown}")
-    alone = {} if bands is None else bands.by_regression
-    widths = bands.quantities if bands else {}
-    between = "{:.3g} to {:.3g}".format
+    widths, alone = (bands.quantities, bands.by_regression) if bands else ({}, {})
+
+    def width_text(name: str) -> str:
+        width = widths.get(name, math.inf)
+        return f"+- {two_digits(width)}" if math.isfinite(width) else "none holds"
+
     columns = {
         "predicted": {name: f"{value:.4g}" for name, value in design.quantities.items()},
         f"{bands.level if bands else 0:.0%} band": {
-            name: f"+- {two_digits(width)}"
-            if math.isfinite(width := widths.get(name, math.inf))
-            else "none holds"
-            for name in (design.quantities if widths else ())
+            name: width_text(name) for name in (design.quantities if widths else ())
         },
-        "fine mesh": {name: between(*ends) for name, ends in design.fine.items()},
+        "fine mesh": {k: f"{low:.3g} to {high:.3g}" for k, (low, high) in design.fine.items()},
         "by regression": {
             name: f"{value:.4g} +- {two_digits(width)}" for name, (value, width) in alone.items()
         },
         "that on a fine mesh": {
-            name: between(*ends) for name, ends in design.fine_by_regression.items()
+            k: f"{low:.3g} to {high:.3g}" for k, (low, high) in design.fine_by_regression.items()
         },
-        "solver": {
-            name: f"{value:.4g}" for name, value in (design.solved_quantities or {}).items()
-        },
+        "solver": {k: f"{value:.4g}" for k, value in (design.solved_quantities or {}).items()},
     }
     columns = {title: cells for title, cells in columns.items() if cells}
-    table = plain_table("quantity", *columns, "unit")
-    for each in get_family(surrogate.dataset["family"]).quantities:
-        if each.name in {*design.quantities, *alone}:
-            cells = (column.get(each.name, "") for column in columns.values())
-            add_row(table, plain(each.name), *cells, each.unit)
-    if table.row_count:
-        screen.print(table)
+    rows = [
+        (plain(each.name), *(column.get(each.name) for column in columns.values()), each.unit)
+        for each in get_family(surrogate.dataset["family"]).quantities
+        if each.name in {*design.quantities, *alone}
+    ]
+    print_table(("quantity", *columns, "unit"), rows)
     for name, why in design.not_predicted.items():
         print_line(f"{plain(name)} is not predicted: {why}")
     for line in trust_lines(bands):
         print_line(line)
-    seconds, parts = design.seconds, ["known geometry"]
-    if not design.known_geometry:
-        parts = [f"meshing {seconds.meshing:.2g} s"]
+    seconds = design.seconds
+    parts = ["known geometry" if design.known_geometry else f"meshing {seconds.meshing:.2g} s"]
     if seconds.solving:
         parts.append(f"solver {seconds.solving:.2g} s")
     print_line(", ".join([*parts, f"prediction {seconds.prediction:.2g} s"]))
 
 
-def _draw(found: _Prediction, design: PredictedDesign) -> Figure:
+def _draw(found: WrittenPrediction, cloud: PointCloud) -> Figure:
     """Draw the last state's components, beside the solution and the error where there is one."""
-    normaliser, solved = found.surrogate.normaliser, found.solved[-1]
-    channels = normaliser.channels
-    triangles = layer_of_cloud(design.cloud, normaliser.dimension)
-    predicted = found.values if found.times is None else found.values[-1]
-    if solved is not None:
-        return draw_prediction(triangles, solved, predicted, channels)
+    normaliser, number = found.surrogate.normaliser, len(found.times or [0.0]) - 1
+    channels, predicted = normaliser.channels, found.state(number)
+    triangles = figures.layer_of_cloud(cloud, normaliser.dimension)
+    if found.solved and number in found.solved:
+        return draw_prediction(triangles, found.solved[number], predicted, channels)
     height = float(np.clip(6.0 * triangles.aspect + 0.4, 1.5, 6.0))
     figure = Figure(figsize=(7.0, height * len(channels)), layout="constrained")
     axes = figure.subplots(len(channels), 1, squeeze=False)[:, 0]
     when = "" if found.times is None else f" at t = {found.times[-1]:g} s"
     for axis, channel, values in zip(axes, channels, predicted.T, strict=True):
-        limits = spanning(values[np.unique(triangles.cell)])
-        artist = draw_field(axis, triangles, values, limits=limits, cmap="viridis")
+        limits = figures.spanning(values[np.unique(triangles.cell)])
+        artist = figures.draw_field(axis, triangles, values, limits=limits, cmap="viridis")
         axis.set_title(f"{channel_label(channel)}, predicted{when}", fontsize=9, loc="left")
-        add_colorbar(figure, artist, axis, shrink=0.85, pad=0.01)
+        figures.add_colorbar(figure, artist, axis, shrink=0.85, pad=0.01)
     return figure
 
 
@@ -400,39 +340,27 @@ def predict_file(
     file `boundary`. Warns of extrapolation as `Surrogate.predict` does.
     """
     for mesh in (file, boundary):
-        if mesh is None:
-            continue
-        if not mesh.is_file():
+        if mesh is not None and not mesh.is_file():
             raise InputError(f"{mesh} does not exist; name a mesh file, or the id of a stored case")
-        if out.exists() and out.samefile(mesh):
-            raise InputError(f"{out} is the mesh to predict on; name another file to write")
-        folder = out.with_suffix("")
-        if out.suffix == ".pvd" and folder.is_dir() and mesh.resolve().parent == folder.resolve():
-            raise InputError(
-                f"{mesh} lies where the steps of {out} are written; name another file to write"
-            )
-    check_output(out, MESH_SUFFIXES)
-    surrogate = courant.load(run)
-    check_output(out, MESH_SUFFIXES, surrogate.step_s is not None)
+        if mesh is not None and mesh.resolve() in (out.resolve(), *out.with_suffix("").glob("*")):
+            raise InputError(f"{mesh} lies where {out} is written; name another file to write")
+    surrogate = load_for(run, out, (".vtu", ".pvd"))
     wanted = surrogate.dataset["parameters"]
     if wanted and not parameters:
         names = ",".join(f"{each['name']}={each['low']:g}" for each in wanted)
         raise InputError(f"name the geometry of the mesh, such as --parameters {names}")
-    normaliser = surrogate.normaliser
-    channels, dimension = normaliser.channels, normaliser.dimension
-    is_steady = surrogate.problem.kind == "steady"
-    if not is_steady and boundary is not None:
-        raise InputError(f"{surrogate.url} is a transient model: leave out --boundary")
+    normaliser, is_steady = surrogate.normaliser, surrogate.problem.kind == "steady"
+    needs_boundary = is_steady and normaliser.has_boundary
+    if boundary is not None and not needs_boundary:
+        raise InputError(f"{surrogate.url} takes no boundary; leave out --boundary")
+    if is_steady and steps is not None:
+        raise InputError(f"{surrogate.url} is a steady model: leave out --steps")
     if not is_steady and surrogate.problem.input_steps > 1:
         raise InputError(
             f"{surrogate.url} starts from {surrogate.problem.input_steps} states, and a mesh file"
             " holds one: use courant.load(...).predict(points, initial=...) in Python"
         )
-    if is_steady and steps is not None:
-        raise InputError(f"{surrogate.url} is a steady model: leave out --steps")
-    if is_steady and boundary is not None and not normaliser.has_boundary:
-        raise InputError(f"{surrogate.url}: its data have no boundary; leave out --boundary")
-    if is_steady and boundary is None and normaliser.has_boundary:
+    if needs_boundary and boundary is None:
         raise InputError(
             "a steady model starts from boundary conditions: give --boundary surface.vtu, faces"
             f" with the cell array patch ({_numbered(normaliser.patch_kinds)}) and the prescribed"
@@ -442,41 +370,33 @@ def predict_file(
         mesh = reader.read_mesh(file)
         surface = None if boundary is None else reader.read_mesh(boundary)
     known = read_state(file, mesh, normaliser.given if is_steady else normaliser.read_channels)
-    where = f"{len(known.places)} {known.shape.on}"
+    shape, places = known.shape, known.places
+    where = f"{len(places)} {shape.on}"
     if not is_steady:
-        state, inputs = np.split(known.state, [len(channels)], axis=-1)
+        state, inputs = np.split(known.state, [len(normaliser.channels)], axis=-1)
+        given = _as_fields(inputs, normaliser.given)
         rollout = surrogate.predict(
-            known.places,
-            initial=state,
-            parameters=parameters,
-            given=_as_fields(inputs, normaliser.given),
-            steps=steps,
+            places, initial=state, parameters=parameters, given=given, steps=steps
         )
-        step_s = surrogate.step_s or 0.0
-        times = [step_s * (number + 1) for number in range(len(rollout))]
-        fields = [by_field(values, channels, dimension) for values in rollout]
-        after = f"{times[-1]:g} s after the state in {file.name}, on {where}"
-        if out.suffix == ".pvd":
-            write_series(known.shape, list(zip(times, fields, strict=True)), out)
-            return f"{out}: {len(fields)} steps up to {after}\n{NO_BAND}"
-        write_state(known.shape, fields[-1], out)
-        return f"{out}: {after}\n{NO_BAND}"
+        times = [(surrogate.step_s or 0.0) * (number + 1) for number in range(len(rollout))]
+        extent = WrittenPrediction(surrogate, places, shape, times, rollout).write(out)
+        return f"{out}: {extent} after the state in {file.name}, on {where}\n{NO_BAND}"
     conditions = distance = None
-    if boundary is not None:
+    if boundary is not None and surface is not None:
         faces = read_boundary(boundary, surface, normaliser.patch_kinds)
         conditions = {**faces.arrays, "points": faces.faces.centres, "patch": faces.patch}
         where += f", from {len(faces.patch)} boundary faces"
-        lengths, ways = faces.distance(known.places, normaliser.patch_kinds)
+        lengths, ways = faces.distance(places, normaliser.patch_kinds)
         if columns := [normaliser.patch_kinds.index(kind) for kind in normaliser.stored_kinds]:
             distance = (lengths[:, columns], ways[:, columns])
     predicted = surrogate.predict(
-        known.places,
+        places,
         parameters=parameters,
         boundary=conditions,
         distance=distance,
         given=_as_fields(known.state, normaliser.given),
     )
-    write_state(known.shape, by_field(predicted, channels, dimension), out)
+    WrittenPrediction(surrogate, places, shape, None, predicted).write(out)
     return f"{out}: {where}\n{NO_BAND}"
 
 
@@ -566,56 +486,27 @@ class ForeignBoundary:
 
 
 def read_boundary(file: Path, mesh: meshio.Mesh, kinds: Sequence[str]) -> ForeignBoundary:
-    """Read the boundary from a mesh of faces; InputError where it is none.
-
-    The boundary that `courant dataset export-vtu` writes may have the centres of the faces in
-    place of their corners: each becomes a square of its area.
-    """
-    points = np.asarray(mesh.points, dtype=np.float64)
-    is_centres = {block.type for block in mesh.cells} == {"vertex"}
-    if is_centres and set(mesh.point_data) >= EXPORTED:
-        warnings.warn(
-            f"{file} has the centres, normals and areas of the faces, not their corners: distances"
-            " are to squares of these areas",
-            stacklevel=2,
+    """Read the boundary from a mesh of faces; InputError where it is none."""
+    wrong = sorted({block.type for block in mesh.cells if block.dim != 2})
+    if wrong or not mesh.cells:
+        raise InputError(
+            f"{file} holds cells of type {', '.join(wrong) or 'none'}; a boundary is a mesh of"
+            " faces"
         )
-        arrays = {name: np.asarray(values) for name, values in mesh.point_data.items()}
-        # One edge is perpendicular to the normal and to the axis that is farthest from it.
-        axis = np.eye(3)[np.abs(arrays["normal"]).argmin(axis=1)]
-        first = np.cross(arrays["normal"], axis)
-        first /= np.linalg.norm(first, axis=1, keepdims=True)
-        half = 0.5 * np.sqrt(arrays["area"])[:, None]
-        first, second = half * first, half * np.cross(arrays["normal"], first)
-        ways = ((1, 1), (-1, 1), (-1, -1), (1, -1))
-        corners = np.stack([points + a * first + b * second for a, b in ways], axis=1)
-        corners = corners.reshape(-1, 3)
-        faces = Polygons(
-            points, corners, np.arange(0, len(corners) + 1, 4), np.arange(len(corners))
+    arrays = {name: np.concatenate(blocks) for name, blocks in mesh.cell_data.items()}
+    patch = arrays.pop(PATCH, None)
+    if patch is None or not np.isin(patch, np.arange(len(kinds))).all():
+        raise InputError(
+            f"{file} needs the cell array {PATCH}, with the kind of each face: {_numbered(kinds)}"
         )
-    else:
-        wrong = sorted({block.type for block in mesh.cells if block.dim != 2})
-        if wrong or not mesh.cells:
-            raise InputError(
-                f"{file} holds cells of type {', '.join(wrong) or 'none'}; a boundary is a mesh of"
-                " faces"
-            )
-        arrays = {name: np.concatenate(blocks) for name, blocks in mesh.cell_data.items()}
-        if PATCH not in arrays:
-            raise InputError(
-                f"{file} needs the cell array {PATCH}, with the kind of each face:"
-                f" {_numbered(kinds)}"
-            )
-        blocks = [block.data for block in mesh.cells]
-        sizes = np.concatenate([np.full(len(block), block.shape[1]) for block in blocks])
-        faces = Polygons(
-            np.concatenate([points[block].mean(axis=1) for block in blocks]),
-            points,
-            np.concatenate([[0], np.cumsum(sizes)]),
-            np.concatenate([block.ravel() for block in blocks]),
-        )
-    patch = arrays.pop(PATCH)
-    if not np.isin(patch, np.arange(len(kinds))).all():
-        raise InputError(f"{file}: {PATCH} holds other numbers than {_numbered(kinds)}")
+    points, blocks = np.asarray(mesh.points, dtype=np.float64), [each.data for each in mesh.cells]
+    sizes = np.concatenate([np.full(len(block), block.shape[1]) for block in blocks])
+    faces = Polygons(
+        np.concatenate([points[block].mean(axis=1) for block in blocks]),
+        points,
+        np.concatenate([[0], np.cumsum(sizes)]),
+        np.concatenate([block.ravel() for block in blocks]),
+    )
     return ForeignBoundary(faces, patch.astype(np.int64), arrays)
 
 

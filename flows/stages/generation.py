@@ -14,7 +14,7 @@ from typing import Any
 
 import simgen
 from flows.request_models import GenerationRequest
-from flows.settings import absolute, check_reach, load_settings
+from flows.settings import absolute, check_job_reach, load_settings
 from flows.solving import Execution, solve_cases
 from flows.terminal import announce
 from simgen.case import Status
@@ -148,8 +148,8 @@ class Generation(GenerationRequest):
         family = get_family(self.family)
 
         def find_solver() -> None:
-            if cluster := load_settings().jobs_address:
-                check_reach(cluster, self.url)
+            if load_settings().jobs_address:
+                check_job_reach(self.url)
             else:
                 find_openfoam(needed_applications(family, self.cores))
 

@@ -7,11 +7,12 @@ their trials on Ray, here or as a job on a cluster, which leaves them where this
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
 
 import simgen
 from courant.evaluation.record import read_evaluation
@@ -24,7 +25,7 @@ from courant.runs.directory import RunDirectory
 from courant.sweeps import benchmark, sweep
 from courant.sweeps.search_space import load_space
 from flows.request_models import BenchmarkRequest, EvaluationRequest, SweepRequest, TrainingRequest
-from flows.settings import absolute, check_folder, check_reach, load_settings
+from flows.settings import absolute, check_folder, check_job_reach, load_settings
 from flows.terminal import Bars, announce, duration
 from simgen.errors import InputError, SimgenError, StoreError
 from simgen.log_lines import about
@@ -32,23 +33,21 @@ from simgen.log_lines import about
 if TYPE_CHECKING:
     from simgen.store.read import Dataset
 
-MODELS = ("courant", "transolver", "upt")
-
 
 class Training(TrainingRequest):
     """Train an experiment on a dataset version; the result is the URL of the run."""
 
     def done(self) -> str | None:
         """Return the run if it was trained to its end."""
-        run = _run_of(self, *open_training(self))
+        experiment, dataset = open_training(self)
+        run = RunDirectory(runs_url(self)) / experiment.run_id(dataset.snapshot_id)
         return run.url if records.is_finished(run) else None
 
     def check(self) -> None:
         """Compare the experiment with the data, and write both to the run's record."""
         from courant.training.train import set_up_run
 
-        if cluster := load_settings().jobs_address:
-            check_reach(cluster, runs_url(self))
+        check_job_reach(runs_url(self))
         set_up_run(*open_training(self), runs_url(self))
 
     def execute(self, on_epoch: Callable[[records.EpochRecord], None] = lambda record: None) -> str:
@@ -57,8 +56,9 @@ class Training(TrainingRequest):
         Of a job on the cluster the log is shown, and progress is read from the run directory.
         """
         experiment, dataset = open_training(self)
-        run, settings = _run_of(self, experiment, dataset), load_settings()
-        name = run.url.rsplit("/", 1)[-1]
+        runs, settings = runs_url(self), load_settings()
+        name = experiment.run_id(dataset.snapshot_id)
+        run = RunDirectory(runs) / name
         ids = about(dataset=dataset.url, training_run=name, experiment=experiment.name)
         with ids, Bars(f"train {experiment.name}", experiment.training.epochs) as bars:
 
@@ -79,18 +79,17 @@ class Training(TrainingRequest):
                     "experiment": experiment.model_dump(mode="json"),
                     "dataset": dataset.url,
                     "version": dataset.version,
-                    "runs": runs_url(self),
+                    "runs": runs,
                 }
                 with following(run, show):
-                    run_job(JobRequest("train", name, runs_url(self), request), announce)
+                    run_job(JobRequest("train", name, runs, request), announce)
                 check_finished(run)
+                return run.url
+            if settings.ray_address:
+                from courant.training.ray_train import train
             else:
-                if settings.ray_address:
-                    from courant.training.ray_train import train
-                else:
-                    from courant.training.workers import train
-                version, place = dataset.version, runs_url(self)
-                train(experiment, dataset.url, version, place, on_epoch=show)
+                from courant.training.workers import train
+            train(experiment, dataset.url, dataset.version, runs, on_epoch=show)
         return run.url
 
 
@@ -100,38 +99,32 @@ def runs_url(asked: TrainingRequest) -> str:
 
 
 def open_training(asked: TrainingRequest) -> tuple[Experiment, Dataset]:
-    """Return the experiment and the dataset version that it is fitted to."""
-    opened = simgen.open_dataset(absolute(asked.dataset), asked.version)
-    return choose_experiment(opened, asked.recipe, asked.experiment), opened
+    """Return the experiment and the dataset version that it is fitted to.
 
-
-def _run_of(asked: TrainingRequest, experiment: Experiment, dataset: Dataset) -> RunDirectory:
-    return RunDirectory(runs_url(asked)) / experiment.run_id(dataset.snapshot_id)
-
-
-def choose_experiment(dataset: Dataset, recipe: str | None, experiment: str | None) -> Experiment:
-    """Choose the experiment: from a JSON file, else the recipe, else the family's small recipe.
-
+    The experiment is that of the JSON file, else of the recipe, else the family's small one.
     Imported data and families without a recipe get one that is fitted to the data.
     """
-    if experiment:
-        return read_experiment(experiment)
-    if recipe:
-        return get_recipe(recipe)
+    dataset = simgen.open_dataset(absolute(asked.dataset), asked.version)
+    if asked.experiment:
+        return read_experiment(asked.experiment), dataset
     small = None if dataset.schema.source else recipe_of(dataset.schema.family, "small")
-    return fitted_recipe(dataset) if small is None else get_recipe(small)
+    recipe = asked.recipe or small
+    return get_recipe(recipe) if recipe else fitted_recipe(dataset), dataset
 
 
 def read_experiment(path: str) -> Experiment:
     """Read an experiment from a JSON file (as a run directory or a sweep writes it)."""
-    folder, _, name = absolute(path).rpartition("/")
-    text = RunDirectory(folder or "/").read_bytes(name).decode(errors="replace")
     try:
-        return parse_experiment(text)
+        return parse_experiment(_read_file(path).decode(errors="replace"))
     except InputError as error:
         raise InputError(
             f"{path}: {error}; courant recipes show NAME prints an experiment to start from"
         ) from error
+
+
+def _read_file(path: str) -> bytes:
+    folder, _, name = absolute(path).rpartition("/")
+    return RunDirectory(folder or "/").read_bytes(name)
 
 
 @dataclass(frozen=True)
@@ -152,29 +145,22 @@ class Measurement(EvaluationRequest):
         return None if self.dataset is None else absolute(self.dataset)
 
     @property
-    def url(self) -> str:
-        """Return the URL of the run."""
-        return absolute(self.run)
-
-    @property
     def folder(self) -> str:
         """Return the URL of the report's folder."""
-        if self.report:
-            return absolute(self.report)
-        name = self.url.rstrip("/").rsplit("/", 1)[-1]
-        return f"{absolute(load_settings().reports).rstrip('/')}/{name}"
+        name = self.run.rstrip("/").rsplit("/", 1)[-1]
+        return absolute(self.report or f"{load_settings().reports.rstrip('/')}/{name}")
 
     def done(self) -> Report | None:
         """Return the report if it is of the run's present weights on this split."""
-        run = RunDirectory(self.url)
+        run = RunDirectory(absolute(self.run))
         records.check_trained(run)
         evaluation = read_evaluation(run, self.split)
         page = evaluation and current_page(run, RunDirectory(self.folder), evaluation)
-        return Report(page, self.url, summary_line(evaluation)) if evaluation and page else None
+        return Report(page, run.url, summary_line(evaluation)) if evaluation and page else None
 
     def check(self) -> None:
         """Find the dataset of the training, and check that the evaluation can be kept."""
-        run = RunDirectory(self.url)
+        run = RunDirectory(absolute(self.run))
         if read_evaluation(run, self.split) is None:
             run.check_writable()
         check_folder(self.folder)
@@ -185,9 +171,10 @@ class Measurement(EvaluationRequest):
         from courant.evaluation.evaluate import evaluate
         from courant.report.report import write_report
 
-        evaluation = evaluate(self.url, self.split, self.place)
-        page = str(write_report(self.url, self.folder, self.place))
-        return Report(page, self.url, summary_line(evaluation))
+        run = absolute(self.run)
+        evaluation = evaluate(run, self.split, self.place)
+        page = str(write_report(run, self.folder, self.place))
+        return Report(page, run, summary_line(evaluation))
 
 
 @dataclass(frozen=True)
@@ -224,8 +211,7 @@ class Trials(SweepRequest):
 
     def check(self) -> None:
         """Reject settings that do not fit the data."""
-        if cluster := load_settings().jobs_address:
-            check_reach(cluster, runs_url(self))
+        check_job_reach(runs_url(self))
         self.plan()
 
     def execute(self) -> FinishedSweep:
@@ -239,8 +225,8 @@ class Trials(SweepRequest):
             for line in (f"sweep {folder}", *plan.left_out):
                 announce(line)
             bars.advance(0, "starting trials")
-            on_cluster = load_settings().jobs_address is not None
-            results = (self._try_on_cluster if on_cluster else self._try)(plan, bars)
+            attempt = self._try_on_cluster if load_settings().jobs_address else self._try
+            results = attempt(plan, bars)
         page, best = write_sweep_page(plan, results), f"{folder}/{sweep.BEST}"
         return FinishedSweep(page, f"{folder}/trials", best, sweep_line(plan, results))
 
@@ -272,16 +258,13 @@ class Trials(SweepRequest):
         from flows.ray_jobs import JobRequest, run_job
 
         def count_ended() -> None:
-            # The store may be away for a moment: the sweep itself goes on on the cluster.
-            with suppress(StoreError):
-                table = (
-                    plan.folder.read_json(sweep.TABLE) if plan.folder.exists(sweep.TABLE) else []
-                )
+            # There is none yet, or the store is away: the sweep itself goes on on the cluster.
+            with suppress(StoreError, InputError):
+                table = plan.folder.read_json(sweep.TABLE)
                 bars.advance(sum(row["state"] in sweep.ENDED for row in table))
 
-        if not all(
-            sweep.is_done(sweep.read_result(trial), self.early_stopping) for trial in plan.trials
-        ):
+        results = [sweep.read_result(trial) for trial in plan.trials]
+        if not all(sweep.is_done(result, self.early_stopping) for result in results):
             runs, _, name = plan.folder.url.rpartition("/")
             request = {
                 "experiment": plan.experiment.model_dump(mode="json"),
@@ -324,7 +307,9 @@ class ModelBenchmark(BenchmarkRequest):
             contenders = benchmark.settings_of(space, base, opened)
         else:
             sizes = _read_sizes(self.sizes) if self.sizes else {}
-            contenders = benchmark.choose_contenders(self.models or MODELS, base, opened, sizes)
+            contenders = benchmark.choose_contenders(
+                self.models or ("courant", "transolver", "upt"), base, opened, sizes
+            )
         planned = benchmark.plan_benchmark(
             base,
             contenders,
@@ -344,13 +329,12 @@ class ModelBenchmark(BenchmarkRequest):
         """Write the page anew where every trial is on record."""
         planned, dataset = self.plan()
         planned.check_folder()
-        return _results(planned, dataset)
+        return self._results(planned, dataset)
 
     def check(self) -> None:
         """Reject what does not fit the data, or a folder that is another benchmark's."""
         planned, _ = self.plan()
-        if cluster := load_settings().jobs_address:
-            check_reach(cluster, planned.url)
+        check_job_reach(planned.url)
         planned.write()
 
     def execute(self) -> FinishedBenchmark:
@@ -381,33 +365,29 @@ class ModelBenchmark(BenchmarkRequest):
                 limits = {"cpus": self.cpus_per_trial, "gpus": self.gpus_per_trial}
                 content = {"benchmark": planned.model_dump(mode="json"), **limits}
                 run_job(JobRequest("benchmark", name, place, content), announce)
-        results = _results(planned, dataset)
+        results = self._results(planned, dataset)
         if results is None:
             raise SimgenError(
                 f"{planned.url}: some trials did not end; run the benchmark again to go on"
             )
         return results
 
+    def _results(self, planned: benchmark.Benchmark, dataset: Dataset) -> FinishedBenchmark | None:
+        """Write the results where every trial is on record, else return None."""
+        from courant.report.benchmark_page import write_benchmark_page
+        from courant.sweeps.benchmark_table import read_table
 
-def _results(planned: benchmark.Benchmark, dataset: Dataset) -> FinishedBenchmark | None:
-    """Write the results where every trial is on record, else return None."""
-    from courant.report.benchmark_page import write_benchmark_page
-    from courant.sweeps.benchmark_table import read_table
-
-    if benchmark.next_phase(planned) is not None:
-        return None
-    table = read_table(planned, dataset, benchmark.final_trials(planned))
-    return FinishedBenchmark(write_benchmark_page(table), table.verdict())
+        if benchmark.next_phase(planned) is not None:
+            return None
+        table = read_table(planned, dataset, benchmark.final_trials(planned))
+        return FinishedBenchmark(write_benchmark_page(table), table.verdict())
 
 
 def _read_sizes(path: str) -> dict[str, dict[str, Any]]:
-    folder, _, name = absolute(path).rpartition("/")
     try:
-        content = json.loads(RunDirectory(folder or "/").read_bytes(name))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not valid JSON: {error}") from error
-    if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
+        return TypeAdapter(dict[str, dict[str, Any]]).validate_json(_read_file(path))
+    except ValidationError as error:
         raise InputError(
-            f'{path} holds no sizes by model, such as {{"transolver": {{"width": 64}}}}'
-        )
-    return content
+            f'{path} holds no sizes by model, such as {{"transolver": {{"width": 64}}}}:'
+            f" {error.errors()[0]['msg']}"
+        ) from error

@@ -6,14 +6,12 @@ import json
 import math
 import shutil
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from courant.analysis import comparison
@@ -29,7 +27,6 @@ from courant.analysis.comparison import (
 )
 from courant.prediction.surrogate import Surrogate
 from courant.runs.directory import RunDirectory
-from flows.cli.analysis import tables
 from flows.cli.app import app
 from flows.terminal import screen
 from simgen.errors import InputError
@@ -259,18 +256,3 @@ def test_settings_that_do_nothing_name_no_row() -> None:
     ]
     # Where nothing else differs between two rows, it does.
     assert len(set(_labels([plain, {**plain, "model.window_scale": "0.5"}]))) == 2
-
-
-def test_a_narrow_terminal_gets_several_tables_with_whole_words() -> None:
-    kinds = ("sampled", "learned", "abstract")
-    found = gather([planted(each, 1, 0.123456, model__anchor_kind=each) for each in kinds])
-    narrow, wide = list(tables(found, 50)), list(tables(found, 300))
-    assert len(narrow) > len(wide) == 1
-    headings = [str(column.header) for table in narrow for column in table.columns[1:-1]]
-    assert headings == [str(column.header) for column in wide[0].columns[1:-1]]
-    written = StringIO()
-    for table in narrow:
-        Console(width=50, file=written).print(table)
-    shown = written.getvalue()
-    assert "…" not in shown
-    assert shown.count("Gini of the energies") == shown.count("large") == len(narrow)

@@ -100,7 +100,7 @@ def test_the_deployment_runs_to_completion_with_its_cases_and_artifacts_in_sight
     artifacts = query(
         worker, lambda client: client.read_artifacts(artifact_filter=ArtifactFilter(), limit=200)
     )
-    assert {artifact.type for artifact in artifacts} >= {"progress", "table", "markdown", "image"}
+    assert {artifact.type for artifact in artifacts} >= {"progress", "table", "markdown"}
     texts = [str(one.data) for one in artifacts if one.type == "markdown"]
     assert any(f"Report: [`{page}`]({page.as_uri()}) on " in text for text in texts)
     logs = query(worker, lambda client: client.read_logs(limit=200))
@@ -164,9 +164,7 @@ def test_a_sweep_is_a_deployment_too(worker, generated, places, tiny_experiment,
     artifacts = query(
         worker, lambda client: client.read_artifacts(artifact_filter=ArtifactFilter(), limit=200)
     )
-    assert {f"sweep-anchors{part}" for part in ("", "-trials", "-hyperparameters")} <= {
-        one.key for one in artifacts
-    }
+    assert any(one.key.startswith("tiny-anchors-") for one in artifacts)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from courant.experiment import parse_experiment
 from courant.recipes import RECIPES, get_recipe
 from flows.cli.app import app
-from flows.cli.options import allowed_hosts
+from flows.request_models import allowed_hosts
 from simgen.cases import FAMILIES, get_family
 
 COURANT = Path(sys.executable).parent / "courant"

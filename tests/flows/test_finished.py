@@ -19,7 +19,7 @@ from courant.runs.record import write_status
 from courant.runs.weights import WEIGHTS
 from flows.stages.generation import Generation, PublishedVersion
 from flows.stages.main_job import MainJob, Outcome
-from flows.stages.training import Measurement, Training, choose_experiment
+from flows.stages.training import Measurement, Training, open_training
 from simgen.cases import FAMILIES
 from simgen.errors import InputError
 from simgen.store.write import DatasetWriter
@@ -253,8 +253,7 @@ def test_a_family_without_a_recipe_has_one_that_is_fitted_to_its_data(
         fork.write(make_result(number), make_cloud(number))
     mine.commit([fork])
     mine.publish()
-    dataset = simgen.open_dataset(mine.url)
-    assert choose_experiment(dataset, None, None).name == "my-flow-fitted"
+    assert open_training(Training(mine.url))[0].name == "my-flow-fitted"
     resolved = MainJob("my-flow", dataset=mine.url).resolved
     assert (resolved.recipe, resolved.version) == (None, "v1")
     plate = HeatedPlate()

@@ -15,12 +15,10 @@ from flows.cli.prediction_files import (
     read_boundary,
     read_state,
     write_prediction,
-    write_state,
     writing,
 )
 from simgen.cell_mesh import Shape
 from simgen.errors import InputError
-from simgen.publish.export import export_vtu
 
 PARAMETERS = {"radius": 2.0, "center_x": -5.0, "center_y": 0.0}
 
@@ -66,7 +64,7 @@ def test_the_state_is_taken_from_cells_or_points_and_the_prediction_written_ther
     line = predict_file(
         run, tmp_path / "case.vtu", None, PARAMETERS, 2, tmp_path / "out" / "prediction.vtu"
     )
-    assert f"6 s after the state in case.vtu, on {len(places)} {on}" in line
+    assert f"2 steps from 3 to 6 s after the state in case.vtu, on {len(places)} {on}" in line
     assert line.splitlines()[1].startswith("no band of error holds on a mesh of your own")
     written = meshio.read(tmp_path / "out" / "prediction.vtu")
     np.testing.assert_allclose(written.points, mesh.points)
@@ -85,20 +83,10 @@ def test_the_state_is_taken_from_cells_or_points_and_the_prediction_written_ther
 @pytest.mark.parametrize(
     ("data", "parameters", "out", "message"),
     [
-        (
-            {"U": 3},
-            PARAMETERS,
-            "p.vtu",
-            "needs the arrays velocity, on its cells or its points; it has U",
-        ),
-        ({"velocity": 1}, PARAMETERS, "p.vtu", "velocity has 1 components, velocity.y is missing"),
-        (
-            {"velocity": 3},
-            None,
-            "p.vtu",
-            "such as --parameters radius=0.75,center_x=-8,center_y=-5$",
-        ),
-        ({"velocity": 3}, PARAMETERS, "p.npz", "p.npz has no suffix of .vtu, .pvd"),
+        ({"U": 3}, PARAMETERS, "p.vtu", "needs the arrays velocity, .*; it has U"),
+        ({"velocity": 1}, PARAMETERS, "p.vtu", r"velocity\.y is missing"),
+        ({"velocity": 3}, None, "p.vtu", "--parameters radius=0.75,center_x=-8,center_y=-5$"),
+        ({"velocity": 3}, PARAMETERS, "p.npz", r"p\.npz has no suffix of \.vtu, \.pvd"),
         (None, PARAMETERS, "p.vtu", "cannot be read as a mesh"),
     ],
 )
@@ -108,7 +96,7 @@ def test_what_cannot_be_predicted_is_one_line(run, mesh, tmp_path, data, paramet
     else:
         mesh.point_data = {name: np.ones((len(mesh.points), size)) for name, size in data.items()}
         mesh.write(tmp_path / "case.vtu")
-    with pytest.raises(InputError, match=message.replace(".", r"\.")) as caught:
+    with pytest.raises(InputError, match=message) as caught:
         predict_file(run, tmp_path / "case.vtu", None, parameters, 1, tmp_path / out)
     assert "\n" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["case.vtu"]
@@ -174,59 +162,31 @@ def test_a_steady_model_takes_geometry_and_conditions_from_a_surface(steady_run,
     np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_steady_case_without_its_boundary_is_one_line(steady_run, tmp_path):
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (None, r"give --boundary surface\.vtu, .* \(0 inlet, 1 outlet, 2 wall\)"),
+        ("case.vtu", "a boundary is a mesh of faces"),
+        ("surface.vtu", "needs the cell array patch, .*: 0 inlet, 1 outlet, 2 wall"),
+    ],
+)
+def test_a_steady_case_without_its_boundary_is_one_line(steady_run, tmp_path, given, message):
     inside, boundary = box()
     inside.write(tmp_path / "case.vtu")
     del boundary.cell_data["patch"]
     boundary.write(tmp_path / "surface.vtu")
-    for given, message in (
-        (
-            None,
-            (
-                r"give --boundary surface\.vtu, faces with the cell array patch \(0 inlet, 1"
-                r" outlet, 2 wall\)"
-            ),
-        ),
-        (tmp_path / "case.vtu", "a boundary is a mesh of faces"),
-        (
-            tmp_path / "surface.vtu",
-            "needs the cell array patch, with the kind of each face: 0 inlet, 1 outlet, 2 wall",
-        ),
-    ):
-        with pytest.raises(InputError, match=message):
-            predict_file(
-                steady_run, tmp_path / "case.vtu", given, DUCT, None, tmp_path / "prediction.vtu"
-            )
-
-
-def test_the_exported_boundary_of_a_case_is_one(steady_run, tmp_path):
-    """Its faces are squares of the same centres, normals and areas."""
-    ducts = courant.load(steady_run).open_dataset()
-    case = ducts[0]
-    _, file = export_vtu(ducts, tmp_path, [case.id])
-    kinds = ("inlet", "outlet", "wall")
-    with pytest.warns(UserWarning, match="distances are to squares of these areas"):
-        found = read_boundary(file, meshio.read(file), kinds)
-    np.testing.assert_allclose(found.faces.centres, case.boundary.points, atol=1e-6)
-    np.testing.assert_array_equal(found.patch, case.boundary.patch)
-    corners = found.faces.points.reshape(-1, 4, 3)
-    across = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 1])
-    np.testing.assert_allclose(np.linalg.norm(across, axis=1), case.boundary.areas, rtol=1e-5)
-    np.testing.assert_allclose(np.abs((across * case.boundary.normals).sum(axis=1)), 1, rtol=1e-5)
-    inside, _ = box()
-    inside.write(tmp_path / "case.vtu")
-    with pytest.warns(UserWarning, match="squares"):
-        line = predict_file(
-            steady_run, tmp_path / "case.vtu", file, DUCT, None, tmp_path / "prediction.vtu"
-        )
-    assert "8 cells, from 80 boundary faces" in line
+    faces, out = given and tmp_path / given, tmp_path / "prediction.vtu"
+    with pytest.raises(InputError, match=message):
+        predict_file(steady_run, tmp_path / "case.vtu", faces, DUCT, None, out)
 
 
 def test_a_rollout_is_a_series_of_files_with_their_times(run, mesh, tmp_path):
     mesh.point_data = {"velocity": wave(mesh.points)}
     mesh.write(tmp_path / "case.vtu")
     own, stored = tmp_path / "own.pvd", tmp_path / "stored.pvd"
-    assert "2 steps up to 6 s" in predict_file(run, tmp_path / "case.vtu", None, PARAMETERS, 2, own)
+    assert "2 steps from 3 to 6 s" in predict_file(
+        run, tmp_path / "case.vtu", None, PARAMETERS, 2, own
+    )
     surrogate = courant.load(run)
     case = surrogate.open_dataset()[0]
     assert "2 steps from 26 to 29 s" in write_prediction(run, case.id, 23.0, 2, stored)
@@ -250,7 +210,7 @@ def test_a_rollout_that_goes_on_does_not_overwrite_the_state_that_it_goes_on_fro
     folder.mkdir()
     mesh.write(folder / "wake_00001.vtu")
     before = (folder / "wake_00001.vtu").read_bytes()
-    with pytest.raises(InputError, match=r"lies where the steps of .*wake\.pvd are written; name"):
+    with pytest.raises(InputError, match=r"lies where .*wake\.pvd is written; name"):
         predict_file(run, folder / "wake_00001.vtu", None, PARAMETERS, 2, tmp_path / "wake.pvd")
     assert (folder / "wake_00001.vtu").read_bytes() == before
     assert not (tmp_path / "wake.pvd").exists()
@@ -261,17 +221,16 @@ def test_a_rollout_that_goes_on_does_not_overwrite_the_state_that_it_goes_on_fro
 def test_a_part_of_a_vector_is_written_and_read_by_its_components(mesh, tmp_path):
     channels = tuple(Channel("velocity", axis, "xyz".index(axis), "m/s") for axis in "zx")
     values = np.random.default_rng(0).normal(size=(len(mesh.points), 2))
-    assert set(by_field(values, channels, 3)) == {"velocity.z", "velocity.x"}
+    parts = by_field(values, channels, 3)
+    assert set(parts) == {"velocity.z", "velocity.x"}
     whole = by_field(values, (*channels[1:], Channel("velocity", "y", 1, "m/s")), 2)
     np.testing.assert_array_equal(whole["velocity"], np.pad(values, ((0, 0), (0, 1))))
-    write_state(Shape(mesh, "points"), by_field(values, channels, 3), tmp_path / "part.vtu")
     file = tmp_path / "part.vtu"
-    known = read_state(file, meshio.read(file), channels)
-    np.testing.assert_array_equal(known.state, values)
+    Shape(mesh, "points").filled(parts).write(file)
+    np.testing.assert_array_equal(read_state(file, meshio.read(file), channels).state, values)
 
 
-def test_what_is_missing_is_said_before_what_it_would_need(run, tmp_path, monkeypatch):
-    """Neither run nor dataset is read for it."""
+def test_what_is_missing_is_an_error_before_run_and_dataset_are_read(tmp_path):
     (tmp_path / "file").write_text("")
     mesh = tmp_path / "case.vtu"
     with pytest.raises(InputError, match=r"nofile\.vtu does not exist"):
@@ -280,12 +239,9 @@ def test_what_is_missing_is_said_before_what_it_would_need(run, tmp_path, monkey
     with pytest.raises(InputError, match=r"faces\.vtu does not exist"):
         predict_file("/nowhere", mesh, tmp_path / "faces.vtu", None, None, tmp_path / "p.vtu")
     for name in ("p.npz", "p.vtu", "p.pvd"):
-        with pytest.raises(InputError, match=f"{name} cannot be written: .*file is a file"):
+        with pytest.raises(InputError, match=r"cannot be written: .*file is a file"):
             write_prediction("/nowhere", "case", None, None, tmp_path / "file" / name)
     with pytest.raises(InputError, match=r"cannot be written: .*file is a file"):
         predict_file("/nowhere", mesh, None, None, None, tmp_path / "file" / "deep" / "p.vtu")
-    monkeypatch.setattr("os.access", lambda *_: False)
-    with pytest.raises(InputError, match="cannot be written: permission denied in"):
-        write_prediction("/nowhere", "case", None, None, tmp_path / "p.npz")
     with pytest.raises(InputError, match="cannot be written"), writing(Path("/proc/x/p.npz")):
         pass

@@ -10,23 +10,22 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from prefect.utilities.callables import parameter_schema
 
 from flows import prefect_flows
-from flows.request_models import MainJobRequest, info_of
+from flows.request_models import MainJobRequest, options_of
 from simgen.case import CaseResult
 from tests.store.conftest import make_result
 
 
 def test_a_flow_has_the_fields_of_its_request_as_described_parameters() -> None:
     schema = parameter_schema(prefect_flows.generate_and_train)
-    infos = info_of(MainJobRequest)
+    infos = options_of(MainJobRequest)
     assert set(schema.properties) == {each.name for each in fields(MainJobRequest)} == set(infos)
     assert schema.required == []
     for name, info in infos.items():
-        assert " ".join(schema.properties[name]["description"].split()) == info.description
+        assert " ".join(schema.properties[name]["description"].split()) == info.help
     assert schema.properties["cores"]["default"] == 1
     train = inspect.signature(prefect_flows.train.fn)
     assert train.parameters["dataset"].default is inspect.Parameter.empty
@@ -93,13 +92,3 @@ def test_each_case_is_a_task_and_of_many_several_share_one(
 )
 def test_a_page_is_linked_or_said_how_to_open(url: str, link: str) -> None:
     assert prefect_flows.page_link(url).startswith(link)
-
-
-def test_a_large_dataset_shows_the_cases_without_a_solution_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(prefect_flows, "MOST_SHOWN", 4)
-    states = ["accepted", "accepted", "rejected", "accepted", "failed", "accepted"]
-    design = pd.DataFrame({"status": states}, index=list("abcdef"))
-    assert list(prefect_flows.shown_cases(design).index) == ["a", "b", "c", "e"]
-    assert list(prefect_flows.shown_cases(design[:3]).index) == ["a", "b", "c"]

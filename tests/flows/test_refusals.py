@@ -50,8 +50,8 @@ def generate(*arguments: str) -> str:
             ("b0159c13a91f", "--design", "radius=2"),
             "name a case or a mesh file, or give a --design",
         ),
-        (("b0159c13a91f", "--verify"), "--from-solver and --verify belong to --design"),
-        (("case.vtu", "--from-solver", "10"), "--from-solver and --verify belong to --design"),
+        (("b0159c13a91f", "--verify"), "--verify belongs to a design"),
+        (("case.vtu", "--from-solver", "10"), "--from-solver belongs to a design"),
         (("--design", "radius=2", "--start", "3"), "--start belongs to a stored case"),
         (
             ("--design", "radius=2", "--parameters", "radius=2"),

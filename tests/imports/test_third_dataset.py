@@ -162,7 +162,7 @@ def test_a_prediction_on_somebody_elses_mesh_reads_the_given_field_there(
     with pytest.raises(InputError, match="leave out --boundary"):
         predict_file(plane_run.url, tmp_path / "mine.vtu", out, None, None, tmp_path / "second.vtu")
     before = (tmp_path / "mine.vtu").read_bytes()
-    with pytest.raises(InputError, match="is the mesh to predict on; name another file"):
+    with pytest.raises(InputError, match="is written; name another file"):
         predict_file(plane_run.url, tmp_path / "mine.vtu", None, None, None, tmp_path / "mine.vtu")
     assert (tmp_path / "mine.vtu").read_bytes() == before
 

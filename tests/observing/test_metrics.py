@@ -12,11 +12,9 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from courant.runs.directory import RunDirectory
-from flows import observing as metrics
 from flows.observing import METRICS, Places, RecordMetrics, Watch, metrics_server
 from simgen.errors import InputError, StoreError
-from tests.observing.conftest import make_run, solve_some
+from tests.observing.conftest import solve_some
 
 DASHBOARD = Path(__file__).parents[2] / "infra/grafana/courant.json"
 
@@ -50,18 +48,6 @@ def test_records_are_read_no_more_often_than_asked(places: Places) -> None:
     metrics = RecordMetrics(Watch(places), 600.0)
     solve_some(places.store, num_cases=4, num_left=0)
     assert exported(metrics)["courant_dataset_cases", "accepted"] == 2
-
-
-def test_interrupted_runs_do_not_grow_the_metrics_without_bound(
-    places: Places, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(metrics, "MOST_RUNS", 3)
-    for number in range(6):
-        make_run(RunDirectory(places.runs) / f"demo-{number:010}", "interrupted", 1)
-    record = RecordMetrics(Watch(places), 0.0)
-    (epochs,) = [each for each in record.collect() if each.name == "courant_training_epoch"]
-    assert len(epochs.samples) == 3
-    assert any(sample.labels["state"] == "running" for sample in epochs.samples)
 
 
 def test_a_store_that_goes_away_ends_nothing_and_is_counted(

@@ -83,7 +83,7 @@ def test_a_store_on_s3_is_read_like_a_folder(s3, places):
     solve_some(f"{base}/store")
     make_run(RunDirectory(f"{base}/runs") / "demo-0123456789", "running", 3)
     overview = Watch(Places(f"{base}/store", f"{base}/runs", places.scratch)).look()
-    assert overview.problems == ()
+    assert overview.problems == []
     assert [each.num_left for each in overview.datasets] == [6]
     assert [(run.state, run.epoch) for run in overview.runs] == [("running", 3)]
 
