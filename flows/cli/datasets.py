@@ -141,14 +141,14 @@ def dataset_show(
         rows.append([quantity.name, quantity.unit, *values, quantity.meaning])
     print_table(("quantity", "unit", *FIGURES, ""), rows)
     rows = []
-    for name, row in opened.design.iterrows():
+    for case_id, row in opened.design.iterrows():
         accepted = row["status"] == "accepted"
         ended = f"{row['status']}: {row['reason']}" if row["reason"] else row["status"]
         split = row["split"] if isinstance(row["split"], str) else "not published"
         values = [f"{each.name} {row[each.name]:.3g}" for each in schema.parameters]
         cells = f"{row['num_points']:.0f}" if accepted else ""
         place = split if accepted else ended
-        rows.append([name, ", ".join(values), place, cells, f"{row['wall_time_s']:.1f}"])
+        rows.append([case_id, ", ".join(values), place, cells, f"{row['wall_time_s']:.1f}"])
     ids = Column("case", no_wrap=True)
     print_table((ids, "parameters", Column("split", min_width=11), "cells", "solve (s)"), rows)
     if (source := schema.source) is not None:

@@ -160,8 +160,12 @@ def draw(overview: Overview) -> RenderableType:
         numbers = [*each.num_cases.values(), "" if each.num_left is None else each.num_left]
         left = short_time(each.left_s if each.state == "solving" else None)
         rows.append([name, each.state, *map(str, numbers), left, short_time(each.solver_s)])
-    columns = ("accepted", "rejected", "failed", "left", "time left", "core time")
-    add("datasets", where.store, columns, rows)
+    add(
+        "datasets",
+        where.store,
+        ["accepted", "rejected", "failed", "left", "time left", "core time"],
+        rows,
+    )
     rows = []
     for case in overview.cases:
         left = f", {short_time(case.eta_s)} left" if case.eta_s is not None else ""
@@ -175,8 +179,7 @@ def draw(overview: Overview) -> RenderableType:
         left = short_time(run.left_s if run.state == "running" else None)
         rows.append([run.name, run.state, f"{run.epoch}/{run.epochs}", nmae, speed, left])
     more = f", {left_out} more ended" if left_out else ""
-    columns = ("epoch", "NMAE", "samples/s", "time left")
-    add("trainings", f"{where.runs}{more}", columns, rows)
+    add("trainings", f"{where.runs}{more}", ["epoch", "NMAE", "samples/s", "time left"], rows)
     rows = []
     for sweep in overview.trials:
         best = "" if sweep.best_nmae is None else f"{sweep.best_nmae:.3f}"

@@ -194,9 +194,10 @@ def write_prediction(
     stored = surrogate.open_dataset(dataset)[case]
     begin = surrogate.problem.start(stored, start_s)
     predicted = surrogate.predict_case(stored, start_s=begin, steps=steps)
-    times = None if begin is None else surrogate.times(begin, steps).tolist()
+    at = None if begin is None else surrogate.times(begin, steps)
+    times = None if at is None else at.tolist()
     bands = surrogate.bands_of_case(stored, predicted, begin)
-    solved = {}
+    solved: dict[int, np.ndarray] = {}
     for number, time in enumerate(times or [None]):
         truth = surrogate.problem.solution(stored, time)
         solved |= {} if truth is None else {number: truth}
