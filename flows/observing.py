@@ -28,6 +28,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import run_state
 from courant.runs.summary import RunProgress, read_run_progress
 from courant.sweeps.sweep import TrialsProgress, read_trials_progress
+from flows.settings import Settings
 from flows.terminal import PROGRESS_FILE
 from flows.terminal import read_progress as read_case
 from simgen.case import Progress
@@ -54,19 +55,10 @@ class Disk:
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where to look: folders or s3://bucket/prefix, and this machine's scratch folder."""
-
-    store: str
-    runs: str
-    scratch: str
-
-
-@dataclass(frozen=True)
 class Overview:
     """What is going on at one moment."""
 
-    places: Places
+    places: Settings
     datasets: list[DatasetProgress]
     cases: list[Progress]
     """That are solved on this machine, in any dataset"""
@@ -81,7 +73,7 @@ class Overview:
 class Watch:
     """Look again and again; of runs that are finished only the state is read again."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Settings) -> None:
         self.places = places
         self._finished: dict[str, RunProgress] = {}
 
@@ -133,7 +125,7 @@ def _read_dataset(url: str) -> DatasetProgress | None:
     return read_progress(url) if repository_exists(url) else None
 
 
-def _disks(places: Places) -> list[Disk]:
+def _disks(places: Settings) -> list[Disk]:
     """Return the file systems of local places, each once."""
     found: dict[int, Disk] = {}
     for use in ("scratch", "store", "runs"):

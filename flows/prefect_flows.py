@@ -232,17 +232,14 @@ FLOWS: dict[type, Any] = {
 
 
 def page_link(url: str) -> str:
-    """Return Markdown that leads to a page: a link, or for object storage how to open it.
+    """Return Markdown that leads to a page: a link, or for object storage its URL.
 
     A path is linked as file://, which a browser follows on the machine that it names.
     """
     scheme = urlsplit(url).scheme
-    if scheme in ("http", "https", "file"):
-        return f"[{url}]({url})"
-    folder, _, name = url.rpartition("/")
-    if scheme:
-        return f"`{url}`; to open it: `aws s3 cp --recursive {folder} page`, then `page/{name}`"
-    return f"[`{url}`]({Path(url).absolute().as_uri()}) on {platform.node()}"
+    if scheme and scheme not in ("http", "https", "file"):
+        return f"`{url}`"
+    return f"[`{url}`]({url if scheme else Path(url).absolute().as_uri()}) on {platform.node()}"
 
 
 def _key(name: str) -> str:

@@ -68,22 +68,14 @@ def allowed_hosts(names: list[str] | None) -> list[str]:
     return names or []
 
 
-RunUrl = Annotated[
-    str, argument("The trained model: a run directory, s3://bucket/prefix or a packed run.")
-]
-RunUrls = Annotated[
-    list[str], argument("Two run directories or more: folders or s3://bucket/prefix.")
-]
-Dataset = Annotated[
-    str,
-    argument("The dataset: a folder or s3://bucket/prefix, such as demo-run/store/cylinder-flow."),
-]
+RunUrl = Annotated[str, argument("Run directory of a trained model, or a packed run.")]
+RunUrls = Annotated[list[str], argument("Two run directories or more.")]
+Dataset = Annotated[str, argument("The dataset, such as demo-run/store/cylinder-flow.")]
 MovedDataset = Annotated[
     str | None,
     option(
         "Where the dataset of the training lies now, if it was moved; checked to be the same.",
         "--dataset",
-        metavar="URL",
         callback=lambda url: url and absolute(url),
     ),
 ]
@@ -92,7 +84,6 @@ AllowedHosts = Annotated[
     option(
         "Name that requests may be for, as a proxy passes it on; repeat for several. On"
         " loopback, and where names are given, requests for others are rejected.",
-        metavar="NAME",
         callback=allowed_hosts,
     ),
 ]
@@ -108,47 +99,22 @@ Recipe = Annotated[
         " one that is fitted to the data."
     ),
 ]
-ExperimentFile = Annotated[
-    str | None, option("A JSON file with an experiment, in place of a recipe.")
-]
-Runs = Annotated[
-    str | None,
-    option(
-        "Where trained models are: a folder or s3://bucket/prefix. COURANT_RUNS where not"
-        f" given; default: {RUNS}."
-    ),
-]
-Store = Annotated[
-    str | None,
-    option(
-        "Where datasets are: a folder or s3://bucket/prefix. COURANT_STORE where not given;"
-        f" default: {STORE}."
-    ),
-]
+ExperimentFile = Annotated[str | None, option("A JSON file with an experiment, not a recipe.")]
+Runs = Annotated[str | None, option(f"Folder or URL of runs; COURANT_RUNS, default: {RUNS}.")]
+Store = Annotated[str | None, option(f"Folder or URL; COURANT_STORE, default: {STORE}.")]
 ReportFolder = Annotated[
     str | None,
-    option(
-        "Folder or s3://bucket/prefix of the report. Where not given, a folder of the run's"
-        f" name in COURANT_REPORTS; default: {REPORTS}."
-    ),
+    option(f"Folder or URL; where not given, one in COURANT_REPORTS, default: {REPORTS}."),
 ]
 NumTrials = Annotated[
-    int | None,
-    Field(description="Trials of the sweep; each setting of the space once where not given.", ge=1),
+    int | None, Field(description="Trials of the sweep; where not given, each setting once.", ge=1)
 ]
-Seed = Annotated[
-    int, Field(description="Seed of what is drawn, and of its order.", ge=0, le=MAX_SEED)
-]
+Seed = Annotated[int, Field(description="Seed of all that is drawn.", ge=0, le=MAX_SEED)]
 CpusPerTrial = Annotated[
-    float | None,
-    Field(description="CPU cores of each trial; one where not given and nodes have any.", ge=0.0),
+    float | None, Field(description="CPU cores of each trial; default: one if there is.", ge=0.0)
 ]
 GpusPerTrial = Annotated[
-    float | None,
-    Field(
-        description="GPUs of each trial, such as 0.25; one where not given and there are any.",
-        ge=0.0,
-    ),
+    float | None, Field(description="GPUs of each trial, such as 0.25; default: one.", ge=0.0)
 ]
 
 

@@ -52,17 +52,18 @@ class DeploymentSolver:
             for run in [run for run, case in self._cases.items() if case == point.id]:
                 if not (under_way := self.look(run)).ended:
                     return under_way
-            asked = {
-                "family": self._family.name,
-                "cases": 1,
-                "design_parameters": [dict(point.parameters)],
-                "preset": next(iter(self._family.presets)),
-                "settings": point.settings,
-                "store": self._dataset.rpartition("/")[0],
-                "split": "train",
-                "retry_failed": True,
-            }
-            begun = self._start(asked)
+            begun = self._start(
+                {
+                    "family": self._family.name,
+                    "cases": 1,
+                    "design_parameters": [dict(point.parameters)],
+                    "preset": next(iter(self._family.presets)),
+                    "settings": point.settings,
+                    "store": self._dataset.rpartition("/")[0],
+                    "split": "train",
+                    "retry_failed": True,
+                }
+            )
             self._cases[str(begun.id)] = point.id
         return self._described(begun)
 
@@ -116,10 +117,7 @@ def find_deployment(name: str) -> UUID:
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound
 
-    url = prefect_url()
-    if url is None:
-        raise InputError("PREFECT_API_URL names no Prefect server")
-    check_prefect(url)
+    check_prefect(prefect_url() or "")
     try:
         with get_client(sync_client=True) as client:
             return client.read_deployment_by_name(name).id
@@ -131,21 +129,21 @@ def find_deployment(name: str) -> UUID:
 
 def offer_solver(record: Mapping[str, Any], dataset: Dataset | None, host: str) -> http_app.Solving:
     """Return the solver for a run's designs, or the reason why there is none."""
+    url, family = prefect_url(), record["family"]
+    if host not in LOOPBACK:
+        return http_app.Solving(
+            reason="the solver is started only where the server listens on loopback alone"
+        )
+    if url is None:
+        return http_app.Solving(reason="PREFECT_API_URL names no Prefect server")
+    if dataset is None:
+        return http_app.Solving(reason="the run's dataset cannot be read from here")
+    place = dataset.url.rstrip("/")
+    if place.rpartition("/")[2] != family:
+        return http_app.Solving(
+            reason=f"the dataset is not at STORE/{family}, where its deployment would add to it"
+        )
     try:
-        if host not in LOOPBACK:
-            raise InputError(
-                "the solver is started only where the server listens on loopback alone"
-            )
-        url = prefect_url()
-        if url is None:
-            raise InputError("PREFECT_API_URL names no Prefect server")
-        if dataset is None:
-            raise InputError("the run's dataset cannot be read from here")
-        family, place = record["family"], dataset.url.rstrip("/")
-        if place.rpartition("/")[2] != family:
-            raise InputError(
-                f"the dataset is not at STORE/{family}, where its deployment would add to it"
-            )
         if "://" not in place and host_of(url) not in LOOPBACK:
             raise InputError(
                 "the dataset is a folder of this machine, which the workers of another machine's"
@@ -153,9 +151,9 @@ def offer_solver(record: Mapping[str, Any], dataset: Dataset | None, host: str) 
             )
         settings = record.get("settings") or dataset[0].settings
         deployment = find_deployment(f"generate/{family}")
-        return http_app.Solving(DeploymentSolver(deployment, place, family, settings))
     except SimgenError as error:
         return http_app.Solving(reason=str(error))
+    return http_app.Solving(DeploymentSolver(deployment, place, family, settings))
 
 
 def explore_model(
@@ -201,11 +199,9 @@ def serve_model(
     """Serve a run until SIGTERM or Ctrl-C, which interrupts it like any command.
 
     On loopback, and where `names` are given, clients must ask for it by a name of loopback, by
-    `host` or by one of `names`.
-
-    `page` is printed for a person to open, `dataset` the place of the run's dataset (None: it is
-    not opened), and `solving` starts the solver. With RAY_ADDRESS the model is placed on that
-    cluster. InputError where the port is taken.
+    `host` or by one of `names`. `page` is printed for a person to open, `dataset` the place of the
+    run's dataset (None: it is not opened), and `solving` starts the solver. With RAY_ADDRESS the
+    model is placed on that cluster. InputError where the port is taken.
     """
     if load_settings().jobs_address:
         raise InputError(

@@ -71,21 +71,20 @@ class Settings:
 
 def load_settings() -> Settings:
     """Read the settings of this process."""
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    log_format = os.environ.get("COURANT_LOG_FORMAT") or "text"
+    # Empty is as good as not set: it would be the folder that a command happens to run in.
+    given = {name: value for name, value in os.environ.items() if value}
+    cache = Path(given.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+    log_format = given.get("COURANT_LOG_FORMAT", "text")
     if log_format not in get_args(Format):
         formats = " or ".join(get_args(Format))
         raise InputError(f"COURANT_LOG_FORMAT is {log_format!r}; give {formats}")
-    variables = os.environ.get("COURANT_JOB_ENV", "").split(",")
     return Settings(
-        # Empty is as good as not set: it would be the folder that a command happens to run in.
-        store=os.environ.get("COURANT_STORE") or STORE,
-        runs=os.environ.get("COURANT_RUNS") or RUNS,
-        reports=os.environ.get("COURANT_REPORTS") or REPORTS,
-        scratch=os.environ.get("COURANT_SCRATCH")
-        or str(Path(cache).expanduser() / "courant" / "scratch"),
-        ray_address=os.environ.get("RAY_ADDRESS") or None,
-        job_variables=tuple(filter(None, map(str.strip, variables))),
+        store=given.get("COURANT_STORE", STORE),
+        runs=given.get("COURANT_RUNS", RUNS),
+        reports=given.get("COURANT_REPORTS", REPORTS),
+        scratch=given.get("COURANT_SCRATCH", str(cache / "courant" / "scratch")),
+        ray_address=given.get("RAY_ADDRESS"),
+        job_variables=tuple(re.findall(r"[^\s,]+", given.get("COURANT_JOB_ENV", ""))),
         log_format=cast(Format, log_format),
     )
 
@@ -148,26 +147,18 @@ def prefect_url() -> str | None:
 
 
 def check_prefect(url: str) -> None:
-    """Raise InputError where no server of Prefect answers at PREFECT_API_URL."""
-    if not prefect_answers(url):
-        raise InputError(
-            f"Prefect's server at {url} (PREFECT_API_URL) does not answer; start it, or unset"
-            " PREFECT_API_URL: no command needs a server"
-        )
+    """Raise InputError where no server of Prefect answers at PREFECT_API_URL.
 
-
-def prefect_answers(url: str) -> bool:
-    """Check whether a server is there, which needs no password."""
-    import http.client
-    import urllib.error
-    import urllib.request
+    A proxy that asks for a password is an answer; 502 from one means that there is no server.
+    """
+    import httpx
 
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=ANSWER_S):
-            return True
-    except urllib.error.HTTPError as error:
-        # A proxy may ask for authentication: the server is there. One of 500 and more, such as 502,
-        # means that it has no answer of the server.
-        return error.code < 500
-    except (OSError, ValueError, http.client.HTTPException):  # no server, or no address of one
-        return False
+        if httpx.get(f"{url}/health", timeout=ANSWER_S).status_code < 500:
+            return
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError):  # no server, or no address of one
+        pass
+    raise InputError(
+        f"Prefect's server at {url} (PREFECT_API_URL) does not answer; start it, or unset"
+        " PREFECT_API_URL: no command needs a server"
+    )

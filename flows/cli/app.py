@@ -78,13 +78,8 @@ def options(
 @with_options_of(requests.MainJobRequest, "store", "runs", "report")
 def run(
     asked: Asked,
-    family: Annotated[
-        str | None,
-        argument("Case family, such as cylinder-flow; not needed with --dataset or --run."),
-    ] = None,
-    out: Annotated[
-        str | None, option("One place for everything: store/, runs/ and report/ below it.")
-    ] = None,
+    family: Annotated[str | None, argument("Case family, such as cylinder-flow.")] = None,
+    out: Annotated[str | None, option("Folder for store/, runs/ and report/.")] = None,
     verbose: Verbose = False,
 ) -> None:
     """Sample, solve, publish, train, evaluate and report, all in one.
@@ -92,11 +87,8 @@ def run(
     Run again, it goes on where it stopped. Stages can be skipped: `--dataset` and `--run` take what
     is there, `--until` ends after a dataset or a run.
     """
-    given = "--dataset" if asked["dataset"] else "--run" if asked["run"] else None
-    if family is None and given is None:
+    if (family is None) == (asked["dataset"] is None and asked["run"] is None):
         raise typer.BadParameter("name a family to generate cases of, or give --dataset or --run")
-    if family is not None and given is not None:
-        raise typer.BadParameter(f"{given} has cases of its own; leave {family} out")
     if asked["trials"] is not None and asked["sweep"] is None:
         raise typer.BadParameter("--trials are those of a sweep; give --sweep too")
     _check_one_experiment(asked)

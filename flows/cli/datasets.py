@@ -148,7 +148,7 @@ def dataset_show(
         values = [f"{each.name} {row[each.name]:.3g}" for each in schema.parameters]
         cells = f"{row['num_points']:.0f}" if accepted else ""
         place = split if accepted else ended
-        rows.append([case_id, ", ".join(values), place, cells, f"{row['wall_time_s']:.1f}"])
+        rows.append([str(case_id), ", ".join(values), place, cells, f"{row['wall_time_s']:.1f}"])
     ids = Column("case", no_wrap=True)
     print_table((ids, "parameters", Column("split", min_width=11), "cells", "solve (s)"), rows)
     if (source := schema.source) is not None:
@@ -220,9 +220,7 @@ def dataset_diff(
 @dataset_app.command("export", epilog="Example: courant dataset export DATASET s3://bucket/plain")
 def dataset_export(
     dataset: Dataset,
-    target: Annotated[
-        str, argument("An empty folder or s3://bucket/prefix, or an unfinished export of it.")
-    ],
+    target: Annotated[str, argument("An empty folder or s3://bucket/prefix.")],
     version: Version = None,
 ) -> None:
     """Write a version as a plain Zarr store that zarr and s3fs alone can read.
@@ -271,9 +269,7 @@ def dataset_card(
     dataset: Dataset,
     out: Annotated[Path, option("Folder for README.md, pictures and cases.csv.")] = Path("card"),
     version: Version = None,
-    license: Annotated[
-        str, option("Licence that the data are given under; else that of the import.")
-    ] = "",
+    license: Annotated[str, option("Licence; default: that of the import.")] = "",
 ) -> None:
     """Write a dataset card: a README with pictures.
 
@@ -334,12 +330,8 @@ def dataset_withdraw(
 @dataset_app.command("gc", epilog="Example: courant dataset gc DATASET --dry-run")
 def dataset_gc(
     dataset: Dataset,
-    older_than: Annotated[
-        float, option("Hours that unused objects are kept; at least 8.", min=0.0, max=876_000.0)
-    ] = 24.0,
-    dry_run: Annotated[
-        bool, option("Delete nothing, print how much it would be.", "--dry-run")
-    ] = False,
+    older_than: Annotated[float, option("Age in hours, from 8.", min=0.0, max=876_000.0)] = 24.0,
+    dry_run: Annotated[bool, option("Print how much it would be.", "--dry-run")] = False,
 ) -> None:
     """Delete leftovers of killed runs, and the history between versions.
 
@@ -373,18 +365,11 @@ class FolderRequest:
     name: str | None = None
     """Name of the dataset; default: the folder's."""
     store: Store = None
-    table: Annotated[
-        str | None,
-        option(
-            "CSV file with a column `case` (a case's place in the folder), a column for each"
-            " parameter such as `speed (m/s)`, and perhaps `split`.",
-            "--parameters",
-        ),
-    ] = None
-    ranges: Annotated[
-        Pairs,
-        option("Range of a parameter; default: the cases'.", "--range", metavar="NAME=LOW:HIGH"),
-    ] = None
+    parameters: str | None = None
+    """CSV file with the columns `case` (its place in the folder), one for each parameter, such as
+    `speed (m/s)`, and perhaps `split`."""
+    range: Pairs = None
+    """Range of a parameter, as NAME=LOW:HIGH; default: as wide as the cases'."""
     given: str = ""
     """Fields that are known before a solve: inputs of models."""
     keep_repeats: bool = False
@@ -393,7 +378,8 @@ class FolderRequest:
     """Name of the source, for the dataset's card."""
     source_url: str = "a local folder"
     """Where the source is published."""
-    licence: Annotated[str, option("Licence of the source.", "--license")] = "not stated"
+    license: str = "not stated"
+    """Licence of the source."""
     dry_run: bool = False
     """Write nothing, print what would be imported."""
 
@@ -420,14 +406,14 @@ class FolderRequest:
         folder = local_path(self.folder).resolve()
         own = re.sub(r"[^a-z0-9]+", "-", folder.name.lower()).strip("-")
         name = self.name or own or "imported"
-        source = (self.source or folder.name, self.source_url, self.licence)
+        source = (self.source or folder.name, self.source_url, self.license)
         return FolderOptions(
             folder=folder,
             url=f"{_store(self.store)}/{name}",
             name=name,
-            table=None if self.table is None else read_case_table(local_path(self.table)),
+            table=None if self.parameters is None else read_case_table(local_path(self.parameters)),
             units=units,
-            ranges=parse_box([f"{k}={v}" for k, v in (self.ranges or {}).items()], "--range"),
+            ranges=parse_box([f"{k}={v}" for k, v in (self.range or {}).items()], "--range"),
             distance_kinds=kinds,
             source=Source(*map(as_utf8, source)),
             keep_repeats=self.keep_repeats,
@@ -438,25 +424,13 @@ class FolderRequest:
 class FoamRequest(FolderRequest):
     """Options of OpenFOAM cases."""
 
-    parameter: Annotated[
-        Pairs,
-        option(
-            "A parameter from each case's dictionaries, such as nu=constant/transportProperties:nu"
-            " or 'speed (m/s)=0/U:boundaryField/inlet/value[0]'.",
-            metavar="NAME=FILE:ENTRY",
-        ),
-    ] = None
-    kind: Annotated[
-        Pairs,
-        option("Kind of patches, such as blade*=blade; none: left out.", metavar="PATCH=KIND"),
-    ] = None
-    patch_value: Annotated[
-        Pairs,
-        option(
-            "On patches where this condition writes no value, use that of the cells behind.",
-            metavar="CONDITION=cell",
-        ),
-    ] = None
+    parameter: Pairs = None
+    """A parameter from each case's dictionaries, as NAME=FILE:ENTRY, such as
+    nu=constant/transportProperties:nu or 'speed (m/s)=0/U:boundaryField/inlet/value[0]'."""
+    kind: Pairs = None
+    """Kind of patches, as PATCH=KIND, such as blade*=blade; none: left out."""
+    patch_value: Pairs = None
+    """As CONDITION=cell: on patches where this condition writes no value, use that of the cells."""
     distance: str | None = None
     """Kinds of patches that distances are measured to, which every case must have, such as
     wall,inlet, or none; default: the kinds that most cases have."""
@@ -472,14 +446,9 @@ class FoamRequest(FolderRequest):
     """Of a transient case every n-th time."""
     interval: float | None = None
     """Interpolate times linearly to ones so many seconds apart."""
-    limit: Annotated[
-        dict[str, float] | None,
-        option(
-            "Skip cases whose log shows more: courant, continuity, or residual (the largest of the"
-            " last step). Cases without a log are imported.",
-            metavar="FIGURE=NUMBER",
-        ),
-    ] = None
+    limit: dict[str, float] | None = None
+    """As FIGURE=NUMBER: skip cases whose log shows more: courant, continuity, or residual (the
+    largest of the last step). Cases without a log are imported."""
     allow_unfinished: bool = False
     """Import cases that did not come to their end."""
 
@@ -488,7 +457,8 @@ class FoamRequest(FolderRequest):
 class VtkRequest(FolderRequest):
     """Options of VTK's files."""
 
-    unit: Annotated[Pairs, option("Unit of a field, such as m/s.", metavar="FIELD=UNIT")] = None
+    unit: Pairs = None
+    """Unit of a field, as FIELD=UNIT, such as m/s."""
 
 
 @import_app.command(
@@ -635,12 +605,8 @@ def _print_plan(plan: FolderPlan, kinds: Mapping[str, Sequence[str]]) -> None:
 def import_benchmark(
     benchmark: Annotated[str, argument("Such as airfoil; docs/importing.md has all.")],
     folder: Annotated[Path, argument("Folder with its files, at any depth.")],
-    validation: Annotated[
-        int, option("So many of the training cases validate instead.", min=0)
-    ] = 0,
-    other_files: Annotated[
-        bool, option("Read files that are not the published ones.", "--other-files")
-    ] = False,
+    validation: Annotated[int, option("Training cases that validate instead.", min=0)] = 0,
+    other_files: Annotated[bool, option("Read other than the published files.")] = False,
     name: Annotated[str | None, option("Name of the dataset.")] = None,
     store: Store = None,
 ) -> None:
@@ -667,13 +633,9 @@ def import_benchmark(
 )
 def generate_benchmark_data(
     name: Annotated[str, argument("darcy, diffusion-sorption or elasticity.")],
-    train: Annotated[
-        int | None, option("Training cases; default: as many as published.", min=1)
-    ] = None,
+    train: Annotated[int | None, option("Training cases; default: as published.", min=1)] = None,
     test: Annotated[int | None, option("Test cases; default: as many as published.", min=0)] = None,
-    validation: Annotated[
-        int | None, option("Validation cases; default: a tenth of --train.", min=0)
-    ] = None,
+    validation: Annotated[int | None, option("Default: a tenth of --train.", min=0)] = None,
     store: Store = None,
 ) -> None:
     """Solve a public benchmark's equations here and publish the cases as a dataset version.

@@ -14,11 +14,12 @@ from urllib.parse import urlsplit
 
 import typer
 from rich.markup import escape
-from rich.table import Column, Table
+from rich.table import Table
+from rich.text import Text
 
 from flows.request_models import argument
-from flows.settings import absolute, load_settings, prefect_answers, prefect_url
-from flows.terminal import add_row, plain_table, print_line, screen
+from flows.settings import absolute, check_prefect, load_settings, prefect_url
+from flows.terminal import print_line, print_markup, print_table, screen
 from simgen.cases import FAMILIES, get_family
 from simgen.design_space import DesignSpace
 from simgen.errors import InputError, SimgenError
@@ -39,27 +40,25 @@ def doctor() -> None:
 
     Ends with exit code 0 whatever it finds: models are trained without OpenFOAM.
     """
-    names = Column("", no_wrap=True), Column("", no_wrap=True), Column("", overflow="fold")
-    table, usable = Table(*names, box=None, show_header=False), set()
+    usable, table = set(), Table(box=None, show_header=False)
     for name, check in CHECKS.items():
         try:
-            text, mark = check(), "[green]ok[/green]"
+            text, mark = check(), Text("ok", "green")
             usable.add(name)
-        except SimgenError as error:
-            text, mark = str(error), "[yellow]missing[/yellow]"
-        except (ImportError, OSError) as error:
-            text, mark = f"{type(error).__name__}: {error}", "[yellow]missing[/yellow]"
+        except (SimgenError, ImportError, OSError) as error:
+            kind = "" if isinstance(error, SimgenError) else f"{type(error).__name__}: "
+            text, mark = f"{kind}{error}", Text("missing", "yellow")
         table.add_row(name, mark, escape(text))
     screen.print(table, "")
     solves = {"OpenFOAM", "gmsh", "scratch"} <= usable
     if "store" not in usable:
         cases = "can be solved but not stored" if solves else "cannot be solved"
-        lacking = "no dataset read, no model trained on it"
-        screen.print(f"The store cannot be used: {lacking}; cases {cases}.")
+        line = f"The store cannot be used: no dataset read, no model trained on it; cases {cases}."
     elif solves:
-        screen.print("Cases can be solved here; datasets read, models trained and asked.")
+        line = "Cases can be solved here; datasets read, models trained and asked."
     else:
-        screen.print("Datasets can be read here, models trained and asked; cases cannot be solved.")
+        line = "Datasets can be read here, models trained and asked; cases cannot be solved."
+    print_line(line)
 
 
 def _python() -> str:
@@ -104,9 +103,7 @@ def _ray() -> str:
         port = parts.port or {"http": 80, "https": 443, "ray": 10001}[parts.scheme]
         socket.create_connection((parts.hostname or "", port), ANSWER_S).close()
     except (OSError, ValueError, KeyError):  # nobody there, or no address
-        raise InputError(
-            f"{address} (RAY_ADDRESS) does not answer; start it or unset the name"
-        ) from None
+        raise InputError(f"{address} (RAY_ADDRESS) does not answer; start it or unset it") from None
     return f"{version('ray')}, {address} (RAY_ADDRESS) answers"
 
 
@@ -114,9 +111,8 @@ def _prefect() -> str:
     url = prefect_url()
     if url is None:
         return f"{version('prefect')}; no PREFECT_API_URL, no command needs a server"
-    if prefect_answers(url):
-        return f"{version('prefect')}, {url} answers"
-    raise InputError(f"{url} (PREFECT_API_URL) does not answer; start it or unset the name")
+    check_prefect(url)
+    return f"{version('prefect')}, {url} answers"
 
 
 def _store() -> str:
@@ -132,10 +128,8 @@ def _scratch() -> str:
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     free = shutil.disk_usage(there).free / 1e9
     text = f"{folder}: {free:.0f} GB free"
-    if not there.is_dir():
-        raise InputError(f"{there} is a file; set COURANT_SCRATCH to a folder")
-    if not os.access(there, os.W_OK):
-        raise InputError(f"{folder}: not writable; set COURANT_SCRATCH to a folder that is")
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise InputError(f"{folder} cannot be written; set COURANT_SCRATCH to a folder that can")
     if there == folder:
         from simgen.solving.case_lock import check_private  # needs Unix
 
@@ -166,32 +160,32 @@ def families(
 ) -> None:
     """List the case families; or show one with its parameters, presets and settings."""
     if name is None:
-        table = plain_table("family", "", "solver", "presets")
-        for each in FAMILIES.values():
-            add_row(table, each.name, each.title, each.application, ", ".join(each.presets))
-        screen.print(table)
+        every = FAMILIES.values()
+        rows = (
+            (each.name, each.title, each.application, ", ".join(each.presets)) for each in every
+        )
+        print_table(("family", "", "solver", "presets"), rows)
         return
     family = get_family(name)
     kind = "transient" if family.transient else "steady"
-    screen.print(
-        f"[bold]{family.name}[/bold]  {family.title}; {kind}, {family.application},"
-        f" revision {family.revision}\n",
-        highlight=False,
-    )
-    screen.print(_table_of("parameter", family.design_space, {}), "")
-    screen.print(_table_of("setting", family.settings_space, family.presets), "")
-    fields = plain_table(Column("field", style="bold"), "unit", "components")
-    for field in family.fields:
-        add_row(fields, field.name, field.unit, ", ".join(field.components))
-    screen.print(fields, "")
+    title = f"{family.title}; {kind}, {family.application}, revision {family.revision}"
+    print_markup(f"[bold]{family.name}[/bold]  {title}\n")
+    _print_space("parameter", family.design_space, {})
+    _print_space("setting", family.settings_space, family.presets)
+    fields = ((each.name, each.unit, ", ".join(each.components)) for each in family.fields)
+    print_table(("field", "unit", "components"), fields)
     header = ",".join(family.design_space.names)
-    print_line(f"First line of a file for --designs: {header}")
+    print_line(f"\nFirst line of a file for --designs: {header}")
 
 
-def _table_of(title: str, space: DesignSpace, presets: Mapping[str, Mapping[str, float]]) -> Table:
-    table = plain_table(Column(title, style="bold"), "unit", "range", *presets, "")
+def _print_space(
+    title: str, space: DesignSpace, presets: Mapping[str, Mapping[str, float]]
+) -> None:
+    rows = []
     for each in space.parameters:
         values = [f"{preset[each.name]:g}" for preset in presets.values()]
-        ends = f"{each.low:g} to {each.high:g}"
-        add_row(table, each.name, each.unit, ends, *values, each.description)
-    return table
+        rows.append(
+            [each.name, each.unit, f"{each.low:g} to {each.high:g}", *values, each.description]
+        )
+    print_table((title, "unit", "range", *presets, ""), rows)
+    print_line("")

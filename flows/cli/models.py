@@ -47,13 +47,7 @@ model_app = typer.Typer()
 
 @runs_app.command("ls", epilog="Example: courant runs ls s3://bucket/runs")
 def runs_ls(
-    runs: Annotated[
-        str | None,
-        argument(
-            "Folder or s3://bucket/prefix of runs; a sweep's are under <sweep>/trials."
-            f" [env: COURANT_RUNS; default: {RUNS}]"
-        ),
-    ] = None,
+    runs: Annotated[str | None, argument(f"Folder or s3://bucket/prefix; default: {RUNS}.")] = None,
 ) -> None:
     """List the runs of a place.
 
@@ -111,9 +105,7 @@ def runs_compare(runs: RunUrls) -> None:
 @runs_app.command("export", epilog="Example: courant runs export RUN --out m.zip")
 def runs_export(
     run: RunUrl,
-    out: Annotated[
-        str | None, option("File or s3://bucket/key to write; default: RUN.zip in this folder.")
-    ] = None,
+    out: Annotated[str | None, option("File or s3://bucket/key; default: RUN.zip.")] = None,
 ) -> None:
     """Pack a run into one file that predicts on a machine without its dataset.
 
@@ -199,48 +191,30 @@ def reports(
 )
 def predict(
     run: RunUrl,
-    out: Annotated[
-        Path, option("File to write: .npz, .pvd for ParaView (all steps), or .vtu (the last step).")
-    ],
-    case: Annotated[
-        str | None,
-        argument(
-            "Id of a case of the training's dataset, or a mesh file such as case.vtu, whose arrays"
-            " named like the model's fields are the initial state."
-        ),
-    ] = None,
-    design: Annotated[
-        str | None,
-        option("In place of a case: a design to mesh (OpenFOAM).", metavar="NAME=VALUE,..."),
-    ] = None,
+    out: Annotated[Path, option("File: .npz, .pvd (all steps), or .vtu (the last step).")],
+    case: Annotated[str | None, argument("Id of a case, or a mesh file such as case.vtu.")] = None,
+    design: Annotated[str | None, option("A design to mesh: NAME=VALUE,...")] = None,
     from_solver: Annotated[
-        float | None,
-        option("With --design, transient: seconds that the solver runs before.", min=0.0),
+        float | None, option("With --design: seconds that the solver runs before.", min=0.0)
     ] = None,
-    verify: Annotated[
-        bool, option("With --design: solve it as well, and show both.", "--verify")
-    ] = False,
+    verify: Annotated[bool, option("With --design: solve it as well.", "--verify")] = False,
     start: Annotated[
-        float | None,
-        option("Transient: time of the initial snapshot, in seconds; 100 by default.", min=0.0),
+        float | None, option("Seconds of the initial snapshot; 100 by default.", min=0.0)
     ] = None,
     steps: Annotated[
-        int | None, option("Transient: rollout steps; 10 by default.", min=1, max=100000)
+        int | None, option("Rollout steps; 10 by default.", min=1, max=100_000)
     ] = None,
     parameters: Annotated[
-        str | None,
-        option("With a mesh file: the parameters of its geometry.", metavar="NAME=VALUE,..."),
+        str | None, option("With a mesh file: its design, NAME=VALUE,...")
     ] = None,
-    boundary: Annotated[
-        Path | None,
-        option("With a mesh file, steady: its boundary's faces, with `patch` and what is given."),
-    ] = None,
+    boundary: Annotated[Path | None, option("With a mesh file, steady: its boundary.")] = None,
     dataset: MovedDataset = None,
 ) -> None:
     """Predict a stored case, from the state on a mesh of your own, or a design never solved.
 
-    A transient model starts from a case's snapshot at --start or a file's arrays, a steady one from
-    a case's geometry and boundary conditions.
+    A transient model starts from a case's snapshot at --start, or a file's arrays that are named
+    like its fields; a steady one from a case's geometry and boundary conditions, or those of the
+    faces in --boundary, with the array `patch`.
     """
     if (case is None) == (design is None):
         raise InputError("name a case or a mesh file, or give a --design NAME=VALUE,...")
@@ -280,9 +254,7 @@ def serve(
     port: Port = 8000,
     max_points: Annotated[int, option("Points of one request, queries included.", min=1)] = 200_000,
     max_steps: Annotated[int, option("Rollout steps of one request.", min=1)] = 200,
-    max_point_steps: Annotated[
-        int, option("Points where one request predicts, times its rollout steps.", min=1)
-    ] = 2_000_000,
+    max_point_steps: Annotated[int, option("Points times steps.", min=1)] = 2_000_000,
     max_megabytes: Annotated[float, option("Size of one request.", min=0.001, max=10000)] = 64.0,
     allow_host: AllowedHosts = None,
 ) -> None:
@@ -321,18 +293,13 @@ def explore(
 @model_app.command(epilog="Example: courant calibrate RUN")
 def calibrate(
     run: RunUrl,
-    grid: Annotated[
-        str | None,
-        option(
-            "Dataset of some designs solved on meshes of several sizes: the mesh's own error.",
-            metavar="URL",
-        ),
-    ] = None,
+    grid: Annotated[str | None, option("Dataset of designs on meshes of several sizes.")] = None,
     dataset: MovedDataset = None,
 ) -> None:
     """Predict the calibration cases of the run's dataset, for bands of error around predictions.
 
-    Cases are added by `courant generate ... --split calibration`; docs/bands.md has the whole.
+    Cases are added by `courant generate ... --split calibration`. With --grid the mesh's own error
+    is estimated, too. docs/bands.md has the whole.
     """
     from courant.evaluation.calibrate import calibrate as calibrate_run
 
@@ -358,16 +325,8 @@ def calibrate(
 def coverage(
     run: RunUrl,
     split: Split = "test",
-    level: Annotated[
-        float, option("Probability with which bands are to hold.", min=0.5, max=0.99)
-    ] = 0.9,
-    inside: Annotated[
-        str | None,
-        option(
-            "Score cases outside of these ranges apart: have those with large errors no band?",
-            metavar="NAME=LOW:HIGH,...",
-        ),
-    ] = None,
+    level: Annotated[float, option("Probability of the bands.", min=0.5, max=0.99)] = 0.9,
+    inside: Annotated[str | None, option("Score cases outside of NAME=LOW:HIGH,... apart.")] = None,
     dataset: MovedDataset = None,
 ) -> None:
     """Compare the bands of a calibrated run with solved cases: how often do they hold?"""

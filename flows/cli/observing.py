@@ -7,7 +7,7 @@ import json
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,12 +20,12 @@ from rich.text import Text
 
 from courant.loopback import LOOPBACK, in_address
 from flows.request_models import AllowedHosts, Host, Port, Runs, Store, option
-from flows.settings import absolute, load_settings
+from flows.settings import Settings, absolute, load_settings
 from flows.terminal import errors, fail, print_line, screen
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from flows.observing import Overview, Places, Watch
+    from flows.observing import Overview, Watch
 
 COLOURS = {
     "solving": "green",
@@ -48,9 +48,7 @@ status_app = typer.Typer()
 def status(
     store: Store = None,
     runs: Runs = None,
-    every: Annotated[
-        float, option("Seconds between two looks, on a terminal.", min=0.5, max=86400.0)
-    ] = 3.0,
+    every: Annotated[float, option("Seconds between two looks.", min=0.5, max=86_400.0)] = 3.0,
     once: Annotated[bool, option("Print once and end, as without a terminal.", "--once")] = False,
     as_json: Annotated[bool, option("Print once, as JSON.", "--json")] = False,
 ) -> None:
@@ -84,9 +82,7 @@ def metrics(
     host: Host = LOOPBACK,
     port: Port = 9464,
     allow_host: AllowedHosts = None,
-    every: Annotated[
-        float, option("Seconds between two readings of the records.", min=1.0, max=86400.0)
-    ] = 15.0,
+    every: Annotated[float, option("Seconds between readings.", min=1.0, max=86_400.0)] = 15.0,
 ) -> None:
     """Serve metrics of datasets, trainings and sweeps to Prometheus, until it is interrupted.
 
@@ -101,19 +97,14 @@ def metrics(
     serve()
 
 
-def places(store: str | None, runs: str | None) -> Places:
+def places(store: str | None, runs: str | None) -> Settings:
     """Return where to look; InputError for a folder that was named and is not there."""
-    from flows.observing import Places
-
-    settings = load_settings()
     for named, given in (("--store", store), ("--runs", runs)):
         if given and "://" not in absolute(given) and not Path(absolute(given)).is_dir():
             raise InputError(f"{named} {given} is no folder; give an existing one or s3://…")
-    return Places(
-        absolute(store or settings.store).rstrip("/"),
-        absolute(runs or settings.runs).rstrip("/"),
-        settings.scratch,
-    )
+    settings = load_settings()
+    where = {"store": store or settings.store, "runs": runs or settings.runs}
+    return replace(settings, **{name: absolute(url).rstrip("/") for name, url in where.items()})
 
 
 def as_record(overview: Overview) -> dict[str, object]:

@@ -1,12 +1,13 @@
 """A place with a dataset that is being solved, trainings and a sweep, made of their own records."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from courant.runs.directory import RunDirectory
 from courant.runs.record import HEARTBEAT, EpochRecord, write_records, write_status
-from flows.observing import Places
+from flows.settings import Settings, load_settings
 from flows.terminal import write_progress
 from simgen.case import Progress
 from simgen.store.write import DatasetWriter
@@ -50,7 +51,7 @@ def make_run(run: RunDirectory, state: str, epochs: int, nmae: float = 0.25) -> 
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
+def places(tmp_path: Path) -> Settings:
     store, runs = tmp_path / "store", RunDirectory(tmp_path / "runs")
     solve_some(str(store))
     make_run(runs / "demo-0123456789", "running", 3)
@@ -64,4 +65,4 @@ def places(tmp_path: Path) -> Places:
     for case in ("aaaa00000001", "bbbb00000002"):
         (scratch / case).mkdir(parents=True)
         write_progress(Progress(case, "solving", 0.5, "t = 30 of 60 s", 12.0), scratch / case)
-    return Places(str(store), runs.url, str(scratch))
+    return replace(load_settings(), store=str(store), runs=runs.url, scratch=str(scratch))

@@ -12,7 +12,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from flows.observing import METRICS, Places, RecordMetrics, Watch, metrics_server
+from flows.observing import METRICS, RecordMetrics, Watch, metrics_server
+from flows.settings import Settings
 from simgen.errors import InputError, StoreError
 from tests.observing.conftest import solve_some
 
@@ -30,7 +31,7 @@ def exported(metrics: RecordMetrics) -> dict[tuple[str, str], float]:
     }
 
 
-def test_metrics_are_the_records_figures(places: Places) -> None:
+def test_metrics_are_the_records_figures(places: Settings) -> None:
     found = exported(metrics := RecordMetrics(Watch(places), 0.0))
     url = f"{places.store}/cylinder-flow"
     assert found["courant_dataset_cases", "accepted"] == 2
@@ -44,14 +45,14 @@ def test_metrics_are_the_records_figures(places: Places) -> None:
     assert exported(metrics)["courant_dataset_cases", "accepted"] == 4
 
 
-def test_records_are_read_no_more_often_than_asked(places: Places) -> None:
+def test_records_are_read_no_more_often_than_asked(places: Settings) -> None:
     metrics = RecordMetrics(Watch(places), 600.0)
     solve_some(places.store, num_cases=4, num_left=0)
     assert exported(metrics)["courant_dataset_cases", "accepted"] == 2
 
 
 def test_a_store_that_goes_away_ends_nothing_and_is_counted(
-    places: Places, monkeypatch: pytest.MonkeyPatch
+    places: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*asked: object) -> None:
         raise StoreError("the store is away")
@@ -73,7 +74,7 @@ def test_a_store_that_goes_away_ends_nothing_and_is_counted(
     ],
 )
 def test_a_name_that_is_not_this_servers_gets_no_metrics(
-    places: Places, host: str, status: int
+    places: Settings, host: str, status: int
 ) -> None:
     served = RecordMetrics(Watch(places), 0.0)
     serve, port = metrics_server(served, "127.0.0.1", 0, ["metrics.example.com"])

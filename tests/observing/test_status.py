@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,14 @@ from typer.testing import CliRunner
 from courant.runs.directory import RunDirectory
 from flows.cli.app import app
 from flows.cli.observing import draw, draw_until_interrupted, short_time
-from flows.observing import Places, Watch
+from flows.observing import Watch
+from flows.settings import Settings, load_settings
 from flows.terminal import screen
 from simgen.solving.case_lock import own_case
 from tests.observing.conftest import make_run, solve_some
 
 
-def ask(places: Places, *options: str):
+def ask(places: Settings, *options: str):
     where = ["--store", places.store, "--runs", places.runs]
     screen.width = 80
     return CliRunner().invoke(
@@ -74,7 +76,9 @@ def test_a_folder_that_is_not_there_is_one_line(tmp_path):
 
 
 def test_an_empty_place_says_how_to_begin(tmp_path):
-    done = ask(Places(str(tmp_path), str(tmp_path), str(tmp_path)))
+    done = ask(
+        replace(load_settings(), store=str(tmp_path), runs=str(tmp_path), scratch=str(tmp_path))
+    )
     assert done.exit_code == 0 and "courant run cylinder-flow" in done.stdout
 
 
@@ -82,7 +86,7 @@ def test_a_store_on_s3_is_read_like_a_folder(s3, places):
     base = f"{s3.url}/status"
     solve_some(f"{base}/store")
     make_run(RunDirectory(f"{base}/runs") / "demo-0123456789", "running", 3)
-    overview = Watch(Places(f"{base}/store", f"{base}/runs", places.scratch)).look()
+    overview = Watch(replace(places, store=f"{base}/store", runs=f"{base}/runs")).look()
     assert overview.problems == []
     assert [each.num_left for each in overview.datasets] == [6]
     assert [(run.state, run.epoch) for run in overview.runs] == [("running", 3)]
