@@ -36,7 +36,6 @@ from flows.settings import keep_loopback_direct, load_settings
 from flows.solving import Execution, SolvedFork, solve_cases
 from flows.stages import Result, Stage, training
 from flows.stages.generation import Generation, PublishedVersion
-from flows.stages.main_job import MainJob
 from flows.terminal import progress_note, read_progress, start_logs
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
@@ -219,7 +218,10 @@ sweep = _flow("sweep", "sweep {space}", training.Trials, _try)
 benchmark = _flow("benchmark", "benchmark at {budget}", training.ModelBenchmark, _try)
 evaluate = _flow("evaluate", "evaluate {run}", training.Measurement, _evaluate)
 generate_and_train = _flow(
-    "generate-and-train", "{family}, {cases} cases", MainJob, lambda job: job.execute(in_flow)
+    "generate-and-train",
+    "{family}, {cases} cases",
+    training.MainJob,
+    lambda job: job.execute(in_flow),
 )
 FLOWS: dict[type, Any] = {
     Generation: generate,
@@ -227,7 +229,7 @@ FLOWS: dict[type, Any] = {
     training.Trials: sweep,
     training.ModelBenchmark: benchmark,
     training.Measurement: evaluate,
-    MainJob: generate_and_train,
+    training.MainJob: generate_and_train,
 }
 
 

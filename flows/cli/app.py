@@ -96,7 +96,7 @@ def run(
         asked["family"] = family
     if out is not None:
         asked |= {place: f"{out.rstrip('/')}/{place}" for place in ("store", "runs", "report")}
-    from flows.stages.main_job import MainJob
+    from flows.stages.training import MainJob
 
     outcome = execute_stage(MainJob(**asked), verbose)
     if outcome.report:

@@ -18,8 +18,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import write_status
 from courant.runs.weights import WEIGHTS
 from flows.stages.generation import Generation, PublishedVersion
-from flows.stages.main_job import MainJob, Outcome
-from flows.stages.training import Measurement, Training, open_training
+from flows.stages.training import MainJob, Measurement, Outcome, Training, open_training
 from simgen.cases import FAMILIES
 from simgen.errors import InputError
 from simgen.store.write import DatasetWriter

@@ -17,7 +17,7 @@ from courant.runs.record import write_dataset_record
 from courant.runs.weights import WEIGHTS
 from flows.cli.app import app
 from flows.stages.generation import Generation
-from flows.stages.main_job import MainJob
+from flows.stages.training import MainJob
 from simgen.errors import InputError
 from tests.world import publish_waves
 
