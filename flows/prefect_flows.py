@@ -31,11 +31,11 @@ from prefect.runtime import flow_run
 import simgen
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord
+from flows import stages
 from flows.request_models import options_of
 from flows.settings import keep_loopback_direct, load_settings
 from flows.solving import Execution, SolvedFork, solve_cases
-from flows.stages import Result, Stage, training
-from flows.stages.generation import Generation, PublishedVersion
+from flows.stages import Generation, PublishedVersion, Result, Stage
 from flows.terminal import progress_note, read_progress, start_logs
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
@@ -176,11 +176,11 @@ def _generate(stage: Generation) -> PublishedVersion:
     return published
 
 
-def _train(stage: training.Training) -> str:
+def _train(stage: stages.Training) -> str:
     done = stage.done()
     if done is not None:
         return done
-    experiment, _ = training.open_training(stage)
+    experiment, _ = stages.open_training(stage)
     key, text = _key(f"train-{experiment.name}"), f"{experiment.name} on {stage.dataset}"
     bar = _show(artifacts.create_progress_artifact, 0.0, key=key, description=text)
 
@@ -196,7 +196,7 @@ def _train(stage: training.Training) -> str:
     return url
 
 
-def _try(stage: training.Trials | training.ModelBenchmark) -> Any:
+def _try(stage: stages.Trials | stages.ModelBenchmark) -> Any:
     """Sweep or benchmark."""
     finished: Any = _in_task("try-settings", stage.execute)
     name = finished.page.rsplit("/", 2)[1]
@@ -204,7 +204,7 @@ def _try(stage: training.Trials | training.ModelBenchmark) -> Any:
     return finished
 
 
-def _evaluate(stage: training.Measurement) -> training.Report:
+def _evaluate(stage: stages.Measurement) -> stages.Report:
     report = stage.done() or _in_task("evaluate-model", stage.execute)
     name = report.run.rsplit("/", 1)[-1]
     text = f"{report.verdict}\n\nReport: {page_link(report.url)}"
@@ -213,23 +213,23 @@ def _evaluate(stage: training.Measurement) -> training.Report:
 
 
 generate = _flow("generate", "generate {family}, {cases} cases", Generation, _generate)
-train = _flow("train", "train on {dataset}", training.Training, _train)
-sweep = _flow("sweep", "sweep {space}", training.Trials, _try)
-benchmark = _flow("benchmark", "benchmark at {budget}", training.ModelBenchmark, _try)
-evaluate = _flow("evaluate", "evaluate {run}", training.Measurement, _evaluate)
+train = _flow("train", "train on {dataset}", stages.Training, _train)
+sweep = _flow("sweep", "sweep {space}", stages.Trials, _try)
+benchmark = _flow("benchmark", "benchmark at {budget}", stages.ModelBenchmark, _try)
+evaluate = _flow("evaluate", "evaluate {run}", stages.Measurement, _evaluate)
 generate_and_train = _flow(
     "generate-and-train",
     "{family}, {cases} cases",
-    training.MainJob,
+    stages.MainJob,
     lambda job: job.execute(in_flow),
 )
 FLOWS: dict[type, Any] = {
     Generation: generate,
-    training.Training: train,
-    training.Trials: sweep,
-    training.ModelBenchmark: benchmark,
-    training.Measurement: evaluate,
-    training.MainJob: generate_and_train,
+    stages.Training: train,
+    stages.Trials: sweep,
+    stages.ModelBenchmark: benchmark,
+    stages.Measurement: evaluate,
+    stages.MainJob: generate_and_train,
 }
 
 

@@ -73,7 +73,7 @@ def benchmark(request: Parameters) -> None:
 
 def solve(request: Parameters) -> None:
     from flows.solving import Execution, solve_cases
-    from flows.stages.generation import to_solve
+    from flows.stages import to_solve
     from simgen.cases import get_family
     from simgen.design_space import DesignPoint
     from simgen.store.schema import Schema

@@ -52,8 +52,7 @@ def _corners(family: CaseFamily, short: bool) -> list[dict[str, float]]:
 
 
 def _generate(name: str, which: str, designs: Sequence[Mapping[str, float]], folder: Path) -> None:
-    from flows.stages import execute
-    from flows.stages.generation import Generation
+    from flows.stages import Generation, execute
 
     file = folder / f"{name}-{which}.csv"
     with file.open("w", newline="") as lines:

@@ -25,8 +25,7 @@ from flows.terminal import errors, one_line_errors, print_line, start_logs
 from simgen import log_lines
 
 if TYPE_CHECKING:
-    from flows.stages import Stage
-    from flows.stages.training import Report
+    from flows.stages import Report, Stage
 
 Result = TypeVar("Result")
 Asked = dict[str, Any]
@@ -96,7 +95,7 @@ def run(
         asked["family"] = family
     if out is not None:
         asked |= {place: f"{out.rstrip('/')}/{place}" for place in ("store", "runs", "report")}
-    from flows.stages.training import MainJob
+    from flows.stages import MainJob
 
     outcome = execute_stage(MainJob(**asked), verbose)
     if outcome.report:
@@ -115,7 +114,7 @@ def generate(
     verbose: Verbose = False,
 ) -> None:
     """Sample a design space, solve its cases with OpenFOAM and publish a dataset version."""
-    from flows.stages.generation import Generation
+    from flows.stages import Generation
 
     published = execute_stage(Generation(family, **asked), verbose)
     print_line(f"dataset  {published.dataset}  {published.version}")
@@ -126,7 +125,7 @@ def generate(
 def train(asked: Asked, verbose: Verbose = False) -> None:
     """Fit a surrogate to a dataset version."""
     _check_one_experiment(asked)
-    from flows.stages.training import Training
+    from flows.stages import Training
 
     print_line(f"run  {execute_stage(Training(**asked), verbose)}")
 
@@ -139,7 +138,7 @@ def sweep(asked: Asked, verbose: Verbose = False) -> None:
     It leaves a table, figures, and the best configuration for `train`.
     """
     _check_one_experiment(asked)
-    from flows.stages.training import Trials
+    from flows.stages import Trials
 
     swept = execute_stage(Trials(**asked), verbose)
     print_line(f"page  {swept.page}\nbest  {swept.best}\n{swept.verdict}")
@@ -153,7 +152,7 @@ def benchmark(asked: Asked, verbose: Verbose = False) -> None:
     Run it again to go on after an interruption; docs/benchmark.md explains every number.
     """
     _check_one_experiment(asked)
-    from flows.stages.training import ModelBenchmark
+    from flows.stages import ModelBenchmark
 
     finished = execute_stage(ModelBenchmark(**asked), verbose)
     print_line(f"page  {finished.page}\n{finished.verdict}")
@@ -163,7 +162,7 @@ def benchmark(asked: Asked, verbose: Verbose = False) -> None:
 @with_options_of(requests.EvaluationRequest)
 def evaluate(asked: Asked, verbose: Verbose = False) -> None:
     """Errors of a trained model beside its references, and the report."""
-    from flows.stages.training import Measurement
+    from flows.stages import Measurement
 
     _print_report(execute_stage(Measurement(**asked), verbose))
 

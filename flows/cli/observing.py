@@ -103,8 +103,11 @@ def places(store: str | None, runs: str | None) -> Settings:
         if given and "://" not in absolute(given) and not Path(absolute(given)).is_dir():
             raise InputError(f"{named} {given} is no folder; give an existing one or s3://…")
     settings = load_settings()
-    where = {"store": store or settings.store, "runs": runs or settings.runs}
-    return replace(settings, **{name: absolute(url).rstrip("/") for name, url in where.items()})
+    return replace(
+        settings,
+        store=absolute(store or settings.store).rstrip("/"),
+        runs=absolute(runs or settings.runs).rstrip("/"),
+    )
 
 
 def as_record(overview: Overview) -> dict[str, object]:

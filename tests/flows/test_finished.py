@@ -17,8 +17,15 @@ from courant.report.page import PAGE, keep_inputs
 from courant.runs.directory import RunDirectory
 from courant.runs.record import write_status
 from courant.runs.weights import WEIGHTS
-from flows.stages.generation import Generation, PublishedVersion
-from flows.stages.training import MainJob, Measurement, Outcome, Training, open_training
+from flows.stages import (
+    Generation,
+    MainJob,
+    Measurement,
+    Outcome,
+    PublishedVersion,
+    Training,
+    open_training,
+)
 from simgen.cases import FAMILIES
 from simgen.errors import InputError
 from simgen.store.write import DatasetWriter

@@ -16,8 +16,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import write_dataset_record
 from courant.runs.weights import WEIGHTS
 from flows.cli.app import app
-from flows.stages.generation import Generation
-from flows.stages.training import MainJob
+from flows.stages import Generation, MainJob
 from simgen.errors import InputError
 from tests.world import publish_waves
 

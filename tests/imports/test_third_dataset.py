@@ -21,7 +21,7 @@ from courant.runs.directory import RunDirectory
 from courant.serving.predictions import Limits, answer, describe
 from courant.training.train import fit
 from flows.cli.prediction_files import predict_file, write_prediction
-from flows.stages.training import MainJob, Training, open_training
+from flows.stages import MainJob, Training, open_training
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.imports import darcy, heat

@@ -17,7 +17,7 @@ from prefect.utilities.callables import parameter_schema
 from courant.recipes import get_recipe
 from courant.sweeps.benchmark import contender_names, parse_budget
 from courant.sweeps.search_space import load_space
-from flows.stages.training import MainJob
+from flows.stages import MainJob
 from simgen.cases import FAMILIES, get_family
 from tests.infra.files import INFRA, ROOT, load
 

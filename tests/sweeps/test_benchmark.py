@@ -27,7 +27,7 @@ from courant.sweeps.benchmark_table import BenchmarkTable, quantity_rows, read_t
 from courant.sweeps.paper import paper_numbers
 from courant.sweeps.search_space import load_space
 from courant.sweeps.sweep import read_result
-from flows.stages.training import ModelBenchmark
+from flows.stages import ModelBenchmark
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.baselines.tiny import OWN

@@ -20,7 +20,7 @@ from courant.runs.checkpoint import Checkpoint, checkpoint_epochs, read_latest_c
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, read_records, run_state
 from courant.training.train import Fitting, TrainingError, fit
-from flows.stages.training import Measurement
+from flows.stages import Measurement
 from simgen.errors import InputError, StoreError
 
 
