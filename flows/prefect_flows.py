@@ -47,8 +47,6 @@ logger = logging.getLogger("flows.prefect")
 
 MOST_TASKS = 300
 """Tasks of one generation"""
-MOST_SHOWN = 2_000
-"""Cases in a table: Prefect's server does not take the event of a larger one"""
 LOOK_S = 5.0
 """Between two looks at the progress of a case"""
 ANSWER_S = 10.0
@@ -155,24 +153,16 @@ def _generate(stage: Generation) -> PublishedVersion:
     published = stage.done() or stage.execute(solve_followed)
     dataset = simgen.open_dataset(published.dataset, published.version)
     design, family = dataset.design, dataset.schema.family
-    unsolved = design[design["status"] != "accepted"].head(MOST_SHOWN)
-    rows = [
-        {"case": case, **{str(name): str(value) for name, value in row.items()}}
-        for case, row in unsolved.iterrows()
-    ]
-    title = f"Cases of {published.dataset} {published.version} without a solution"
-    _show(artifacts.create_table_artifact, rows, key=f"cases-{family}", description=title)
     counts = "\n".join(
         f"| {status} | {count} |" for status, count in design["status"].value_counts().items()
     )
-    _show_markdown(
-        f"dataset-{family}",
-        f"{family} {published.version}",
+    text = (
         f"`{published.dataset}`\n\n| status | cases |\n| --- | --- |\n{counts}\n\n"
         f"{dataset.splits}; {design['num_bytes'].sum() / 1e6:.0f} MB of fields.\n\n"
         "```python\nimport simgen\n"
-        f'ds = simgen.open_dataset("{published.dataset}", version="{published.version}")\n```',
+        f'ds = simgen.open_dataset("{published.dataset}", version="{published.version}")\n```'
     )
+    _show_markdown(f"dataset-{family}", f"{family} {published.version}", text)
     return published
 
 
@@ -212,25 +202,23 @@ def _evaluate(stage: stages.Measurement) -> stages.Report:
     return report
 
 
-generate = _flow("generate", "generate {family}, {cases} cases", Generation, _generate)
-train = _flow("train", "train on {dataset}", stages.Training, _train)
-sweep = _flow("sweep", "sweep {space}", stages.Trials, _try)
-benchmark = _flow("benchmark", "benchmark at {budget}", stages.ModelBenchmark, _try)
-evaluate = _flow("evaluate", "evaluate {run}", stages.Measurement, _evaluate)
-generate_and_train = _flow(
-    "generate-and-train",
-    "{family}, {cases} cases",
-    stages.MainJob,
-    lambda job: job.execute(in_flow),
-)
 FLOWS: dict[type, Any] = {
-    Generation: generate,
-    stages.Training: train,
-    stages.Trials: sweep,
-    stages.ModelBenchmark: benchmark,
-    stages.Measurement: evaluate,
-    stages.MainJob: generate_and_train,
+    kind: _flow(name, run_name, kind, execute)
+    for kind, name, run_name, execute in (
+        (Generation, "generate", "generate {family}, {cases} cases", _generate),
+        (stages.Training, "train", "train on {dataset}", _train),
+        (stages.Trials, "sweep", "sweep {space}", _try),
+        (stages.ModelBenchmark, "benchmark", "benchmark at {budget}", _try),
+        (stages.Measurement, "evaluate", "evaluate {run}", _evaluate),
+        (
+            stages.MainJob,
+            "generate-and-train",
+            "{family}, {cases} cases",
+            lambda job: job.execute(in_flow),
+        ),
+    )
 }
+generate, train, sweep, benchmark, evaluate, generate_and_train = FLOWS.values()
 
 
 def page_link(url: str) -> str:

@@ -34,8 +34,8 @@ COMMIT_SHARE = 0.1
 for a commit: some seconds' worth in a dataset of 10,000"""
 COMMIT_WAIT_S = 60.0
 """How long to wait for the commit of a case that another run on this machine has written"""
-LOG_FRACTION, LOG_INTERVAL_S = 0.1, 5.0
-"""A case's log gets a line after this much more progress, and this many seconds, at the earliest"""
+LOG_S = 5.0
+"""Between two lines of a case's progress in its log, at least"""
 
 
 @dataclass(frozen=True)
@@ -212,17 +212,12 @@ def solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution
             recorded = fork.recorded_since(point.id, COMMIT_WAIT_S if is_written else 0.0)
             if recorded is not None:
                 return SolvedFork(fork, point.id, recorded["status"], "solved by another run", 0.0)
-            try:
-                result = _solve_and_write(point, fork, own, dataset, execution)
-            except MissingSolverError as error:
-                message = f"case {point.id} on {platform.node()}: {error}"
-                raise MissingSolverError(message) from error
+            result = _solve_and_write(point, fork, own, dataset, execution)
         seconds = sum(result.provenance["wall_time_s"].values())
         archive = result.provenance.get("archive")
         reason = f"{result.reason}{f'; archive: {archive}' if result.reason and archive else ''}"
-        logger.info(
-            "%s after %s%s", result.status, duration(seconds), f": {reason}" if reason else ""
-        )
+        why = f": {reason}" if reason else ""
+        logger.info("%s after %s%s", result.status, duration(seconds), why)
         return SolvedFork(fork, point.id, result.status, reason, seconds)
 
 
@@ -234,18 +229,21 @@ def _solve_and_write(
     from simgen.solving.preparation import as_program_error
     from simgen.solving.solve_case import solve_owned
 
-    directory, logged, logged_at = own.directory, 0.0, time.monotonic()
+    directory, logged_at = own.directory, time.monotonic()
 
     def on_progress(progress: Progress) -> None:
-        nonlocal logged, logged_at
+        nonlocal logged_at
         write_progress(progress, directory)
-        waited = time.monotonic() - logged_at >= LOG_INTERVAL_S
-        if progress.fraction == 1 or (progress.fraction - logged >= LOG_FRACTION and waited):
-            logged, logged_at = progress.fraction, time.monotonic()
+        if progress.fraction == 1 or time.monotonic() - logged_at >= LOG_S:
+            logged_at = time.monotonic()
             logger.info("%s", progress_note(progress))
 
     with as_program_error(point.id):
-        result = solve_owned(point, own, on_progress, execution.time_limit_s, execution.cores)
+        try:
+            result = solve_owned(point, own, on_progress, execution.time_limit_s, execution.cores)
+        except MissingSolverError as error:
+            message = f"case {point.id} on {platform.node()}: {error}"
+            raise MissingSolverError(message) from error
         accepted = result.status == "accepted"
         try:
             cloud = convert(SolvedCase(point, directory)) if accepted else None

@@ -291,14 +291,17 @@ def open_training(asked: TrainingRequest) -> tuple[Experiment, Dataset]:
     """
     dataset = simgen.open_dataset(absolute(asked.dataset), asked.version)
     if asked.experiment:
-        return read_experiment(asked.experiment), dataset
+        return read_experiment(asked), dataset
     small = None if dataset.schema.source else recipe_of(dataset.schema.family, "small")
     recipe = asked.recipe or small
     return get_recipe(recipe) if recipe else fitted_recipe(dataset), dataset
 
 
-def read_experiment(path: str) -> Experiment:
+def read_experiment(asked: TrainingRequest | MainJobRequest) -> Experiment:
     """Read an experiment from a JSON file (as a run directory or a sweep writes it)."""
+    path = asked.experiment or ""
+    if asked.recipe:
+        raise InputError(f"experiment {path} and recipe {asked.recipe} are given; leave one out")
     try:
         return parse_experiment(_read_file(path).decode(errors="replace"))
     except InputError as error:
@@ -613,6 +616,8 @@ class MainJob(MainJobRequest):
             return self
         if self.sweep:
             load_space(self.sweep)
+        elif self.trials:
+            raise InputError("trials are those of a sweep; give a sweep too")
         if self.dataset is None:
             get_family(self.family)
             job = self._with_recipe(self.family)
@@ -629,7 +634,7 @@ class MainJob(MainJobRequest):
         if self.until == "dataset":
             return self
         if self.experiment:
-            chosen, recipe = read_experiment(self.experiment), None
+            chosen, recipe = read_experiment(self), None
         else:
             name = self.recipe or recipe_of(family, "demo")
             if name is None:

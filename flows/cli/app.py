@@ -81,16 +81,12 @@ def run(
     out: Annotated[str | None, option("Folder for store/, runs/ and report/.")] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Sample, solve, publish, train, evaluate and report, all in one.
+    """Sample, solve, publish, train, evaluate and report, all in one; again, it goes on.
 
-    Run again, it goes on where it stopped. Stages can be skipped: `--dataset` and `--run` take what
-    is there, `--until` ends after a dataset or a run.
+    Stages can be skipped: `--dataset` and `--run` take what is there, `--until` ends earlier.
     """
     if (family is None) == (asked["dataset"] is None and asked["run"] is None):
         raise typer.BadParameter("name a family to generate cases of, or give --dataset or --run")
-    if asked["trials"] is not None and asked["sweep"] is None:
-        raise typer.BadParameter("--trials are those of a sweep; give --sweep too")
-    _check_one_experiment(asked)
     if family is not None:
         asked["family"] = family
     if out is not None:
@@ -124,7 +120,6 @@ def generate(
 @with_options_of(requests.TrainingRequest)
 def train(asked: Asked, verbose: Verbose = False) -> None:
     """Fit a surrogate to a dataset version."""
-    _check_one_experiment(asked)
     from flows.stages import Training
 
     print_line(f"run  {execute_stage(Training(**asked), verbose)}")
@@ -137,7 +132,6 @@ def sweep(asked: Asked, verbose: Verbose = False) -> None:
 
     It leaves a table, figures, and the best configuration for `train`.
     """
-    _check_one_experiment(asked)
     from flows.stages import Trials
 
     swept = execute_stage(Trials(**asked), verbose)
@@ -151,7 +145,6 @@ def benchmark(asked: Asked, verbose: Verbose = False) -> None:
 
     Run it again to go on after an interruption; docs/benchmark.md explains every number.
     """
-    _check_one_experiment(asked)
     from flows.stages import ModelBenchmark
 
     finished = execute_stage(ModelBenchmark(**asked), verbose)
@@ -193,14 +186,6 @@ def execute_stage(stage: Stage[Result], verbose: bool) -> Result:
     with errors.status("starting"):
         from flows.prefect_flows import in_flow
     return in_flow(stage)
-
-
-def _check_one_experiment(asked: Asked) -> None:
-    """Reject a recipe beside an experiment: it would not be used."""
-    if asked["experiment"] is not None and asked["recipe"] is not None:
-        raise typer.BadParameter(
-            f"--experiment and --recipe {asked['recipe']} are given; leave one out"
-        )
 
 
 def _print_report(report: Report) -> None:

@@ -100,7 +100,7 @@ def test_the_deployment_runs_to_completion_with_its_cases_and_artifacts_in_sight
     artifacts = query(
         worker, lambda client: client.read_artifacts(artifact_filter=ArtifactFilter(), limit=200)
     )
-    assert {artifact.type for artifact in artifacts} >= {"progress", "table", "markdown"}
+    assert {artifact.type for artifact in artifacts} >= {"progress", "markdown"}
     texts = [str(one.data) for one in artifacts if one.type == "markdown"]
     assert any(f"Report: [`{page}`]({page.as_uri()}) on " in text for text in texts)
     logs = query(worker, lambda client: client.read_logs(limit=200))

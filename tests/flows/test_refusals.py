@@ -172,8 +172,8 @@ def test_what_would_not_be_used_is_refused(waves, tmp_path):
         (["benchmark", waves, *both], "leave one out"),
         (["run", "--dataset", waves, *both], "leave one out"),
         (["run", "--dataset", waves, "--trials", "3"], "those of a sweep"),
-        (["run", "branched-pipe", "--dataset", waves], "has cases of its own"),
-        (["run", "branched-pipe", "--run", "/any/run"], "has cases of its own"),
+        (["run", "branched-pipe", "--dataset", waves], "name a family"),
+        (["run", "branched-pipe", "--run", "/any/run"], "name a family"),
     ):
         done = CliRunner().invoke(app, command)
         assert done.exit_code != 0 and says in " ".join(done.output.replace("│", " ").split())
