@@ -15,9 +15,8 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from io import TextIOBase
 from pathlib import Path
-from typing import IO, Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import rich.progress
 import typer
@@ -41,6 +40,7 @@ PROGRESS_FILE = "progress.json"
 REFRESH_S = 0.5
 #: Of the terminal. Each frame takes milliseconds of a core, through hours of work.
 FRAMES_PER_S = 4
+LEVELS = {"error": logging.ERROR, "warning": logging.WARNING}
 
 
 class SafeConsole(Console):
@@ -53,7 +53,14 @@ class SafeConsole(Console):
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            safe = segment.text if segment.control else printable(segment.text)
+            safe = (
+                segment.text
+                if segment.control
+                else "".join(
+                    letter if letter.isprintable() or letter == "\n" else "\ufffd"
+                    for letter in segment.text
+                )
+            )
             # A terminal may know ASCII alone, and names of files any letter.
             safe = safe.encode(self.encoding, errors="replace").decode(self.encoding)
             yield Segment(safe, segment.style, segment.control)
@@ -80,12 +87,13 @@ def announce(text: str) -> None:
     Where Prefect shows this run, it gets the line too.
     """
     logger.info(text)
-    if not log_lines.is_json():
-        errors.print(text, markup=False, highlight=False, soft_wrap=True)
+    errors.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_error(text: str, title: str = "error", style: str = "bold red") -> None:
-    """Print one line with a coloured title on standard error."""
+    """Print one line with a coloured title on standard error, or log it where that is JSON."""
+    if log_lines.is_json():
+        logger.log(LEVELS.get(title, logging.INFO), text)
     line = f"[{style}]{title}:[/{style}] {escape(text)}"
     errors.print(line, highlight=False, soft_wrap=True)
 
@@ -96,30 +104,13 @@ def fail(message: str) -> NoReturn:
     raise typer.Exit(1)
 
 
-def plain_table(*columns: str | Column, **style: Any) -> Table:
-    """Return a table without lines."""
-    return Table(*columns, box=None, header_style="bold", **style)
-
-
-def add_row(table: Table, *cells: object) -> None:
-    """Add a row of plain text: brackets in a stranger's names are no markup."""
-    table.add_row(*("" if cell is None else escape(str(cell)) for cell in cells))
-
-
 def print_table(columns: Iterable[str | Column], rows: Iterable[Iterable[object]]) -> None:
-    """Print a table without lines, if it has a row."""
-    table = plain_table(*columns)
+    """Print a table of plain text without lines, if it has a row: names may have brackets."""
+    table = Table(*columns, box=None, header_style="bold")
     for row in rows:
-        add_row(table, *row)
+        table.add_row(*("" if cell is None else escape(str(cell)) for cell in row))
     if table.row_count:
         screen.print(table)
-
-
-def printable(text: str) -> str:
-    """Replace terminal control characters in text that may come from a foreign file."""
-    return "".join(
-        letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text
-    )
 
 
 def counted(number: int, thing: str) -> str:
@@ -136,30 +127,10 @@ def duration(seconds: float | None) -> str:
 
 
 def start_logs() -> None:
-    """Begin the logs of this process as COURANT_LOG_FORMAT says.
-
-    As JSON, whatever a person would read on standard error becomes a line too.
-    """
+    """Begin the logs of this process as COURANT_LOG_FORMAT says, with nothing else beside JSON."""
     if load_settings().log_format == "json" and not log_lines.is_json():
         log_lines.start("json")
-        errors.file = cast(IO[str], _PrintedLines())
-
-
-class _PrintedLines(TextIOBase):
-    """Turn what is printed for a person into log lines."""
-
-    def __init__(self) -> None:
-        self._begun = ""
-
-    def isatty(self) -> bool:
-        return False
-
-    def write(self, text: str) -> int:
-        *whole, self._begun = (self._begun + text).split("\n")
-        for line in filter(str.strip, whole):
-            level, message = log_lines.level_of(line)
-            logging.getLogger("flows").log(level, message)
-        return len(text)
+        errors.quiet = True
 
 
 @contextlib.contextmanager

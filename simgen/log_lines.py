@@ -136,18 +136,10 @@ class JsonLines(logging.Formatter):
         return without_secrets(json.dumps(line, ensure_ascii=False, default=str))
 
 
-def level_of(printed: str) -> tuple[int, str]:
-    """Return level and message of a line for people, which may begin with `error: `."""
-    word, _, rest = printed.partition(": ")
-    level = {"error": logging.ERROR, "warning": logging.WARNING}.get(word)
-    return (level, rest) if level else (logging.INFO, printed)
-
-
-def line_of(printed: str) -> str:
+def line_of(text: str) -> str:
     """Return a line for people as a line of JSON."""
-    level, message = level_of(printed)
-    record = {"name": "flows", "levelno": level, "levelname": logging.getLevelName(level)}
-    return JsonLines().format(logging.makeLogRecord({**record, "msg": message}))
+    record = {"name": "flows", "levelno": logging.INFO, "levelname": "INFO", "msg": text}
+    return JsonLines().format(logging.makeLogRecord(record))
 
 
 def parse_line(line: str) -> tuple[dict[str, str], str]:

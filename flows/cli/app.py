@@ -21,7 +21,7 @@ from flows.cli.models import model_app, recipes_app, runs_app
 from flows.cli.observing import status_app
 from flows.request_models import argument, option, with_options_of
 from flows.settings import check_prefect, prefect_url
-from flows.terminal import errors, one_line_errors, print_line, start_logs
+from flows.terminal import announce, errors, one_line_errors, print_line, start_logs
 from simgen import log_lines
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def execute_stage(stage: Stage[Result], verbose: bool) -> Result:
     done = stage.done()
     if done is not None:
         if line := getattr(done, "line", str)():
-            errors.print(line, highlight=False, soft_wrap=True)
+            announce(line)
         return done
     stage.check()
     url = prefect_url()

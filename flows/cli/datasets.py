@@ -536,8 +536,7 @@ def _import_folder(
     from simgen.imports.folder import import_plan, plan_folder
 
     def print_skipped(case: str, reason: str, title: str = "skipped") -> None:
-        line = f"[bold yellow]{title}[/bold yellow] {escape(f'{case}: {reason}')}"
-        errors.print(line, highlight=False, soft_wrap=True)
+        terminal.print_error(f"{case}: {reason}", title, "bold yellow")
 
     with progress_bar("looking at cases") as on_progress:
         plan = plan_folder(asked, reader, on_progress)

@@ -133,7 +133,7 @@ def draw_until_interrupted(watch: Watch, every: float, screen: Console) -> None:
 
 def draw(overview: Overview) -> RenderableType:
     """Return the tables of what there is, and what to do where there is nothing."""
-    from simgen.publish.card import size_text
+    from simgen.publish.card import duration_text, size_text
 
     parts: list[RenderableType] = []
     where = overview.places
@@ -148,12 +148,15 @@ def draw(overview: Overview) -> RenderableType:
         if rows:
             parts.extend([Text.assemble((title, "bold"), f"  {place}", overflow="fold"), table, ""])
 
+    def time_left(seconds: float | None, is_going_on: bool) -> str:
+        return duration_text(seconds) if is_going_on and seconds is not None else ""
+
     rows = []
     for each in overview.datasets:
         name = f"{each.url.rsplit('/', 1)[-1]} {each.version or ''}".strip()
         numbers = [*each.num_cases.values(), "" if each.num_left is None else each.num_left]
-        left = short_time(each.left_s if each.state == "solving" else None)
-        rows.append([name, each.state, *map(str, numbers), left, short_time(each.solver_s)])
+        left = time_left(each.left_s, each.state == "solving")
+        rows.append([name, each.state, *map(str, numbers), left, duration_text(each.solver_s)])
     add(
         "datasets",
         where.store,
@@ -162,7 +165,7 @@ def draw(overview: Overview) -> RenderableType:
     )
     rows = []
     for case in overview.cases:
-        left = f", {short_time(case.eta_s)} left" if case.eta_s is not None else ""
+        left = f", {duration_text(case.eta_s)} left" if case.eta_s is not None else ""
         rows.append([case.case_id, f"{case.fraction:.0%}", case.message + left])
     add("solving on this machine", "", [""], rows)
     ended = [run for run in overview.runs if run.state in ("finished", "stopped")]
@@ -170,7 +173,7 @@ def draw(overview: Overview) -> RenderableType:
     for run in [*(run for run in overview.runs if run not in ended), *ended[left_out:]]:
         nmae = "" if run.validation_nmae is None else f"{run.validation_nmae:.3f}"
         speed = "" if run.samples_per_s is None else f"{run.samples_per_s:.3g}"
-        left = short_time(run.left_s if run.state == "running" else None)
+        left = time_left(run.left_s, run.state == "running")
         rows.append([run.name, run.state, f"{run.epoch}/{run.epochs}", nmae, speed, left])
     more = f", {left_out} more ended" if left_out else ""
     add("trainings", f"{where.runs}{more}", ["epoch", "NMAE", "samples/s", "time left"], rows)
@@ -191,14 +194,3 @@ def draw(overview: Overview) -> RenderableType:
         line = Text.assemble(("disk", "bold"), f"  {disk.use}: ", (free, style), overflow="fold")
         parts.append(line)
     return Group(*parts)
-
-
-def short_time(seconds: float | None) -> str:
-    """Format as `42 s`, `7 min`, `3.4 h` or `2.1 d`; an unknown time is empty."""
-    if seconds is None:
-        return ""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86400 else f"{seconds / 86400:.1f} d"

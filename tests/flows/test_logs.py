@@ -23,9 +23,9 @@ def test_what_a_person_is_told_becomes_lines(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COURANT_LOG_FORMAT", "json")
-    monkeypatch.setattr(terminal.errors, "_file", None)
+    monkeypatch.setattr(terminal.errors, "quiet", False)
     terminal.start_logs()
-    terminal.errors.print("case 00fc  accepted  16 s", highlight=False, soft_wrap=True)
+    terminal.announce("case 00fc  accepted  16 s")
     with pytest.raises(Exception, match="1"):
         terminal.fail("no dataset in store")
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]

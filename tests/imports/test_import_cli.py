@@ -39,7 +39,7 @@ def test_a_folder_is_described_then_imported_and_listed(courant, tmp_path) -> No
     assert "heat (K): T, from T" in printed
     assert "parameter speed: 1 to 3 m/s" in printed
     assert "patches of kind wall: walls" in printed
-    assert "skipped run4: its time 1 has no T, which its time 0.5 has" in printed
+    assert "skipped: run4: its time 1 has no T, which its time 0.5 has" in printed
     assert "would import 3 new cases, 1 skipped" in printed
     assert not Path("store").exists()
     printed = courant(*words)

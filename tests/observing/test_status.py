@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from courant.runs.directory import RunDirectory
 from flows.cli.app import app
-from flows.cli.observing import draw, draw_until_interrupted, short_time
+from flows.cli.observing import draw, draw_until_interrupted
 from flows.observing import Watch
 from flows.settings import Settings, load_settings
 from flows.terminal import screen
@@ -134,11 +134,3 @@ def test_on_a_terminal_it_keeps_up_with_what_goes_on(places):
         draw_until_interrupted(TwoLooks(places), 0.0, terminal)
     lines = [line for line in drawn.getvalue().splitlines() if "cylinder-flow  " in line]
     assert [line.split()[1:3] for line in lines] == [["solving", "2"], ["unpublished", "4"]]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(None, ""), (42, "42 s"), (420, "7 min"), (9000, "2.5 h"), (400_000, "4.6 d")],
-)
-def test_times_are_told_in_the_unit_that_suits_them(seconds, text):
-    assert short_time(seconds) == text
