@@ -23,8 +23,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-import pandas
-
 from courant.experiment import MACHINE, MAX_NAME, Experiment
 from courant.runs.directory import RunDirectory
 from courant.runs.record import STATUS, best_record, read_records, read_status
@@ -222,6 +220,8 @@ def write_table(sweep: Sweep, results: Sequence[TrialResult]) -> None:
         }
         for result in results
     ]
+    import pandas  # commands that find their work done do without
+
     text = pandas.DataFrame(rows, dtype=object).to_csv(index=False)
     sweep.folder.write_bytes("trials.csv", text.encode())
     if any(result.nmae is not None and result.state != "failed" for result in results):
