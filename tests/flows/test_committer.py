@@ -34,10 +34,6 @@ class Seen(list[str]):
         self.append(case)
 
 
-def committer_of(writer, cases, seen=None):
-    return Committer(writer, cases, seen if seen is not None else Seen())
-
-
 class CountingWriter(DatasetWriter):
     """A real writer whose commits take as long as a test says."""
 
@@ -69,7 +65,7 @@ def committed(writer, every_s):
     """Take five cases; return the commits, and how many cases were on record before the end."""
     shared, seen = writer.fork(), Seen()
     cases = [solved(shared, number) for number in range(5)]
-    committer = committer_of(writer, len(cases), seen)
+    committer = Committer(writer, len(cases), seen)
     for case in cases:
         committer.take(case)
         writer.clock.now += every_s
@@ -81,42 +77,29 @@ def committed(writer, every_s):
     return writer.commits, len(on_record)
 
 
-def test_cases_that_end_seldom_are_committed_at_once(writer):
-    writer.takes_s = 0.05
-    assert committed(writer, every_s=1.0) == (5, 5)
+@pytest.mark.parametrize(
+    ("takes_s", "every_s", "commits"), [(0.05, 1.0, (5, 5)), (1.0, 0.0, (2, 1))]
+)
+def test_cases_that_end_shortly_after_a_commit_share_the_next(writer, takes_s, every_s, commits):
+    writer.takes_s = takes_s
+    assert committed(writer, every_s) == commits
 
 
-def test_cases_that_end_shortly_after_a_commit_share_the_next(writer):
-    writer.takes_s = 1.0
-    assert committed(writer, every_s=0.0) == (2, 1)
-
-
-def test_commits_take_a_small_part_of_the_time(writer):
+def test_commits_take_a_small_part_of_the_time_and_no_case_waits_for_the_next(writer):
     """Each rewrites a list that grows with the dataset: one for every case would be quadratic."""
     writer.takes_s = 1.0
     shared = writer.fork()
-    committer = committer_of(writer, 3)
-    committer.take(solved(shared, 0))
-    committer.take(solved(shared, 1))
-    left = committer.flush_where_due()
-    assert writer.commits == 1
-    assert left == pytest.approx(1.0 / SHARE - 1.0)
-    assert SHARE <= 0.1
-    committer.flush()  # an end, or an interruption, waits for nothing
-    assert writer.commits == 2
-
-
-def test_a_case_does_not_wait_for_the_end_of_the_next(writer):
-    writer.takes_s = 0.5
-    shared = writer.fork()
-    committer = committer_of(writer, 3)
+    committer = Committer(writer, 4, Seen())
     for number in (0, 1):
         committer.take(solved(shared, number))
     left = committer.flush_where_due()
-    assert left is not None and writer.commits == 1
+    assert writer.commits == 1 and left == pytest.approx(1.0 / SHARE - 1.0) and SHARE <= 0.1
     writer.clock.now += left
     assert committer.flush_where_due() is None and writer.commits == 2
     assert committer.flush_where_due() is None and writer.commits == 2
+    committer.take(solved(shared, 2))
+    committer.flush()  # an end, or an interruption, waits for nothing
+    assert writer.commits == 3
 
 
 def test_an_interrupted_commit_is_counted_once(tmp_path, clock):
@@ -129,7 +112,7 @@ def test_an_interrupted_commit_is_counted_once(tmp_path, clock):
 
     writer = Interrupted.open(str(tmp_path / "store"), SCHEMA)
     writer.clock = clock
-    committer = committer_of(writer, 1)
+    committer = Committer(writer, 1, Seen())
     with pytest.raises(KeyboardInterrupt):
         committer.take(solved(writer.fork(), 0))
     committer.flush()

@@ -72,21 +72,14 @@ def test_ids_and_names_are_whole_on_a_narrow_screen(courant, monkeypatch):
     assert max(map(len, shown.splitlines()[2:12])) <= 80
 
 
-def test_datasets_and_versions_are_listed(courant):
+def test_versions_are_listed_and_shown_with_rejected_cases_and_how_to_make_them_again(courant):
     assert "v2" in courant("dataset", "ls", "--store", STORE)
-    listed = courant("dataset", "versions", DATASET)
+    listed, made = courant("dataset", "versions", DATASET), "courant generate cylinder-flow --cases"
     assert "cylinder-flow: trial preset, 3 designs" in listed
-    assert (
-        "v2  courant generate cylinder-flow --cases 5 --sampler sobol --seed 42 --preset trial"
-        in listed
-    )
-
-
-def test_a_version_is_shown_with_rejected_cases_and_how_to_make_it_again(courant):
+    assert f"v2  {made} 5 --sampler sobol --seed 42 --preset trial" in listed
     shown = courant("dataset", "show", DATASET)
     assert "rejected: maximum Courant number is 7" in shown
-    assert "make it again:\n  courant generate cylinder-flow --cases 3" in shown
-    assert " && courant generate cylinder-flow --cases 5" in shown
+    assert f"make it again:\n  {made} 3" in shown and f" && {made} 5" in shown
     assert "OpenFOAM v1912" in courant("dataset", "show", DATASET, "--case", POINTS[0].id)
 
 
@@ -106,25 +99,20 @@ def test_verify_says_intact_or_exits_with_one_and_a_table(courant):
     assert "restore the store from a copy" in damaged
 
 
-def test_a_version_is_exported_and_described(courant):
-    assert "plain  2 cases" in courant("dataset", "export", DATASET, "plain", "--version", "v1")
+def test_a_version_is_exported_described_and_cleaned(courant, monkeypatch):
+    export = ("dataset", "export", DATASET, "plain")
+    assert "plain  2 cases" in courant(*export, "--version", "v1")
     assert len(list(zarr.open_group("plain", mode="r")["cases"])) == 2
-    assert "2 of them there before" in courant(
-        "dataset", "export", DATASET, "plain", "--version", "v1"
-    )
-    assert "is not empty" in courant("dataset", "export", DATASET, "plain", exit_code=1)
+    assert "2 of them there before" in courant(*export, "--version", "v1")
+    assert "is not empty" in courant(*export, exit_code=1)
     assert "card/README.md" in courant("dataset", "card", DATASET, "--license", "CC0-1.0")
     assert "| licence | CC0-1.0 |" in Path("card/README.md").read_text()
-
-
-def test_garbage_is_counted_and_collected(courant, monkeypatch):
-    assert "nothing to delete" in courant("dataset", "gc", DATASET, "--older-than", "876000")
-    assert "is too short" in courant("dataset", "gc", DATASET, "--older-than", "0", exit_code=1)
+    gc = ("dataset", "gc", DATASET, "--older-than")
+    assert "nothing to delete" in courant(*gc, "876000")
+    assert "is too short" in courant(*gc, "0", exit_code=1)
     monkeypatch.setattr(collect, "LEAST_AGE", timedelta(0))
-    assert "would delete at least" in courant(
-        "dataset", "gc", DATASET, "--older-than", "0", "--dry-run"
-    )
-    assert courant("dataset", "gc", DATASET, "--older-than", "0").startswith("deleted ")
+    assert "would delete at least" in courant(*gc, "0", "--dry-run")
+    assert courant(*gc, "0").startswith("deleted ")
     assert "intact" in courant("dataset", "verify", DATASET, "--version", "v1")
 
 
@@ -163,31 +151,23 @@ ESCAPES = "\x1b]0;owned\x07 \x1b[2J \x9b31m [link=http://page.example]here[/link
 
 def test_a_strangers_dataset_does_not_control_the_terminal(courant):
     url = "hostile/cylinder-flow"
-    schema = replace(
-        SCHEMA,
-        fields=(replace(SCHEMA.fields[0], unit=ESCAPES), *SCHEMA.fields[1:]),
-        source=Source(ESCAPES, ESCAPES, ESCAPES),
-    )
-    writer = DatasetWriter.open(url, schema)
+    fields = (replace(SCHEMA.fields[0], unit=ESCAPES), *SCHEMA.fields[1:])
+    source = Source(ESCAPES, ESCAPES, ESCAPES)
+    writer = DatasetWriter.open(url, replace(SCHEMA, fields=fields, source=source))
     add(writer, 0, 1)
     result = make_result(2, "rejected", f"reason {ESCAPES}")
     provenance = {**result.provenance, "solver": ESCAPES}
     gates = (Gate(ESCAPES, 1.0, ESCAPES, False, ESCAPES),)
+    hostile = replace(result, gates=gates, log_tail=f"tail {ESCAPES}", provenance=provenance)
     fork = writer.fork()
-    fork.write(
-        replace(result, gates=gates, log_tail=f"tail {ESCAPES}", provenance=provenance), None
-    )
+    fork.write(hostile, None)
     writer.commit([fork])
     writer.publish(f"message {ESCAPES}")
-    for words in (
-        ("show", url),
-        ("show", url, "--case", result.id),
-        ("versions", url),
-        ("ls", "--store", "hostile"),
-    ):
+    case = ("show", url, "--case", result.id)
+    for words in (("show", url), case, ("versions", url), ("ls", "--store", "hostile")):
         shown = courant("dataset", *words)
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", shown), words
-    assert "[link=http://page.example]" in courant("dataset", "show", url, "--case", result.id)
+    assert "[link=http://page.example]" in courant("dataset", *case)
 
 
 def test_a_password_in_a_url_is_not_printed(courant, monkeypatch):

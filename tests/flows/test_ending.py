@@ -1,9 +1,5 @@
 """How signals end a command, at bad moments too."""
 
-import contextlib
-import os
-import pty
-import re
 import signal
 import subprocess
 import sys
@@ -71,77 +67,6 @@ def test_a_command_that_returned_ends_with_its_code_whatever_libraries_do_at_the
     assert (done.returncode, done.stdout) == (3, "callbacks are called\n")
 
 
-# A command as `flows.__main__` runs one.
-WAITING = """
-import sys, time
-from flows import __main__
-
-class Cli:
-    def app():
-        print("up", flush=True)
-        while True:
-            time.sleep(0.1)
-
-sys.modules["flows.cli.app"] = Cli
-__main__.main()
-"""
-
-
-@pytest.mark.parametrize(
-    ("number", "line", "code"),
-    [(signal.SIGINT, INTERRUPTED, 130), (signal.SIGTERM, TERMINATED, 143)],
-)
-def test_a_signal_ends_a_command_in_one_line(number: signal.Signals, line: str, code: int) -> None:
-    command = subprocess.Popen(
-        [sys.executable, "-c", WAITING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert command.stdout is not None
-    assert command.stdout.readline() == "up\n"
-    command.send_signal(number)
-    _, errors = command.communicate(timeout=120)
-    assert (command.returncode, errors) == (code, f"{line}\n")
-
-
-# A bar that goes on being drawn while the work does not end by itself.
-DRAWING = """
-import signal, time
-from flows import ending
-from flows.terminal import Bars
-
-ending.GRACE_S = 0.5
-ending.answer_interrupts()
-bars = Bars("designs", 8)
-words = ["up"]
-with bars:
-    while True:
-        try:
-            while words:
-                print(words.pop(), flush=True)
-            time.sleep(0.1)
-        except KeyboardInterrupt:
-            pass
-"""
-
-
-def test_the_last_line_stands_under_a_bar_that_is_still_drawn() -> None:
-    keyboard, screen = pty.openpty()
-    command = subprocess.Popen(
-        [sys.executable, "-c", DRAWING], stdin=screen, stdout=screen, stderr=screen
-    )
-    os.close(screen)
-    printed = b""
-    while b"up" not in printed:
-        printed += os.read(keyboard, 4096)
-    command.send_signal(signal.SIGINT)
-    with contextlib.suppress(OSError):  # Reading a terminal that nobody is left at is an error.
-        while text := os.read(keyboard, 4096):
-            printed += text
-    os.close(keyboard)
-    assert command.wait() == 130
-    last = printed.decode().splitlines()[-1].rpartition("\r")[2]
-    assert re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", last) == INTERRUPTED
-
-
 # A command whose work does not end by itself, with a library that notices that it is killed.
 KILLED = """
 import os, sys, threading, time
@@ -177,11 +102,17 @@ __main__.main()
 """
 
 
-def test_nothing_is_told_of_what_is_killed_at_the_end() -> None:
+@pytest.mark.parametrize(
+    ("number", "line", "code"),
+    [(signal.SIGINT, INTERRUPTED, 130), (signal.SIGTERM, TERMINATED, 143)],
+)
+def test_a_signal_ends_a_command_in_one_line_and_kills_what_it_has_started(
+    number: signal.Signals, line: str, code: int
+) -> None:
     command = subprocess.Popen(
         [sys.executable, "-c", KILLED], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     assert command.stdout is not None and command.stdout.readline() == "up\n"
-    command.send_signal(signal.SIGINT)
+    command.send_signal(number)
     out, _ = command.communicate(timeout=60)
-    assert (out, command.returncode) == (f"{INTERRUPTED}\n", 130)
+    assert (out, command.returncode) == (f"{line}\n", code)

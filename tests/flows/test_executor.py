@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -20,6 +19,8 @@ from flows.executor import LocalExecutor, LostWorkerError, as_they_end, closing
 from flows.solving import longest_first_at_the_end
 from simgen.errors import InputError, StoreError
 from simgen.machine import usable_cores
+from tests.end_to_end.conftest import wait_for
+from tests.end_to_end.processes import lives
 
 
 def process_of(number: int) -> int:
@@ -56,6 +57,8 @@ def test_each_slot_keeps_its_process(executor: LocalExecutor) -> None:
     futures = [executor.submit(process_of, number) for number in range(8)]
     found = {future.result(60) for future in futures}
     assert 1 <= len(found) <= usable_cores() and os.getpid() not in found
+    with pytest.raises(InputError, match="the largest machine has"):
+        LocalExecutor(usable_cores() + 1)
 
 
 def test_a_process_that_dies_is_replaced_and_its_work_tried_again(
@@ -64,9 +67,6 @@ def test_a_process_that_dies_is_replaced_and_its_work_tried_again(
     other = executor.submit(time.sleep, 1.0)
     assert executor.submit(die_once, str(tmp_path)).result(60) != os.getpid()
     assert other.result(60) is None, "no other work is lost"
-
-
-def test_work_that_kills_every_process_is_lost(executor: LocalExecutor) -> None:
     with pytest.raises(LostWorkerError):
         executor.submit(die).result(60)
     assert executor.submit(process_of, 1).result(60)
@@ -79,11 +79,6 @@ def test_errors_that_may_pass_are_tried_again_and_others_are_not(
     (tmp_path / "failed").unlink()
     with pytest.raises(InputError, match="wrong"):
         executor.submit(fail_once, str(tmp_path), InputError("wrong")).result(60)
-
-
-def test_more_cores_than_the_machine_has_are_an_error() -> None:
-    with pytest.raises(InputError, match="the largest machine has"):
-        LocalExecutor(usable_cores() + 1)
 
 
 DRIVER = """
@@ -116,54 +111,34 @@ def test_nothing_outlives_a_driver_that_is_interrupted_or_killed(
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait_for(file.exists)
+        wait_for(file.exists, 60)
         process = int(file.read_text())
         driver.send_signal(number)
         driver.wait(60)
-        wait_for(lambda: not lives(process))
+        wait_for(lambda: not lives(process), 60)
     finally:
         driver.kill()
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.05)
+def test_thousands_are_submitted_a_bounded_number_at_a_time() -> None:
+    under_way: queue.SimpleQueue[tuple[int, Future[int]]] = queue.SimpleQueue()
+    most = 0
 
-
-def lives(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-class Machines:
-    """Threads that end a piece of work whenever as many as there is room for are under way."""
-
-    def __init__(self, room: int) -> None:
-        self.room, self.most = room, 0
-        self.under_way: queue.SimpleQueue[tuple[int, Future[int]]] = queue.SimpleQueue()
-        threading.Thread(target=self._work, daemon=True).start()
-
-    def submit(self, item: int) -> Future[int]:
+    def submit(item: int) -> Future[int]:
+        nonlocal most
         future: Future[int] = Future()
-        self.under_way.put((item, future))
-        self.most = max(self.most, self.under_way.qsize())
+        under_way.put((item, future))
+        most = max(most, under_way.qsize())
         return future
 
-    def _work(self) -> None:
+    def work() -> None:
         while True:
-            item, future = self.under_way.get()
+            item, future = under_way.get()
             future.set_result(item)
 
-
-def test_thousands_are_submitted_a_bounded_number_at_a_time() -> None:
-    machines = Machines(66)
-    ended = [done.result() for done in as_they_end(range(5_000), machines.submit, lambda: 66)]
-    assert sorted(ended) == list(range(5_000))
-    assert machines.most <= 66
+    threading.Thread(target=work, daemon=True).start()
+    ended = [done.result() for done in as_they_end(range(5_000), submit, lambda: 66)]
+    assert sorted(ended) == list(range(5_000)) and most <= 66
 
 
 def test_who_waits_is_called_again_when_it_asked_to_be() -> None:

@@ -112,13 +112,6 @@ def run_of(job: MainJob) -> RunDirectory:
     return RunDirectory(job.runs or "") / name
 
 
-def put(writer: DatasetWriter, number: int, status: str) -> None:
-    """Record a case that was not accepted."""
-    fork = writer.fork()
-    fork.write(make_result(number, status, "no reason"), None)
-    writer.commit([fork])
-
-
 def test_a_published_design_is_finished_and_a_larger_one_is_not(asked):
     assert asked.done() == PublishedVersion(asked.url, "v1")
     assert replace(asked, cases=3).done() is None
@@ -136,15 +129,14 @@ def test_recorded_cases_that_are_not_published_yet_are_left_to_do(asked, writer)
 
 
 def test_a_failed_case_is_finished_unless_it_is_to_be_solved_again(asked, writer):
-    put(writer, 2, "failed")
+    fork = writer.fork()
+    fork.write(make_result(2, "failed", "no reason"), None)
+    writer.commit([fork])
     writer.publish()
     three = replace(asked, cases=3)
     assert three.done() == PublishedVersion(asked.url, "v2")
     assert replace(three, retry_failed=True).done() is None
     assert replace(asked, retry_failed=True).done() == PublishedVersion(asked.url, "v2")
-
-
-def test_a_withdrawn_case_is_left_to_solve(asked, writer):
     training = simgen.open_dataset(asked.url).cases("train")
     other = next(case for case in writer.known() if case not in training or len(training) > 1)
     writer.withdraw([other], "a wrong mesh")

@@ -1,6 +1,4 @@
-"""What cannot be carried out is refused in one line before any server starts, and leaves nothing
-half-written.
-"""
+"""What cannot be done is an error of one line that names the way out, and leaves nothing behind."""
 
 import json
 import math
@@ -32,8 +30,8 @@ def refused(*arguments: str) -> str:
     done = CliRunner(env={"COLUMNS": "250"}).invoke(app, list(arguments))
     assert isinstance(done.exception, SystemExit), done.exception
     assert done.exit_code == 1, done.output
-    (line,) = (line for line in done.stderr.splitlines() if line.startswith("error: "))
-    assert "Traceback" not in done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ") and "Traceback" not in done.stdout
     return line
 
 
@@ -42,76 +40,84 @@ def generate(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("command", "message"),
     [
-        ((), "name a case or a mesh file, or give a --design"),
-        (
-            ("b0159c13a91f", "--design", "radius=2"),
-            "name a case or a mesh file, or give a --design",
-        ),
-        (("b0159c13a91f", "--verify"), "--verify belongs to a design"),
-        (("case.vtu", "--from-solver", "10"), "--from-solver belongs to a design"),
-        (("--design", "radius=2", "--start", "3"), "--start belongs to a stored case"),
-        (
-            ("--design", "radius=2", "--parameters", "radius=2"),
-            "--parameters belongs to a mesh file",
-        ),
+        ("generate teapot", "family 'teapot' is unknown; choose one of cylinder-flow"),
+        ("generate cylinder-flow --preset quick", "choose one of paper, trial"),
+        ("generate cylinder-flow --set end_time=-1", "end_time = -1 s is outside its range"),
+        ("generate cylinder-flow --set colour=1", "unknown colour; expected end_time"),
+        ("generate cylinder-flow --designs nowhere.csv", "nowhere.csv does not exist"),
+        ("run teapot", "family 'teapot' is unknown"),
+        ("run --dataset /nowhere/at-all", "there is no dataset at /nowhere/at-all"),
+        ("run --run RUN --recipe cylinder-flow-demo", "only its report is left"),
+        ("run --run RUN --version v1", "only its report is left"),
+        ("run --run RUN --designs mine.csv", "only its report is left"),
+        ("dataset show a[/b]", "there is no dataset at a[/b]:"),
+        ("dataset show store/cylinder-flow", "courant generate cylinder-flow --store store"),
+        ("dataset ls --store /nowhere", "no dataset in /nowhere"),
+        ("dataset ls --store s3://", "the URL s3:// names no bucket"),
+        ("dataset generate-benchmark darcy --train 1 --store s3:/x", "s3:/x names no bucket"),
+        ("recipes show none", "'none' is unknown; choose one of"),
+        ("train /nowhere/at-all", "there is no dataset at /nowhere/at-all"),
+        ("runs ls ~nosuch/x", "~nosuch/x is no path on this machine"),
+        ("status --once --store ~nosuch/x", "~nosuch/x is no path on this machine"),
+        ("report /nowhere/run", "/nowhere/run"),
+        ("report RUN --out /etc/passwd", "/etc/passwd is a file"),
+        ("serve /nowhere/run", "/nowhere/run has no experiment.json"),
+        ("predict RUN --out x.vtu", "name a case or a mesh file, or give a --design"),
+        ("predict RUN case --design a=2 --out x.vtu", "name a case or a mesh file"),
+        ("predict /nowhere/run abc --out x.npz", "/nowhere/run has no experiment.json"),
+        ("predict /nowhere/run case.vtu --out x.vtu", "case.vtu does not exist; name a mesh file"),
+        ("predict RUN case.vtu --start 1 --out x.vtu", "--start belongs to a stored case"),
+        ("predict RUN --design a=2 --start 3 --out x.vtu", "--start belongs to a stored case"),
+        ("predict RUN case --parameters a=2 --out x.npz", "--parameters belongs to a mesh file"),
+        ("predict RUN case --boundary x.vtu --out x.npz", "--boundary belongs to a mesh file"),
+        ("predict RUN case --verify --out x.vtu", "--verify belongs to a design"),
+        ("predict RUN a.vtu --from-solver 10 --out x.vtu", "--from-solver belongs to a design"),
     ],
 )
-def test_a_prediction_is_of_a_case_or_of_a_design(tmp_path, arguments, said):
-    assert said in refused("predict", str(tmp_path), *arguments, "--out", "prediction.vtu")
-
-
-def test_a_missing_openfoam_names_the_package_to_install(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    for command in (("generate", "cylinder-flow"), ("run", "cylinder-flow")):
-        store = ("--store", str(tmp_path / "store"))
-        where = store if command[0] == "generate" else ("--out", str(tmp_path / "out"))
-        line = refused(*command, *SHORT, *where)
-        assert "icoFoam is not on PATH: install it (Debian: apt-get install openfoam)" in line
+def test_a_bad_request_is_one_line(command, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert message in refused(*command.split())
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.openfoam
-def test_an_unwritable_store_is_named(tmp_path):
-    (tmp_path / "file").write_text("")
-    line = generate("--store", str(tmp_path / "file"))
-    assert f"store {tmp_path}/file/cylinder-flow cannot be used" in line
-
-
-def test_an_unreachable_store_is_named(s3, monkeypatch):
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    line = generate("--store", "s3://courant-tests/unreachable")
-    assert "cannot be reached at http://127.0.0.1:9" in line
-
-
-def test_wrong_keys_are_named_and_not_shown(s3, monkeypatch):
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-secret")
-    line = generate("--store", "s3://courant-tests/denied")
-    assert "refused the credentials" in line
-    assert "wrong-secret" not in line
-
-
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("command", "message"),
     [
-        ("{", "courant recipes show NAME prints an experiment"),
-        ("{}", "experiment: name: Field required"),
-        (None, "does not exist"),
+        ("generate cylinder-flow --cases 0", "--cases"),
+        ("generate cylinder-flow --cases 100000000000", "--cases"),
+        ("generate cylinder-flow --sampler dice", "--sampler"),
+        ("generate cylinder-flow --set end_time", "NAME=VALUE"),
+        ("generate cylinder-flow --seed 99999999999999999999", "--seed"),
+        ("generate", "family"),
+        ("run", "name a family to generate cases of, or give --dataset or --run"),
+        ("run branched-pipe --dataset x", "name a family"),
+        ("run branched-pipe --run x", "name a family"),
+        ("dataset gc x --older-than inf", "--older-than"),
+        ("metrics --every nan", "--every"),
+        ("predict RUN case --steps 100000000 --out x.npz", "--steps"),
     ],
 )
-@pytest.mark.parametrize("command", ["train", "sweep", "run --dataset"])
-def test_an_experiment_that_is_not_there_or_does_not_parse_is_refused(
-    command, content, message, waves, tmp_path
-):
+def test_a_wrong_option_is_a_usage_error(command, message):
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(app, command.split())
+    assert done.exit_code == 2 and message in done.stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize("command", ["train", "sweep", "benchmark", "run --dataset"])
+def test_an_experiment_that_cannot_be_read_or_has_a_recipe_beside_it(command, waves, tmp_path):
     file = tmp_path / "experiment.json"
-    if content is not None:
+    asked = *command.split(), waves
+    assert "does not exist" in refused(*asked, "--experiment", str(file))
+    for content, message in (("{", "courant recipes show NAME"), ("{}", "name: Field required")):
         file.write_text(content)
-    assert message in refused(*command.split(), waves, "--experiment", str(file))
-    assert "recipe 'none' is unknown" in refused(*command.split(), waves, "--recipe", "none")
+        assert message in refused(*asked, "--experiment", str(file))
+    both = ("--experiment", str(file), "--recipe", "cylinder-flow-demo")
+    assert "leave one out" in refused(*asked, *both)
+    assert "recipe 'none' is unknown" in refused(*asked, "--recipe", "none")
 
 
-def test_an_experiment_that_does_not_fit_its_dataset_is_refused(waves, tmp_path):
+def test_an_experiment_that_does_not_fit_its_dataset(waves, tmp_path):
     pipe, runs = "branched-pipe-demo", str(tmp_path / "runs")
     message = "experiment branched-pipe-demo is for branched-pipe"
     assert message in refused("train", waves, "--recipe", pipe, "--runs", runs)
@@ -119,66 +125,67 @@ def test_an_experiment_that_does_not_fit_its_dataset_is_refused(waves, tmp_path)
     assert message in refused("run", "--dataset", waves, "--recipe", pipe)
     assert message in refused("run", "cylinder-flow", *SHORT, "--recipe", pipe)
     wide = get_recipe("cylinder-flow-small").derive(model={"num_query_features": 3})
-    file = tmp_path / "wide.json"
-    file.write_text(json.dumps(wide.model_dump(mode="json")))
-    assert "num_query_features" in refused(
-        "train", waves, "--experiment", str(file), "--runs", runs
-    )
+    (tmp_path / "wide.json").write_text(json.dumps(wide.model_dump(mode="json")))
+    given = ("--experiment", str(tmp_path / "wide.json"), "--runs", runs)
+    assert "num_query_features" in refused("train", waves, *given)
     assert not Path(runs).exists()
 
 
-def test_runs_that_cannot_be_written_are_refused(waves, tmp_path):
-    (tmp_path / "file").write_text("")
-    assert f"cannot write {tmp_path}/file" in refused(
-        "train", waves, "--recipe", "cylinder-flow-small", "--runs", str(tmp_path / "file")
-    )
-
-
-def test_a_space_that_does_not_exist_or_does_not_parse_is_refused(waves, tmp_path):
+def test_a_space_or_a_benchmark_that_cannot_be_made(waves, tmp_path):
     assert "space 'none' is unknown; choose one of" in refused("sweep", waves, "--space", "none")
-    file = tmp_path / "space.yaml"
+    file, sizes, out = tmp_path / "space.yaml", tmp_path / "sizes.json", tmp_path / "out"
     file.write_text("design: [")
     assert "is not valid YAML" in refused("sweep", waves, "--space", str(file))
     assert "is not valid YAML" in refused("run", "--dataset", waves, "--sweep", str(file))
-
-
-def test_a_benchmark_that_cannot_be_made_is_refused(waves, tmp_path):
-    sizes, out = tmp_path / "sizes.json", tmp_path / "out"
+    assert "those of a sweep" in refused("run", "--dataset", waves, "--trials", "3")
     sizes.write_text("[]")
 
     def line(*arguments: str) -> str:
-        return refused(
-            "benchmark", waves, "--recipe", "cylinder-flow-demo", "--out", str(out), *arguments
-        )
+        given = ("--recipe", "cylinder-flow-demo", "--out", str(out))
+        return refused("benchmark", waves, *given, *arguments)
 
     assert "model 'teapot' is unknown; choose of courant" in line("--models", "teapot")
     assert "budget 'soon' is none; give epochs" in line("--budget", "soon")
-    both = ("--models", "courant", "--space", "features")
-    assert "models to compare or a space of one model's settings, not both" in line(*both)
+    assert "not both" in line("--models", "courant", "--space", "features")
     assert "holds no sizes by model" in line("--sizes", str(sizes))
     sizes.write_text('{"fno": {"colour": 3}}')
     wrong = line("--models", "fno", "--sizes", str(sizes))
     assert f"model fno cannot be used on {waves} v1" in wrong and "colour" in wrong
-    assert "space features" not in wrong and not out.exists()
+    assert not out.exists()
     RunDirectory(out).write_json("request.json", {"snapshot": "another"})
     assert f"{out} holds another benchmark" in line("--models", "courant")
 
 
-def test_what_would_not_be_used_is_refused(waves, tmp_path):
-    both = ["--recipe", "cylinder-flow-demo", "--experiment", str(tmp_path / "mine.json")]
-    for command, says in (
-        (["train", waves, *both], "leave one out"),
-        (["sweep", waves, *both], "leave one out"),
-        (["benchmark", waves, *both], "leave one out"),
-        (["run", "--dataset", waves, *both], "leave one out"),
-        (["run", "--dataset", waves, "--trials", "3"], "those of a sweep"),
-        (["run", "branched-pipe", "--dataset", waves], "name a family"),
-        (["run", "branched-pipe", "--run", "/any/run"], "name a family"),
-    ):
-        done = CliRunner().invoke(app, command)
-        assert done.exit_code != 0 and says in " ".join(done.output.replace("│", " ").split())
-    for unused in (["--version", "v1"], ["--designs", "mine.csv"]):
-        assert "only its report is left to make" in refused("run", "--run", "/any/run", *unused)
+def test_a_missing_openfoam_names_the_package_to_install(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for command, place in (("generate", "--store"), ("run", "--out")):
+        line = refused(command, "cylinder-flow", *SHORT, place, str(tmp_path / "out"))
+        assert "icoFoam is not on PATH: install it (Debian: apt-get install openfoam)" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.openfoam
+def test_places_that_cannot_be_written(tmp_path, waves, monkeypatch):
+    (tmp_path / "file").write_text("")
+    line = generate("--store", str(tmp_path / "file"))
+    assert f"store {tmp_path}/file/cylinder-flow cannot be used" in line
+    runs = ("--recipe", "cylinder-flow-small", "--runs", str(tmp_path / "file"))
+    assert f"cannot write {tmp_path}/file" in refused("train", waves, *runs)
+    for name in ("COURANT_SCRATCH", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/dev/null")
+    line = generate("--store", str(tmp_path / "store"))
+    assert "/dev/null/.cache/courant/scratch cannot be written" in line
+    assert "COURANT_SCRATCH" in line and not (tmp_path / "store").exists()
+
+
+def test_a_store_that_is_away_or_does_not_take_the_keys(s3, monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-secret")
+    line = generate("--store", "s3://courant-tests/denied")
+    assert "refused the credentials" in line and "wrong-secret" not in line
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    line = generate("--store", "s3://courant-tests/unreachable")
+    assert "cannot be reached at http://127.0.0.1:9" in line
 
 
 @pytest.mark.parametrize("place", ["store", "runs"])
@@ -206,8 +213,6 @@ def test_a_file_is_no_dataset(tmp_path, monkeypatch):
     (tmp_path / "README.md").write_text("# A page")
     for command in (("dataset", "show"), ("dataset", "verify"), ("train",), ("sweep",)):
         assert "README.md: it is a file" in refused(*command, "README.md")
-    line = refused("dataset", "show", "store/cylinder-flow")
-    assert "make it with: courant generate cylinder-flow --store store" in line
 
 
 def test_a_run_whose_dataset_is_gone_is_not_evaluated(tmp_path, waves):
@@ -219,15 +224,13 @@ def test_a_run_whose_dataset_is_gone_is_not_evaluated(tmp_path, waves):
         run.write_bytes(name, b"{}")
     assert "name its place with --dataset URL" in refused("evaluate", run.url)
     other = publish_waves(str(tmp_path / "other"))
-    line = refused("evaluate", run.url, "--dataset", other)
-    assert "its v1 is not the one that" in line
+    assert "its v1 is not the one that" in refused("evaluate", run.url, "--dataset", other)
 
 
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
         ({"cores": 0}, "cores = 0: .* greater than or equal to 1"),
-        ({"seed": -1}, "seed = -1: "),
         ({"seed": 2**70}, "less than or equal to 4294967295"),
         ({"cases": 10**11}, "cases = 100000000000: "),
         ({"time_limit_s": 0.0}, "time_limit_s = 0.0: .* greater than 0"),
@@ -239,14 +242,3 @@ def test_a_flows_parameters_are_checked_as_the_command_lines_are(asked, says):
     """Prefect's page and API reach the flows without the command line."""
     with pytest.raises(InputError, match=says):
         _ = Generation("cylinder-flow", **asked).points
-
-
-def test_a_home_that_cannot_be_written_names_the_way_out(tmp_path, monkeypatch) -> None:
-    monkeypatch.delenv("COURANT_SCRATCH", raising=False)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setenv("HOME", "/dev/null")
-    store = tmp_path / "store"
-    line = refused("generate", "cylinder-flow", *SHORT, "--store", str(store))
-    assert "/dev/null/.cache/courant/scratch cannot be written" in line
-    assert "COURANT_SCRATCH" in line
-    assert not store.exists()

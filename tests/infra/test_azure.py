@@ -7,7 +7,7 @@ import hcl2
 import pytest
 
 from tests.infra.files import INFRA, ROOT, load
-from tests.infra.test_kubernetes import objects, pods, ray_groups
+from tests.infra.test_kubernetes import pods, ray_groups
 
 AZURE = INFRA / "azure"
 TEXT = "\n".join(path.read_text() for path in sorted(AZURE.glob("*.tf")))
@@ -89,43 +89,6 @@ def test_pods_fit_the_nodes_of_their_pool(name: str) -> None:
     asked = group["template"]["spec"]["containers"][0]["resources"]["requests"]
     assert cores / 2 < int(asked["cpu"]) <= cores - 2
     assert memory / 2 < int(asked["memory"].removesuffix("Gi")) <= 0.9 * memory
-
-
-def test_all_services_and_four_flow_runs_find_room() -> None:
-    size = RESOURCES["azurerm_kubernetes_cluster.this"]["default_node_pool"][0]
-    cores, memory = (size["max_count"] * most for most in SIZES[size["vm_size"]])
-    found = [(name, spec["containers"][0]["resources"]["requests"]) for name, spec in pods("azure")]
-    (cluster,) = objects("azure", "RayCluster")
-    found.append(("autoscaler", cluster["spec"]["autoscalerOptions"]["resources"]["requests"]))
-    asked = [
-        (one, 4 if name == "flow" else 1)
-        for name, one in found
-        if name not in ("ray solving", "ray training")
-    ]
-    assert sum(number(one["cpu"]) * times for one, times in asked) <= cores - 1
-    assert sum(gib(one["memory"]) * times for one, times in asked) <= 0.9 * memory
-
-
-def number(given: str) -> float:
-    return float(given.removesuffix("m")) / 1000 if given.endswith("m") else float(given)
-
-
-def gib(given: str) -> float:
-    return float(given[:-2]) / (1024 if given.endswith("Mi") else 1)
-
-
-def test_the_quota_lets_all_nodes_be_used() -> None:
-    (quota,) = objects("azure", "ResourceQuota")
-    most = quota["spec"]["hard"]
-    groups = [ray_groups("azure")[name] for name in ("solving", "training")]
-    asked = [
-        (one["maxReplicas"], one["template"]["spec"]["containers"][0]["resources"]["requests"])
-        for one in groups
-    ]
-    cores = sum(nodes * number(one["cpu"]) for nodes, one in asked)
-    memory = sum(nodes * gib(one["memory"]) for nodes, one in asked)
-    assert float(most["requests.cpu"]) >= cores + 16
-    assert gib(most["requests.memory"]) >= memory + 22 + 4 * 8
 
 
 def test_the_table_of_costs_is_the_one_that_the_script_prints() -> None:

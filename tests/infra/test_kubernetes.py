@@ -1,17 +1,13 @@
 """Kubernetes' objects: valid, whole, closed, and with names that the code knows."""
 
-import copy
 import json
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from functools import reduce
 from importlib.metadata import version
-from typing import Any
 
-import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
@@ -27,52 +23,6 @@ KUBERNETES = INFRA / "kubernetes"
 OVERLAYS = {name: render(KUBERNETES / "overlays" / name) for name in ("azure", "small")}
 #: The oldest that is still looked after, and one of now.
 VERSIONS = ("1.32", "1.35")
-TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
-COUNT = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
-
-
-def fields(*required: str, **types: Any) -> dict[str, Any]:
-    """An object of these fields and no other; a string stands for a type, a list for words."""
-    short = {str: lambda one: {"type": one}, list: lambda one: {"enum": one}, dict: lambda one: one}
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": list(required),
-        "properties": {name: short[type(one)](one) for name, one in types.items()},
-    }
-
-
-#: The fields of KubeRay's RayCluster v1 that the cluster uses, with their types and words: read in
-#: the definition that comes with KubeRay 1.7.0. Pods are checked against Kubernetes' own schema.
-RAY_CLUSTER = fields(
-    "headGroupSpec",
-    authOptions=fields(mode=["disabled", "token"], secretName="string"),
-    autoscalerOptions=fields(
-        idleTimeoutSeconds=COUNT,
-        resources="object",
-        securityContext="object",
-        upscalingMode=["Default", "Aggressive", "Conservative"],
-        version=["v1", "v2"],
-    ),
-    enableInTreeAutoscaling="boolean",
-    headGroupSpec=fields(
-        "template", rayStartParams=TEXTS, serviceType="string", template="object"
-    ),
-    rayVersion="string",
-    upgradeStrategy=fields(type=["Recreate", "None"]),
-    workerGroupSpecs={
-        "type": "array",
-        "items": fields(
-            "groupName", "minReplicas", "maxReplicas", "template",
-            groupName="string",
-            replicas=COUNT,
-            minReplicas=COUNT,
-            maxReplicas=COUNT,
-            rayStartParams=TEXTS,
-            template="object",
-        ),
-    },
-)  # fmt: skip
 
 
 def objects(overlay: str, kind: str) -> list[Manifest]:
@@ -124,33 +74,12 @@ def test_every_object_is_valid(overlay: str) -> None:
 def test_the_ray_cluster_has_fields_that_kuberay_knows(overlay: str) -> None:
     (cluster,) = objects(overlay, "RayCluster")
     assert cluster["apiVersion"] == "ray.io/v1"
-    jsonschema.validate(cluster["spec"], RAY_CLUSTER)
     for group in cluster["spec"]["workerGroupSpecs"]:
         assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
     assert cluster["spec"]["rayVersion"] == version("ray")
     known = {option.removeprefix("--") for one in start.params for option in one.opts}
     for group in ray_groups(overlay).values():
         assert set(group["rayStartParams"]) <= known
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        (("rayVersion",), 2.6),
-        (("authOptions", "mode"), "tokens"),
-        (("autoscalerOptions", "idleTimeoutSeconds"), "300"),
-        (("headGroupSpec", "rayStartParams", "num-cpus"), 0),
-        (("headGroupSpec", "replicas"), 1),
-        (("workerGroupSpecs", 0, "template"), None),
-    ],
-)
-def test_a_field_of_another_type_or_word_would_be_found(path: tuple[Any, ...], value: Any) -> None:
-    (cluster,) = objects("azure", "RayCluster")
-    spec = copy.deepcopy(cluster["spec"])
-    *way, last = path
-    reduce(lambda part, name: part[name], way, spec)[last] = value
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(spec, RAY_CLUSTER)
 
 
 def test_cases_go_where_openfoam_is_and_training_where_gpus_are() -> None:
@@ -297,14 +226,11 @@ def test_secrets_are_valid_drawn_anew_and_fit_each_other() -> None:
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on this machine")
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_kustomize_renders_the_same(overlay: str) -> None:
-    folder = KUBERNETES / "overlays" / overlay
-    done = subprocess.run(
-        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=True
+    command = ["kubectl", "kustomize", str(KUBERNETES / "overlays" / overlay)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    both = [[one for one in yaml.safe_load_all(done.stdout) if one], OVERLAYS[overlay]]
+    texts = [re.sub(r"proxy-[a-z0-9]{10}", "proxy-HASH", json.dumps(each)) for each in both]
+    theirs, ours = (
+        {(one["kind"], one["metadata"]["name"]): one for one in json.loads(text)} for text in texts
     )
-    theirs = [one for one in yaml.safe_load_all(done.stdout) if one]
-
-    def by_name(found: list[Any]) -> dict[Any, Any]:
-        text = re.sub(r"courant-proxy-[a-z0-9]{10}", "courant-proxy-HASH", json.dumps(found))
-        return {(one["kind"], one["metadata"]["name"]): one for one in json.loads(text)}
-
-    assert by_name(theirs) == by_name(OVERLAYS[overlay])
+    assert theirs == ours

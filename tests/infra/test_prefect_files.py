@@ -2,11 +2,8 @@
 there.
 """
 
-import asyncio
 import importlib
-import itertools
 from dataclasses import fields
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -109,27 +106,3 @@ def test_automations_are_such_as_prefect_takes() -> None:
             "prefect.resource.id": "prefect.tag.courant",
             "prefect.resource.role": "tag",
         }
-
-
-def test_automations_can_be_put_on_the_server_again_and_again() -> None:
-    script, server = load(INFRA / "prefect/automations.py"), Server()
-    names = [asyncio.run(script.put(server, script.read_automations(None))) for _ in range(2)]
-    assert names[0] == names[1] == sorted(server.held.values(), key=names[0].index)
-
-
-class Server:
-    """What `put` asks of a server: automations by id, several of which may have one name."""
-
-    def __init__(self) -> None:
-        self.held: dict[int, str] = {}
-        self.ids = itertools.count()
-
-    async def read_automations_by_name(self, name: str) -> list[Any]:
-        found = [number for number, held in self.held.items() if held == name]
-        return [SimpleNamespace(id=number) for number in found]
-
-    async def create_automation(self, automation: Any) -> None:
-        self.held[next(self.ids)] = automation.name
-
-    async def delete_automation(self, number: int) -> None:
-        del self.held[number]

@@ -1,15 +1,11 @@
 """The rehearsal of images goes through the Dockerfile as an engine would."""
 
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.infra.files import INFRA, ROOT, load
+from tests.infra.files import INFRA, load
 
 IMAGES = INFRA / "images"
 rehearse = load(IMAGES / "rehearse.py")
@@ -56,31 +52,3 @@ def test_a_target_ends_as_its_account_with_its_variables_and_files(
     assert (place / "opt/courant/source/simgen/errors.py").is_file()
     assert (place / "opt/courant/source/prefect.yaml").is_file()
     assert (place / "tmp/debian-packages").is_file()
-
-
-def test_an_instruction_that_is_not_known_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "debian").mkdir()
-    stages = rehearse.parse("FROM debian AS a\nADD file /file\n")
-    with pytest.raises(rehearse.RehearsalError, match="ADD is an instruction"):
-        rehearse.Rehearsal(tmp_path, {}).build(stages["a"])
-
-
-@pytest.mark.parametrize(("wanted", "installed"), [("rehearse", True), ("tests", False)])
-def test_postgresql_is_installed_for_the_rehearsal_alone(
-    tmp_path: Path, wanted: str, installed: bool
-) -> None:
-    """By a root whose machine has none."""
-    # `ls` is asked for PostgreSQL's server alone; apt-get writes down what it is asked.
-    scripts = {"id": "echo 0", "ls": "exit 2", "apt-get": f'echo "$@" >> {tmp_path}/asked'}
-    for name, script in scripts.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / name).chmod(0o755)
-    subprocess.run(
-        [INFRA / "debian-packages", sys.executable, wanted],
-        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
-        check=True,
-    )
-    asked = (tmp_path / "asked").read_text() if (tmp_path / "asked").exists() else ""
-    assert bool(re.search(r"^install .* postgresql\b", asked, re.M)) == installed
-    makefile = (ROOT / "Makefile").read_text()
-    assert "infra/debian-packages $(PYTHON) rehearse" in makefile
