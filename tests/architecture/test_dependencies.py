@@ -98,13 +98,6 @@ def test_a_platforms_file_has_all_that_the_project_asks_for_there(file: Path) ->
         assert one.specifier.contains(version), f"{file.name}: {one.name} {version}"
 
 
-def test_the_page_on_installation_names_exactly_the_files_there_are() -> None:
-    page = (ROOT / "docs/installation.md").read_text()
-    rows = re.findall(r"^\| `([a-z]+-\w+)` \| ([\d., ]+) \|", page, re.M)
-    named = {f"{platform}-py{python}" for platform, all_ in rows for python in all_.split(", ")}
-    assert named == {file.stem for file in LOCKED}
-
-
 def test_no_page_installs_the_stranger_of_the_same_name() -> None:
     """`courant` on the package index is another project's; ours is courant-surrogate."""
     wrong = re.compile(r"(pip3?|uv|pipx|uvx|conda)\s[^\n`]*install\s[^\n`]*\bcourant(?![-\w/.])")

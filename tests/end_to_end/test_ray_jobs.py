@@ -55,7 +55,10 @@ def place(s3, request) -> str:
 @contextlib.contextmanager
 def submitted(environment, *arguments) -> Iterator[subprocess.Popen[str]]:
     """The command at work; it does not outlive the block."""
-    flow = submit(environment, *arguments)
+    command, out = [str(BIN / "courant"), *arguments], subprocess.PIPE
+    flow = subprocess.Popen(
+        command, env=environment, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, text=True
+    )
     try:
         yield flow
     finally:
@@ -63,29 +66,10 @@ def submitted(environment, *arguments) -> Iterator[subprocess.Popen[str]]:
         flow.wait()
 
 
-def submit(environment, *arguments) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [str(BIN / "courant"), *arguments],
-        env=environment,
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
 def jobs(head: RayNode, word: str) -> dict[str, str]:
-    """Submission id -> status of the jobs that have the word in their id, the first attempt
-    first.
-    """
-    found = client(head).list_jobs()
-    return dict(
-        sorted(
-            (str(job.submission_id), job.status.value)
-            for job in found
-            if word in str(job.submission_id)
-        )
-    )
+    """Status of the jobs that have the word in their submission id, the first attempt first."""
+    found = {str(job.submission_id): job.status.value for job in client(head).list_jobs()}
+    return {name: found[name] for name in sorted(found) if word in name}
 
 
 def client(head: RayNode) -> JobSubmissionClient:
@@ -186,31 +170,13 @@ def test_a_cluster_that_is_not_there_or_cannot_see_the_place_or_asks_for_a_token
 ):
     dataset = publish_waves(str(tmp_path / "store" / "cylinder-flow"))
     file, _ = experiment_file(tmp_path, "nowhere")
-    command = [
-        "courant",
-        "train",
-        dataset,
-        "--experiment",
-        str(file),
-        "--runs",
-        str(tmp_path / "runs"),
-    ]
+    command = ["train", dataset, "--experiment", str(file), "--runs", str(tmp_path / "runs")]
     for address, message in (
         ("http://127.0.0.1:9", "the Ray cluster at http://127.0.0.1:9 (RAY_ADDRESS) takes no job"),
-        (
-            "http://ray.example:8265",
-            "is a folder of this machine, which the Ray cluster at http://ray.example:8265",
-        ),
-        (
-            head.dashboard,
-            (
-                "(RAY_ADDRESS) asks for its token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to"
-                " the token"
-            ),
-        ),
+        ("http://ray.example:8265", "is a folder of this machine, which the Ray cluster at"),
+        (head.dashboard, "asks for its token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to"),
     ):
-        refused = run({**environment, "RAY_ADDRESS": address}, *command)
-        assert refused.returncode == 1
+        refused = run({**environment, "RAY_ADDRESS": address}, "courant", *command)
+        assert refused.returncode == 1 and "Traceback" not in refused.stderr
         (line,) = [line for line in refused.stderr.splitlines() if line.startswith("error: ")]
         assert message in line
-        assert "Traceback" not in refused.stderr

@@ -149,41 +149,18 @@ def test_concurrent_requests_get_the_predictors_own_numbers(server, run_url):
 @pytest.mark.parametrize(
     ("change", "status", "message"),
     [
-        (
-            {"points": [[float(x), 5.0] for x in range(501)]},
-            422,
-            "the request has 501 points, this server takes 500",
-        ),
+        ({"points": [[float(x), 5.0] for x in range(501)]}, 422, "this server takes 500"),
         ({"steps": 21}, 422, "steps = 21: this server takes 20 at most"),
-        ({"initial": None}, 422, "give initial, the state (velocity.x, velocity.y) at each point"),
-        (
-            {"points": [[1.0, 2.0], [3.0]]},
-            422,
-            "points is no array of numbers with rows of the same length",
-        ),
-        ({"parameters": {"radius": 2.0}}, 422, "missing center_x, center_y"),
-        ({"boundary": {}}, 422, "a transient model takes no boundary"),
-        ({"colour": "red"}, 422, "Extra inputs are not permitted"),
-        ({"points": []}, 422, "at least 1 item"),
-        (
-            {**CROWD, "steps": 20},
-            422,
-            "400 points x 20 steps are 8,000, this server predicts 5,000 at a time",
-        ),
+        ({**CROWD, "steps": 20}, 422, "8,000, this server predicts 5,000 at a time"),
         ({"initial": [[3e38, -3e38]] * 30}, 422, "the prediction is not finite"),
-        ({"initial": [[1e300, 1.0]] * 30}, 422, "the prediction is not finite"),
         (b"[" * 20_000 + b"]" * 20_000, 422, "nested too deeply"),
-        (b"\xff{}", 422, "not valid JSON"),
-        (b"[]", 422, "Input should be a valid dictionary"),
         ({"initial": [[0.123456789, 1.0]] * 5000}, 413, "more than 0.05 MB"),
     ],
 )
 def test_what_cannot_be_answered_is_refused_with_the_reason(server, change, status, message):
-    found, answer = ask(
-        f"{server}/predict", change if isinstance(change, bytes) else {**case(), **change}
-    )
-    assert found == status
-    assert message in json.dumps(answer)
+    body = change if isinstance(change, bytes) else {**case(), **change}
+    found, answer = ask(f"{server}/predict", body)
+    assert found == status and message in json.dumps(answer)
 
 
 def test_a_steady_model_answers_as_its_predictor_does(servers, steady_url):

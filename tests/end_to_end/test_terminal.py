@@ -38,26 +38,15 @@ def test_ctrl_c_ends_a_command_that_solves(environment, tmp_path, moment):
         interrupt(job)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_ctrl_c_ends_a_command_that_trains(environment, tmp_path, workers):
+@pytest.mark.parametrize(("command", "workers"), [("train", 1), ("train", 2), ("sweep", 1)])
+def test_ctrl_c_ends_a_command_that_trains(environment, tmp_path, command, workers):
     dataset = publish_waves(str(tmp_path / "store/cylinder-flow"))
     experiment = tiny_experiment(epochs=50_000, workers=workers)
     (tmp_path / "endless.json").write_text(experiment.model_dump_json())
+    space = {"design": "grid", "parameters": {"model.num_anchors": [4, 8]}}
+    (tmp_path / "space.yaml").write_text(json.dumps(space))
     given = ["--experiment", str(tmp_path / "endless.json"), "--runs", str(tmp_path / "runs")]
-    with in_a_terminal(environment, "train", dataset, *given) as job:
-        wait_for(lambda: list(tmp_path.glob("runs/*/metrics.jsonl")) or job.process.poll(), 300)
-        interrupt(job)
-
-
-def test_ctrl_c_ends_a_sweep(environment, tmp_path):
-    dataset = publish_waves(str(tmp_path / "store/cylinder-flow"))
-    experiment = tiny_experiment(epochs=50_000)
-    (tmp_path / "endless.json").write_text(experiment.model_dump_json())
-    (tmp_path / "space.yaml").write_text(
-        json.dumps({"design": "grid", "parameters": {"model.num_anchors": [4, 8]}})
-    )
-    given = ["--experiment", str(tmp_path / "endless.json"), "--runs", str(tmp_path / "runs")]
-    space = ["--space", str(tmp_path / "space.yaml")]
-    with in_a_terminal(environment, "sweep", dataset, *given, *space) as job:
+    given += ["--space", str(tmp_path / "space.yaml")] if command == "sweep" else []
+    with in_a_terminal(environment, command, dataset, *given) as job:
         wait_for(lambda: list(tmp_path.rglob("metrics.jsonl")) or job.process.poll(), 300)
         interrupt(job)

@@ -22,7 +22,7 @@ from courant.runs.checkpoint import checkpoint_epochs
 from courant.runs.directory import RunDirectory
 from courant.runs.record import is_finished, read_records
 from tests.end_to_end.conftest import SHORT, wait_for
-from tests.end_to_end.test_ray_jobs import submit
+from tests.end_to_end.test_ray_jobs import submitted
 from tests.ray_nodes import RayNode, ray_head, ray_worker
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam, pytest.mark.nightly]
@@ -84,27 +84,19 @@ def derive(tiny_experiment: Path, folder: Path, name: str, **training):
 def test_cases_are_solved_on_both_nodes(cluster, submitter, base):
     command = ["generate", "cylinder-flow", "--cases", "4", *SHORT, "--store", f"{base}/store"]
     seen: set[tuple[Path, str]] = set()
-    flow = submit({**submitter, "COURANT_LOG_FORMAT": "json"}, *command)
-    try:
+    with submitted({**submitter, "COURANT_LOG_FORMAT": "json"}, *command) as flow:
         while flow.poll() is None:
             seen |= {(node, case.name) for node in cluster.scratch for case in node.iterdir()}
             time.sleep(0.2)
-    finally:
-        flow.kill()
-    output = flow.communicate()[0]
+        output = flow.communicate()[0]
     assert flow.returncode == 0, output
     dataset = simgen.open_dataset(f"{base}/store/cylinder-flow")
     lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     accepted = [line for line in lines if "  accepted  " in line["message"]]
-    assert sorted(line["case"] for line in accepted) == sorted(dataset.cases()), (
-        "the job's log is the flow's, and each line tells of its case"
-    )
+    assert sorted(line["case"] for line in accepted) == sorted(dataset.cases()), "the job's log"
     assert (dataset.version, len(dataset)) == ("v1", 4)
-    assert {node for node, _ in seen} == set(cluster.scratch), (
-        "both nodes had cases on their own disks"
-    )
-    kept = [case for node in cluster.scratch for case in node.iterdir() if case.is_dir()]
-    assert not kept
+    assert {node for node, _ in seen} == set(cluster.scratch), "both had cases on their disks"
+    assert not [case for node in cluster.scratch for case in node.iterdir() if case.is_dir()]
 
 
 def test_training_on_two_workers_outlives_a_node(
@@ -115,16 +107,14 @@ def test_training_on_two_workers_outlives_a_node(
         tiny_experiment, tmp_path, "two-workers", workers=2, epochs=60, checkpoint_every=10
     )
     run_ = RunDirectory(f"{base}/runs") / experiment.run_id(dataset.snapshot_id)
-    flow = submit(submitter, "train", dataset.url, "--experiment", file, "--runs", f"{base}/runs")
-    try:
+    given = ("--experiment", file, "--runs", f"{base}/runs")
+    with submitted(submitter, "train", dataset.url, *given) as flow:
         wait_for(lambda: checkpoint_epochs(run_), 180)
         cluster.lose_the_second_node()
         assert not is_finished(run_)
         before = max(checkpoint_epochs(run_))
         cluster.replace_it()
         output, _ = flow.communicate(timeout=600)
-    finally:
-        flow.kill()
     assert flow.returncode == 0, output
     records = read_records(run_)
     assert [record.epoch for record in records] == list(range(1, 61))
@@ -140,13 +130,10 @@ def test_a_sweep_of_six_trials_outlives_a_node(cluster, submitter, base, tiny_ex
     )
     command = ["--experiment", file, "--space", str(tmp_path / "space.yaml")]
     command += ["--runs", f"{base}/runs", "--to-the-end"]
-    flow = submit(submitter, "sweep", dataset.url, *command)
-    try:
+    with submitted(submitter, "sweep", dataset.url, *command) as flow:
         wait_for(lambda: num_begun(base) >= 3, 180)
         cluster.lose_the_second_node()
         output, _ = flow.communicate(timeout=600)
-    finally:
-        flow.kill()
     assert flow.returncode == 0, output
     (name,) = [
         name for name in RunDirectory(f"{base}/runs").names() if name.startswith("six-space-")
