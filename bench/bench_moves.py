@@ -31,10 +31,10 @@ from bench.report import publish
 from bench.synthetic_cases import publish_cases
 from courant.evaluation.calibrate import calibrate
 from courant.experiment import Experiment
-from courant.prediction.bands import BANDS
 from courant.recipes import get_recipe
 from courant.recipes.fitted import fitted_recipe
 from courant.runs.directory import RunDirectory
+from courant.runs.record import BANDS
 from courant.serving.explorer import Explored
 from courant.serving.predictions import Limits
 from courant.training.train import fit

@@ -88,7 +88,10 @@ def synthetic_result(number: int, num_snapshots: int) -> CaseResult:
 
 
 def publish_cases(
-    url: str, schema: Schema, cases: Iterable[tuple[CaseResult, PointCloud]], message: str = ""
+    url: str,
+    schema: Schema,
+    cases: Iterable[tuple[CaseResult, PointCloud | None]],
+    message: str = "",
 ) -> str:
     """Write the cases in one commit, and publish them; the URL."""
     writer = DatasetWriter.open(url, schema)

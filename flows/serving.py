@@ -11,6 +11,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -210,14 +211,14 @@ def serve_model(
         )
     listener = listen(host, port, http_app.MAX_CONNECTIONS)
     asked_to_end = threading.Event()
-    with errors.status("loading the model"):
-        model, stop = _load(run, limits, dataset)
-        name = run.rstrip("/").rsplit("/", 1)[-1]
-        hosts = answered_names(listener, host, names)
-        app = http_app.build_app(name, model, limits, solving=solving, hosts=hosts)
-        server = http_app.HttpServer(app, listener)
-        server.start()
-    try:
+    with ExitStack() as until:
+        with errors.status("loading the model"):
+            model, stop = _load(run, limits, dataset)
+            until.callback(stop)
+            name = run.rstrip("/").rsplit("/", 1)[-1]
+            hosts = answered_names(listener, host, names)
+            app = http_app.build_app(name, model, limits, solving=solving, hosts=hosts)
+            until.enter_context(http_app.running(app, listener))
         address = f"http://{in_address(host)}:{listener.getsockname()[1]}"
         if page == "docs":
             line = f"serving  {address}/predict   what it takes: /model and /docs"
@@ -227,9 +228,6 @@ def serve_model(
         # Not earlier: while the model is loaded, Ctrl-C ends the command at once.
         signal.signal(signal.SIGTERM, lambda *_: asked_to_end.set())
         asked_to_end.wait()
-    finally:
-        server.stop()
-        stop()
 
 
 def _load(

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from courant.evaluation.record import QuantityScore
-from courant.prediction.design import by_field, quantities_from
-from courant.prediction.surrogate import NotFiniteError, Surrogate
+from courant.prediction.surrogate import NotFiniteError, Surrogate, by_field, quantities_from
 from simgen.case import CaseFamily
 from simgen.cases import FAMILIES
 from simgen.design_space import scaled

@@ -6,11 +6,10 @@ Three numbers of each step, each over its 99 % quantile along training rollouts:
     Q     the part of the pooled latents that lies outside these components
     G     how much faster or slower the latents move than usual, as a logarithm
 
-Pooled latents are the mean and the deviation over anchors. T and Q see a state unlike any of the
-training, G one that comes to rest or bolts, which may happen in the midst of known states. The
-largest of the three is compared with a limit that 95 % of healthy validation rollouts keep over
-their whole length: at 1 the flag goes up. T and Q are the usual statistics of process monitoring
-(Jackson and Mudholkar 1979, Control procedures for residuals).
+Pooled latents are the mean and the deviation over anchors. T and Q (Jackson and Mudholkar 1979,
+Control procedures for residuals) see a state unlike any of the training, G one that comes to rest
+or bolts. The largest of the three is divided by a limit that 95 % of healthy validation rollouts
+keep over their whole length: at 1 the flag goes up.
 """
 
 from __future__ import annotations
@@ -23,14 +22,10 @@ from pydantic import Field
 
 from courant.data_config import Frozen
 from courant.prediction.bands import conformal_quantile, least_cases, pooled, whitening
-from courant.runs.directory import RunDirectory
-from courant.runs.record import MONITOR
 from simgen.errors import InputError
 
-FALSE_ALARMS = 0.05
-"""Share of healthy rollouts, as long as those of the calibration, that are flagged"""
-USUAL = 0.99
-"""Quantile along training rollouts that each number is measured by"""
+#: Share of healthy rollouts that are flagged, and the quantile along training rollouts.
+FALSE_ALARMS, USUAL = 0.05, 0.99
 LEAST_CHANGE = 1e-12
 
 
@@ -40,7 +35,7 @@ class Monitor(Frozen):
     weights: str = ""
     """Digest of the weights that were calibrated"""
     version: str = ""
-    """Of the dataset whose rollouts it was calibrated on"""
+    """Of the dataset"""
     horizon: int = Field(ge=1)
     """Steps of the rollouts that it was calibrated on"""
     rollouts: int = Field(ge=1)
@@ -59,9 +54,7 @@ class Monitor(Frozen):
         components = np.asarray(self.components).reshape(-1, len(self.mean))
         distance, outside, change = _statistics(latents, np.asarray(self.mean), components)
         moved = np.abs(change - self.change) / self.change_spread
-        found: np.ndarray = np.maximum.reduce(
-            [distance / self.distance, outside / self.outside, moved]
-        )
+        found = np.maximum.reduce([distance / self.distance, outside / self.outside, moved])
         # Latents that are not finite are as unusual as can be; NaN would raise no flag.
         return np.where(np.isfinite(found), found, np.inf) / self.limit
 
@@ -84,10 +77,9 @@ class RolloutQuality:
 
 @dataclass(frozen=True)
 class MonitoredPrediction:
-    """A rollout with the quality that its latents show."""
+    """A rollout (T, M, C) with the quality that its latents show."""
 
     values: np.ndarray
-    """(T, M, C)"""
     quality: RolloutQuality
 
 
@@ -95,7 +87,7 @@ def fit_monitor(training: Sequence[np.ndarray], validation: Sequence[np.ndarray]
     """Fit the statistics to training rollouts, the limit to validation rollouts of equal length.
 
     Each is latents (T + 1, L, d) from Z(0) on. InputError for fewer validation rollouts than the
-    limit needs.
+    limit needs, and for latents that are not finite.
     """
     needed = least_cases(1 - FALSE_ALARMS)
     if len(validation) < needed:
@@ -103,24 +95,21 @@ def fit_monitor(training: Sequence[np.ndarray], validation: Sequence[np.ndarray]
             f"a monitor with {FALSE_ALARMS:.0%} false alarms needs {needed} validation rollouts,"
             f" there are {len(validation)}: generate more or longer cases"
         )
-    states = np.concatenate([pooled(latents[1:]) for latents in training])
-    mean, components = whitening(states)
+    mean, components = whitening(np.concatenate([pooled(latents[1:]) for latents in training]))
     rows = [_statistics(latents, mean, components) for latents in training]
     distance, outside, change = (np.concatenate(each) for each in zip(*rows, strict=True))
     middle = float(np.median(change))
-
-    def usual(numbers: np.ndarray) -> float:
-        return max(float(np.quantile(numbers, USUAL)), 1e-9)
-
+    spreads = (distance, outside, np.abs(change - middle))
+    usual = [max(float(np.quantile(numbers, USUAL)), 1e-9) for numbers in spreads]
     unscaled = Monitor(
         horizon=len(validation[0]) - 1,
         rollouts=len(validation),
         mean=tuple(mean.tolist()),
         components=tuple(map(tuple, components.tolist())),
-        distance=usual(distance),
-        outside=usual(outside),
+        distance=usual[0],
+        outside=usual[1],
         change=middle,
-        change_spread=usual(np.abs(change - middle)),
+        change_spread=usual[2],
         limit=1.0,
     )
     highest = np.array([unscaled.quality(latents).max() for latents in validation])
@@ -133,14 +122,6 @@ def fit_monitor(training: Sequence[np.ndarray], validation: Sequence[np.ndarray]
     return unscaled.model_copy(update={"limit": max(limit, 1e-12)})
 
 
-def read_monitor(run: RunDirectory, weights: str) -> Monitor | None:
-    """Return the run's monitor; None where it was not calibrated with weights of this digest."""
-    if not run.exists(MONITOR):
-        return None
-    monitor = run.read_record(MONITOR, Monitor, "remove it and calibrate again")
-    return monitor if monitor.weights == weights else None
-
-
 def _statistics(
     latents: np.ndarray, mean: np.ndarray, components: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -150,8 +131,6 @@ def _statistics(
     within = centred @ directions.T @ directions
     steps = np.diff(latents.astype(np.float64), axis=0)
     moved = np.sqrt(np.square(steps).sum(axis=-1).mean(axis=-1))
-    return (
-        np.linalg.norm(centred @ components.T, axis=1),
-        np.linalg.norm(centred - within, axis=1),
-        np.log(np.maximum(moved, LEAST_CHANGE)),
-    )
+    distance = np.linalg.norm(centred @ components.T, axis=1)
+    outside = np.linalg.norm(centred - within, axis=1)
+    return distance, outside, np.log(np.maximum(moved, LEAST_CHANGE))

@@ -8,97 +8,142 @@
     surrogate.predict(points, parameters=..., boundary=..., distance=(distance, direction))
     surrogate.predict_design({"aperture": 30.0, ...}).quantities["pressure_loss"]
 
-There is one way of a prediction: `prepare` (a user's arguments, or a design's mesh) or
-`prepare_case` (a stored case) returns a `Batch` of one, and `predict_prepared` runs batches through
-the model.
+`prepare` (arguments, or a design's mesh) and `prepare_case` (a stored case) return a `Batch` of
+one, and `predict_prepared` runs batches through the model.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from dataclasses import field as field_of
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 import torch
+from scipy.spatial import cKDTree
 
+from courant import field_model
 from courant.data.batch import Batch
-from courant.data.geometry import DistanceField
-from courant.data.normalisation import Normaliser, powers_of
+from courant.data.normalisation import Channel, Normaliser, powers_of
 from courant.data_config import SteadyData
-from courant.experiment import Experiment, parse_experiment
-from courant.field_model import (
-    Decomposes,
-    Encodes,
-    Evolves,
-    Exports,
-    FieldDecomposition,
-    FieldModel,
-    Inputs,
-    Queries,
-)
-from courant.prediction import design
-from courant.prediction.bands import LEVEL, Bands, DesignBands, least_cases, pooled, read_bands
-from courant.prediction.monitor import Monitor, MonitoredPrediction, RolloutQuality, read_monitor
+from courant.experiment import parse_experiment
+from courant.field_model import FieldDecomposition, FieldModel, Inputs, Queries
+from courant.prediction.bands import LEVEL, Bands, DesignBands, least_cases, pooled
+from courant.prediction.monitor import Monitor, MonitoredPrediction, RolloutQuality
 from courant.problems import Problem, Space, problem_of
 from courant.problems.problem import NotFiniteError, check_finite, warn_caller
-from courant.problems.transient import TIME_TOLERANCE
+from courant.problems.transient import TIME_TOLERANCE, time_tolerance
+from courant.runs import record
 from courant.runs.directory import RunDirectory
-from courant.runs.record import (
-    check_trained,
-    open_recorded,
-    read_dataset_record,
-    warn_of_unfinished,
-)
 from courant.runs.weights import read_model
+from simgen.case import CaseFamily, SolvedCase
 from simgen.cases import get_family
-from simgen.design_space import Parameter
+from simgen.design_space import DesignPoint, Parameter
 from simgen.design_space import scaled as scaled_in
 from simgen.errors import InputError
-from simgen.quantities import CaseFields, obtainable
+from simgen.point_cloud import PointCloud
+from simgen.quantities import CaseFields, Quantity, compute, obtainable, states_from
 
 if TYPE_CHECKING:
     from simgen.store.read import Dataset, StoredCase
 
+Calibrated = TypeVar("Calibrated", Bands, Monitor)
 QUERY_CHUNK = 65_536
 """Query points that go through the decoder at a time"""
 NORMALISER = "normaliser.json"
-FROM_ANOTHER = "it starts from the state of another design"
-"""Why no band holds"""
+
+
+class TooLargeError(InputError):
+    """A mesh with more cells than the caller allows."""
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Wall time of each step; 0 where it was not needed."""
+
+    meshing: float
+    solving: float = 0.0
+    prediction: float = 0.0
+
+
+@dataclass(frozen=True)
+class PredictedDesign:
+    """A design with its predicted fields and quantities, in physical units."""
+
+    point: DesignPoint
+    cloud: PointCloud
+    """Cells and boundary; without fields"""
+    values: np.ndarray
+    """(N, C) of a steady model, (T, N, C) of a transient one"""
+    times: np.ndarray | None
+    """(T,) s"""
+    quantities: Mapping[str, float]
+    not_predicted: Mapping[str, str]
+    """The family's other quantities, with the reason"""
+    seconds: Seconds
+    known_geometry: bool
+    """Whether the mesh was kept from an earlier prediction"""
+    prepared: Batch
+    """The model's input, for `Surrogate.decomposition`"""
+    bands: DesignBands | None = None
+    """None where the run is not calibrated"""
+    fine: Mapping[str, tuple[float, float]] = field_of(default_factory=dict)
+    """Interval of quantities on an infinitely fine mesh, but for the model's error"""
+    fine_by_regression: Mapping[str, tuple[float, float]] = field_of(default_factory=dict)
+    """The same of the values by regression"""
+    solved: np.ndarray | None = None
+    """The solver's values, like the predicted ones, where it solved the design"""
+    solved_quantities: Mapping[str, float] | None = None
 
 
 class CaseDecomposition(NamedTuple):
-    """A prediction in physical units: offset + contributions.sum(anchors) (Eq. exact-decomp)."""
+    """A prediction in physical units: offset + contributions.sum(anchors) (Eq. exact-decomp).
+
+    offset (C,), contributions (T, L, M, C) or (L, M, C) of a steady model, anchors (L, 3) m.
+    """
 
     offset: np.ndarray
-    """(C,)"""
     contributions: np.ndarray
-    """(T, L, M, C) transient, (L, M, C) steady"""
     anchors: np.ndarray | None
-    """(L, 3) m; None for anchors without positions"""
 
 
 def load(url: str | Path, *, device: str | torch.device | None = None) -> Surrogate:
     """Load the trained model of a run directory (local path or s3://), by default on a GPU if any.
 
-    The run may be somebody else's: every file is checked before anything is built, and no code in
-    it runs. Raises InputError where there is no run or no weights yet, or where its files do not
-    fit together; StoreError where it cannot be read.
+    Every file is checked before anything is built, and no code in it runs. InputError where there
+    is no run or no weights yet, or its files do not fit; StoreError where it cannot be read.
     """
     run = RunDirectory(url)
-    check_trained(run)
+    record.check_trained(run)
     experiment = parse_experiment(run.read_object("experiment.json"))
-    problem, dataset = _read_problem(run, experiment), read_dataset_record(run)
-    if dataset["family"] != experiment.family:
+    try:
+        normaliser = Normaliser.from_json(run.read_object(NORMALISER))
+        problem = problem_of(experiment, normaliser)
+        wrong = problem.wrong_sizes()
+        scaled_by = experiment.data.scaled_by if isinstance(experiment.data, SteadyData) else {}
+        # Predictions would have other units.
+        if powers_of(scaled_by, normaliser.channels, normaliser.parameters) != normaliser.powers:
+            wrong.append("data.scaled_by does not fit powers")
+    except InputError as error:
         raise InputError(
-            f"{run.url}: experiment.json is for {experiment.family}, dataset.json for"
-            f" {dataset['family']}; train again"
+            f"{run.url}/{NORMALISER}: {error}; the run is damaged, train it again"
+        ) from error
+    dataset = record.read_dataset_record(run)
+    if dataset["family"] != experiment.family:
+        wrong.append(f"the family is {experiment.family}, that of dataset.json {dataset['family']}")
+    if wrong:
+        raise InputError(
+            f"{run.url}: experiment.json does not fit normaliser.json or dataset.json"
+            f" ({'; '.join(wrong)}); train again"
         )
-    warn_of_unfinished(run, experiment.training.epochs)
+    record.warn_of_unfinished(run, experiment.training.epochs)
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     model, weights = read_model(run, experiment.model)
     return Surrogate(run.url, problem, dataset, model.to(place), weights)
@@ -116,6 +161,10 @@ class Surrogate:
         weights: str = "",
     ) -> None:
         self.url, self.problem = url, problem
+        self.experiment, self.normaliser = problem.experiment, problem.normaliser
+        self.channels = tuple(channel.name for channel in self.normaliser.channels)
+        self.step_s = problem.step_s
+        """Time between predicted states; None for a steady model"""
         self.weights = weights
         """Digest of the file that the model came from; what was calibrated is of these weights"""
         self.dataset = dataset
@@ -124,34 +173,10 @@ class Surrogate:
         self.device = next(model.parameters()).device
         self._space = Space(dataset["family"], dataset["parameters"])
 
-    def __repr__(self) -> str:
-        trained_on = f"{self.dataset['family']} {self.dataset['version']}"
-        return (
-            f"<{self.problem.kind} surrogate of {', '.join(self.channels)} on {trained_on}:"
-            f" {self.url}>"
-        )
-
-    @property
-    def experiment(self) -> Experiment:
-        return self.problem.experiment
-
-    @property
-    def normaliser(self) -> Normaliser:
-        return self.problem.normaliser
-
-    @property
-    def channels(self) -> tuple[str, ...]:
-        return tuple(channel.name for channel in self.normaliser.channels)
-
-    @property
-    def step_s(self) -> float | None:
-        """Time between predicted states; None for a steady model."""
-        return self.problem.step_s
-
     @property
     def decomposes(self) -> bool:
         """Whether its predictions can be taken apart."""
-        return isinstance(self.model, Decomposes)
+        return isinstance(self.model, field_model.Decomposes)
 
     @cached_property
     def space(self) -> list[Parameter]:
@@ -161,12 +186,20 @@ class Surrogate:
     @cached_property
     def bands(self) -> Bands | None:
         """The errors of `courant calibrate`, as bands; None where the run is not calibrated."""
-        return read_bands(RunDirectory(self.url), self.weights)
+        return self._calibrated(record.BANDS, Bands)
 
     @cached_property
     def monitor(self) -> Monitor | None:
         """The usual rollouts by `courant analyse monitor`; None where it is not calibrated."""
-        return read_monitor(RunDirectory(self.url), self.weights)
+        return self._calibrated(record.MONITOR, Monitor)
+
+    def _calibrated(self, name: str, kind: type[Calibrated]) -> Calibrated | None:
+        """Return the run's record of this kind; None where it is not of these weights."""
+        run = RunDirectory(self.url)
+        if not run.exists(name):
+            return None
+        found = run.read_record(name, kind, "remove it and calibrate again")
+        return found if found.weights == self.weights else None
 
     def times(self, start_s: float, steps: int | None = None) -> np.ndarray | None:
         """Return (T,) s, the times of a rollout's states from `start_s`; None if steady."""
@@ -175,25 +208,13 @@ class Surrogate:
     def open_dataset(self, url: str | Path | None = None) -> Dataset:
         """Open the dataset version of the training, at `url` if it lies elsewhere by now.
 
-        Its snapshot id is checked. InputError where it is another one, or found nowhere.
+        InputError where it is found nowhere, or has another snapshot id.
         """
-        return open_recorded(self.url, self.dataset, None if url is None else str(url))
+        return record.open_recorded(self.url, self.dataset, None if url is None else str(url))
 
     @overload
     def predict(
-        self,
-        points: np.ndarray,
-        *,
-        initial: np.ndarray | None = None,
-        parameters: Mapping[str, float] | None = None,
-        boundary: Any = None,
-        distance: DistanceField | None = None,
-        queries: np.ndarray | None = None,
-        query_distance: DistanceField | None = None,
-        given: Mapping[str, Any] | None = None,
-        query_given: Mapping[str, Any] | None = None,
-        steps: int | None = None,
-        monitor: Literal[False] = False,
+        self, points: np.ndarray, *, monitor: Literal[False] = False, **parts: Any
     ) -> np.ndarray: ...
     @overload
     def predict(
@@ -202,33 +223,25 @@ class Surrogate:
     def predict(
         self, points: np.ndarray, *, monitor: bool = False, **parts: Any
     ) -> np.ndarray | MonitoredPrediction:
-        """Predict the fields of a design at points (N, 2 or 3) m.
-
-        These are cell centres, or any scattered points that cover the domain.
+        """Predict the fields of a design at points (N, 2 or 3) m, cell centres or scattered ones.
 
         A transient model returns the states (T, M, C) after 1..T = `steps` times `step_s` seconds
         (None: as many as trained on). It takes `initial` (N, C), the state at the points, or
-        (I, N, C), the states one step apart with the oldest first, where `data.input_steps` is more
-        than one; `queries` (M, 2 or 3) m, where to predict (None = at `points`); and the geometry
-        from `parameters` or from `distance` and `query_distance`.
+        (I, N, C), I states one step apart with the oldest first; `queries` (M, 2 or 3) m, where to
+        predict (None: at `points`); and the geometry from `parameters`, or from `distance` and
+        `query_distance`.
 
         A steady model returns the fields (N, C). It takes `parameters`; `distance`; and `boundary`,
-        the boundary's faces, as a stored case's `boundary` or a mapping {"points": (B, 3) m,
-        "patch": (B,) kinds, "velocity": (B, 3) m/s where it is prescribed}. A model whose encoder
-        reads the mesh takes `points` for its mesh.
-
-        given: the dataset's given fields, such as a permeability, by name: (N, components) or (N,)
-        at the points; for a transient model at the start. `query_given` is the same at the queries.
+        the faces, as a stored case's `boundary` or a mapping {"points": (B, 3) m, "patch": (B,)
+        kinds, "velocity": (B, 3) m/s where it is prescribed}.
 
         parameters: the family's design parameters, by name. distance = (distance (N, K) m,
-        direction (N, K, 3)) to every patch kind, as a stored case has them.
+        direction (N, K, 3)) to every patch kind. given, query_given: the dataset's given fields at
+        points and queries, by name: (N, components) or (N,). monitor: also return whether the
+        latents of the rollout keep to the dynamics of the training.
 
-        monitor: also return, as `MonitoredPrediction`, whether the latents of the rollout keep to
-        the dynamics of the training; after `courant analyse monitor`.
-
-        Raises InputError for missing or superfluous arguments, wrong names, wrong shapes and values
-        that are not finite; warns of parameters outside the design space and of points outside the
-        domain of the training cases.
+        Raises InputError for missing, superfluous and wrong arguments, and values that are not
+        finite; warns of parameters outside the design space and points outside the training domain.
         """
         prepared = self.prepare(points, **parts)
         quality = self.rollout_quality(prepared) if monitor else None
@@ -237,16 +250,15 @@ class Surrogate:
 
     def prepare(self, points: np.ndarray, **parts: Any) -> Batch:
         """Check the arguments of `predict`; return a batch of one on the model's device."""
-        return self._on_device(self.problem.prepare(self._space, points, **parts))
+        batch = self.problem.prepare(self._space, points, **parts)
+        return batch.map(lambda value: value.to(self.device))
 
     def predict_case(
         self, case: StoredCase, *, start_s: float | None = None, steps: int | None = None
     ) -> np.ndarray:
         """Predict a stored case: (T, N, C) of a transient model, (N, C) of a steady one.
 
-        The rollout starts from the stored snapshot at `start_s` (None: where training windows
-        begin). A steady prediction starts from the case's geometry, boundary conditions and
-        parameters.
+        The rollout starts from the snapshot at `start_s` (None: where training windows begin).
         """
         prepared = self.prepare_case(case, start_s, steps)
         try:
@@ -254,19 +266,19 @@ class Surrogate:
         except NotFiniteError as error:
             raise NotFiniteError(f"{self.url}, case {case.id}: {error}") from None
 
-    def predict_last(
-        self, case: StoredCase, *, start_s: float | None = None, steps: int | None = None
-    ) -> np.ndarray:
+    def predict_last(self, case: StoredCase, *, start_s: float | None = None) -> np.ndarray:
         """Return the last state alone of `predict_case`: (N, C) of either kind of model."""
-        predicted = self.predict_case(case, start_s=start_s, steps=steps)
+        predicted = self.predict_case(case, start_s=start_s)
         return predicted.reshape(-1, *predicted.shape[-2:])[-1]
 
     def prepare_case(
         self, case: StoredCase, start_s: float | None = None, steps: int | None = None
     ) -> Batch:
-        """Return the inputs of a stored case as a batch of one on the model's device."""
-        return self._on_device(self.problem.case_inputs(case, start_s, steps))
+        """Return the inputs of `predict_case` as a batch of one on the model's device."""
+        batch = self.problem.case_inputs(case, start_s, steps)
+        return batch.map(lambda value: value.to(self.device))
 
+    @torch.inference_mode()
     def predict_prepared(self, requests: Sequence[Batch]) -> list[np.ndarray]:
         """Predict each request; those of the same sizes go through the model as one batch."""
         groups: dict[tuple[Any, ...], list[int]] = {}
@@ -275,30 +287,30 @@ class Surrogate:
             groups.setdefault(sizes, []).append(number)
         predicted: dict[int, np.ndarray] = {}
         for numbers in groups.values():
-            values = self._run(Batch.joined([requests[number] for number in numbers]))
+            batch = Batch.joined([requests[number] for number in numbers])
+            inputs, queries = batch.for_model(self.model.config)
+            states = self.model.predict(inputs, queries, batch.num_steps, chunk=QUERY_CHUNK)
+            values = self.normaliser.restore(states.cpu().numpy())
+            if batch.scale is not None:
+                values = values * batch.scale.cpu().numpy()[:, None, None]
             predicted |= zip(numbers, map(self.problem.presented, values), strict=True)
         return [predicted[number] for number in range(len(requests))]
 
     def decomposition(
         self,
-        case: StoredCase,
+        case: StoredCase | Batch,
         *,
         start_s: float | None = None,
         steps: int | None = None,
         cells: np.ndarray | None = None,
     ) -> FieldDecomposition:
-        """Take a prediction apart in the model's units; its `chunks` compute the contributions."""
-        return self.decompose_prepared(self.prepare_case(case, start_s, steps), cells)
-
-    def decompose_prepared(
-        self, prepared: Batch, cells: np.ndarray | None = None
-    ) -> FieldDecomposition:
-        """Take the prediction of a request apart, at some of its points."""
-        if not isinstance(self.model, Decomposes):
+        """Split a prediction of a case or a request in the model's units, at some of its cells."""
+        if not isinstance(self.model, field_model.Decomposes):
             raise InputError(
                 f"{self.url}: a model of kind {self.model.config.kind} does not decompose its"
                 " predictions"
             )
+        prepared = case if isinstance(case, Batch) else self.prepare_case(case, start_s, steps)
         inputs, queries = prepared.for_model(self.model.config)
         if cells is not None:
             queries = queries.part(torch.as_tensor(cells, device=self.device))
@@ -309,8 +321,7 @@ class Surrogate:
         self, case: StoredCase, start_s: float | None = None
     ) -> tuple[Inputs, Queries]:
         """Return what the model itself takes for a stored case, normalised, as a batch of one."""
-        prepared = self.prepare_case(case, start_s)
-        return prepared.for_model(self.model.config)
+        return self.prepare_case(case, start_s).for_model(self.model.config)
 
     def places(self, anchors: np.ndarray) -> np.ndarray:
         """Return (L, 3) m from (L, d) normalised; anchors of a 2D model have z = 0."""
@@ -327,88 +338,87 @@ class Surrogate:
         scratch: str | Path | None = None,
         max_points: int | None = None,
         start_of: StoredCase | None = None,
-    ) -> design.PredictedDesign:
+    ) -> PredictedDesign:
         """Predict a design that nobody has solved: the family meshes it.
 
         A transient model needs a state to start from: the solver runs `from_solver_s` seconds of
         the design, or the state of another design, `start_of`, is transferred to this mesh, and no
-        band of the model holds. With `verify` the solver solves all of it, and the solution is
-        beside the prediction.
+        band of the model holds. With `verify` the solver solves all of it.
 
         `folder` keeps known geometry (None: ~/.cache/courant/geometry), `scratch` is where a case
-        is solved (None: the system's temporary folder), and `max_points` bounds the cells of a
-        mesh. Raises InputError for a design outside the family's design space, one that cannot be
-        meshed or solved, and where a transient model has no start.
+        is solved (None: the system's temporary folder), and `max_points` bounds the cells. Raises
+        InputError for a design outside the family's design space, one that cannot be meshed or
+        solved, and where a transient model has no start.
         """
         family, settings = get_family(self.dataset["family"]), self.dataset["settings"]
         trained_on = self.dataset["family_revision"]
         if trained_on not in (None, family.revision):
             warn_caller(
                 f"the model was trained on revision {trained_on} of {family.name}, this design is"
-                f" meshed as revision {family.revision} does: generate the dataset anew and train"
-                " on it"
+                f" of revision {family.revision}: generate the dataset anew and train on it"
             )
-        point, begin = family.point(parameters, settings), None
+        point, begin, problem = family.point(parameters, settings), None, self.problem
         if self.step_s is None:
             if from_solver_s is not None or steps is not None:
-                raise InputError(
-                    "a steady model starts from no state: leave out the start and steps"
-                )
+                raise InputError("a steady model takes no start and no steps")
         elif start_of is not None:
-            begin, steps = self.problem.start(start_of), self.problem.steps(steps)
+            begin, steps = problem.start(start_of), problem.steps(steps)
         elif from_solver_s is None:
             raise InputError(
                 "a transient model needs a state to start from: name the seconds that the solver"
                 " runs before it (--from-solver, from_solver_s in Python)"
             )
         else:
-            begin, steps = from_solver_s, self.problem.steps(steps)
-            if self.problem.input_times(begin)[0] < 0:
+            begin, steps = from_solver_s, problem.steps(steps)
+            if problem.input_times(begin)[0] < 0:
                 raise InputError(
-                    f"the model reads {self.problem.input_steps} states {self.step_s:g} s apart,"
-                    " and the solver starts at 0 s: let it run for"
-                    f" {(self.problem.input_steps - 1) * self.step_s:g} s or longer"
+                    f"the model reads {problem.input_steps} states {self.step_s:g} s apart, and the"
+                    " solver starts at 0 s: let it run for"
+                    f" {(problem.input_steps - 1) * self.step_s:g} s or longer"
                 )
             end = begin + steps * self.step_s if verify else begin
             point = family.point(parameters, {**settings, family.horizon: end})
+        known_geometry = False
         if from_solver_s is not None or (verify and start_of is None):
-            start = design.solve(point, scratch)
+            cloud, seconds = solve(point, scratch)
         else:
-            start = design.mesh(point, folder, max_points)
-        cloud = start.cloud
+            cloud, seconds, known_geometry = mesh(point, folder, max_points)
         if start_of is not None:
-            cloud = design.transferred_state(self.problem, start_of, cloud)
+            cloud = transferred_state(problem, start_of, cloud)
 
         began = time.perf_counter()
-        known = design.known_of_design(self.problem, point, cloud, begin)
+        known = known_of_design(problem, point, cloud, begin)
         prepared = self.prepare(cloud.points, **known, steps=steps)
         values = check_finite(self.predict_prepared([prepared])[0])
-        seconds = replace(start.seconds, prediction=time.perf_counter() - began)
+        seconds = replace(seconds, prediction=time.perf_counter() - began)
         bands = self.bands_around(prepared, values, cloud.points, point.parameters, begin)
         if bands is not None and start_of is not None:
-            bands = replace(
-                bands, quantities={}, field=None, no_field=FROM_ANOTHER, no_quantities=FROM_ANOTHER
-            )
+            why = "it starts from the state of another design"
+            bands = replace(bands, quantities={}, field=None, no_field=why, no_quantities=why)
 
         times = None if begin is None else self.times(begin, steps)
         channels = self.normaliser.channels
-        solved = design.solved_values(channels, cloud, times)
+        solved, since_s = None, 0.0
+        if times is None and cloud.fields:
+            solved = by_channel(cloud.fields, channels)
+        elif times is not None and cloud.time is not None and cloud.time[-1] > 0.999999 * times[-1]:
+            solved = np.stack([solved_state(channels, cloud, at) for at in times.tolist()])
         boundary = None if cloud.boundary is None else replace(cloud.boundary, fields={})
         bare = replace(cloud, time=None, fields={}, boundary=boundary)
         wanted, reasons = obtainable(family.quantities, self.channels)
-        since_s = design.counted_from_s(family, settings, self.step_s, times)
+        if times is not None and self.step_s is not None:
+            since_s = counted_from_s(family, settings, self.step_s, times)
 
         def quantities(of: np.ndarray) -> dict[str, float]:
-            states = replace(bare, time=times, fields=design.by_field(of, channels))
+            states = replace(bare, time=times, fields=by_field(of, channels))
             fields = CaseFields(point.parameters, point.settings, states)
-            return design.quantities_from(wanted, fields, since_s)
+            return quantities_from(wanted, fields, since_s)
 
-        predicted = quantities(values)
         # Meshes were studied where quantities were calibrated.
-        studied = self.bands.grid if self.bands else {}
-        grid = studied if bands and not bands.no_quantities else {}
+        grid, predicted = self.bands.grid if self.bands else {}, quantities(values)
         alone = bands.by_regression if bands else {}
-        return design.PredictedDesign(
+        holds = bands is not None and not bands.no_quantities
+        return PredictedDesign(
             point=point,
             cloud=bare,
             values=values,
@@ -416,13 +426,11 @@ class Surrogate:
             quantities=predicted,
             not_predicted=reasons,
             seconds=seconds,
-            known_geometry=start.known_geometry,
+            known_geometry=known_geometry,
             prepared=prepared,
             bands=bands,
-            fine={name: of.fine(predicted[name]) for name, of in grid.items() if name in predicted},
-            fine_by_regression={
-                name: of.fine(alone[name][0]) for name, of in studied.items() if name in alone
-            },
+            fine={n: of.fine(predicted[n]) for n, of in grid.items() if holds and n in predicted},
+            fine_by_regression={n: of.fine(alone[n][0]) for n, of in grid.items() if n in alone},
             solved=solved,
             solved_quantities=None if solved is None else quantities(solved),
         )
@@ -443,23 +451,20 @@ class Surrogate:
     ) -> DesignBands | None:
         """Return the bands of a prediction from `prepared`; None where the run is not calibrated.
 
-        values (T, N, C) of a transient model's rollout from `start_s`, (N, C) of a steady one, at
-        points (N, 3) m. `bands` are others than the run's.
+        values (T, N, C) of a rollout from `start_s`, or (N, C), at points (N, 3) m.
         """
-        bands = bands or self.bands
-        if bands is None:
+        if (bands := bands or self.bands) is None:
             return None
-        design, normaliser = self.scaled(parameters), self.normaliser.at(parameters)
+        design = self.scaled(parameters)
         unsolved, alone = bands.outcomes.unsolved_near(design), bands.by_regression(design, level)
         none = self.no_band(prepared, parameters, bands)
-        if not none and len(bands.cases) < least_cases(level):
-            none = (
-                f"a level of {level:.0%} needs {least_cases(level)} calibration cases, the run has"
-                f" {len(bands.cases)}"
-            )
+        if not none and len(bands.cases) < (least := least_cases(level)):
+            none = f"a level of {level:.0%} needs {least} calibration cases, the run has"
+            none += f" {len(bands.cases)}"
         if none:
             return DesignBands(level, {}, None, unsolved, none, none, alone)
         states, rollout, step_s = values.reshape(-1, *values.shape[-2:]), bands.rollout, self.step_s
+        normaliser = self.normaliser.at(parameters)
         no_field, no_quantities, field = "", "", None
         if rollout is not None and start_s is not None and step_s is not None:
             away = abs(rollout.start_s - start_s)
@@ -468,12 +473,13 @@ class Surrogate:
                     f"quantities are calibrated for rollouts of {rollout.steps} steps from"
                     f" {rollout.start_s:g} s"
                 )
-        names = () if no_quantities else bands.quantities
         if len(states) <= (calibrated := len(bands.field.scale.growth)):
-            widths = bands.field_widths(points, normaliser.standardise(states), design, level)
+            scales = bands.field.scale.at(points, normaliser.standardise(states))
+            widths = bands.around(bands.field.largest, design, level) * scales
             field = (widths * np.asarray(normaliser.std)).reshape(values.shape)
         else:
             no_field = f"bands are calibrated for {calibrated} steps, {len(states)} were asked for"
+        names = () if no_quantities else bands.quantities
         quantities = {name: bands.quantity(name, design, level) for name in names}
         return DesignBands(level, quantities, field, unsolved, no_field, no_quantities, alone)
 
@@ -484,24 +490,16 @@ class Surrogate:
 
     def pooled_latents(self, prepared: Batch) -> np.ndarray | None:
         """Return the pooled latents (2 d,) of a request; None for a model without latents."""
-        if not isinstance(self.model, Encodes):
+        if not isinstance(self.model, field_model.Encodes):
             return None
         inputs, _ = prepared.for_model(self.model.config)
         with torch.inference_mode():
             return pooled(self.model.encode(inputs)[0].float().cpu().numpy())
 
-    def bands_of_case(
-        self, case: StoredCase, values: np.ndarray, start_s: float | None = None
-    ) -> DesignBands | None:
-        """Return the bands of `predict_case` from `start_s`; None without calibration."""
-        begin = self.problem.start(case, start_s)
-        prepared = self.prepare_case(case, begin)
-        return self.bands_around(prepared, values, case.points, case.parameters, begin)
-
     def rollout_latents(self, prepared: Batch) -> np.ndarray:
         """Return the latents (T + 1, L, d) from Z(0) on; InputError for a model without them."""
         model = self.model
-        if self.step_s is None or not isinstance(model, Evolves):
+        if self.step_s is None or not isinstance(model, field_model.Evolves):
             raise InputError(
                 f"{self.url}: only rollouts of a model with latents are monitored, this is a"
                 f" {self.problem.kind} model of kind {model.config.kind}"
@@ -523,31 +521,21 @@ class Surrogate:
         departure = self.monitor.quality(self.rollout_latents(prepared))
         return RolloutQuality(departure, self.monitor.horizon)
 
-    def decompose_case(
-        self,
-        case: StoredCase,
-        *,
-        start_s: float | None = None,
-        steps: int | None = None,
-        cells: np.ndarray | None = None,
-    ) -> CaseDecomposition:
+    def decompose_case(self, case: StoredCase, **at: Any) -> CaseDecomposition:
         """Split the prediction of `predict_case` into an offset and one contribution per anchor.
 
-        At some cells (None: at all). The contributions are as many fields as there are anchors: for
-        a large case, name the cells that you need.
+        `start_s`, `steps` and `cells` as for `decomposition`. The contributions are as many fields
+        as there are anchors: for a large case, name the cells that you need.
         """
-        parts = self.decomposition(case, start_s=start_s, steps=steps, cells=cells)
+        parts = self.decomposition(case, **at)
         normaliser = self.normaliser.at(case.parameters)
         with torch.inference_mode():
             contributions = parts.whole().contributions[0].cpu().numpy()
-        places = None if parts.anchors is None else parts.anchors[0].detach().cpu().numpy()
-        return CaseDecomposition(
-            offset=normaliser.restore(parts.offset.cpu().numpy()),
-            contributions=self.problem.presented(
-                contributions * np.asarray(normaliser.std, np.float32)
-            ),
-            anchors=None if places is None else self.places(places),
-        )
+        anchors = parts.anchors
+        places = None if anchors is None else self.places(anchors[0].detach().cpu().numpy())
+        contributions = contributions * np.asarray(normaliser.std, np.float32)
+        offset = normaliser.restore(parts.offset.cpu().numpy())
+        return CaseDecomposition(offset, self.problem.presented(contributions), places)
 
     def export(self, folder: str | Path) -> list[Path]:
         """Write <part>.pt2 for each part of the model, which need torch alone, and normaliser.json.
@@ -555,52 +543,129 @@ class Surrogate:
         The second has the numbers that convert physical units to the model's. Returns the files.
         InputError for a model that cannot be exported, and a folder that cannot be written.
         """
-        if not isinstance(self.model, Exports):
+        if not isinstance(self.model, field_model.Exports):
             raise InputError(f"a model of kind {self.model.config.kind} has no export to programs")
-        try:
-            programs = self.model.export()
-        except ValueError as error:
-            raise InputError(f"the model cannot be exported: {error}") from error
         place = Path(folder)
         try:
+            programs = {place / f"{part}.pt2": each for part, each in self.model.export().items()}
             place.mkdir(parents=True, exist_ok=True)
-            for part, program in programs.items():
-                torch.export.save(program, place / f"{part}.pt2")
+            for file, program in programs.items():
+                torch.export.save(program, file)
             (place / NORMALISER).write_text(json.dumps(self.normaliser.to_json(), indent=1))
-        except OSError as error:
-            raise InputError(f"{place} cannot be written: {error.strerror}") from error
-        return [*(place / f"{part}.pt2" for part in programs), place / NORMALISER]
-
-    def _on_device(self, batch: Batch) -> Batch:
-        return batch.map(lambda value: value.to(self.device))
-
-    @torch.inference_mode()
-    def _run(self, batch: Batch) -> np.ndarray:
-        """Return (B, T, M, C) in physical units."""
-        inputs, queries = batch.for_model(self.model.config)
-        states = self.model.predict(inputs, queries, batch.num_steps, chunk=QUERY_CHUNK)
-        values = self.normaliser.restore(states.cpu().numpy())
-        return values if batch.scale is None else values * batch.scale.cpu().numpy()[:, None, None]
+        except (ValueError, OSError) as error:
+            raise InputError(f"the model cannot be exported to {place}: {error}") from error
+        return [*programs, place / NORMALISER]
 
 
-def _read_problem(run: RunDirectory, experiment: Experiment) -> Problem:
-    """Raise InputError where the normalisation is invalid or not for the experiment's model."""
-    try:
-        normaliser = Normaliser.from_json(run.read_object("normaliser.json"))
-        problem = problem_of(experiment, normaliser)
-        wrong = problem.wrong_sizes()
-        data = experiment.data
-        scaled_by = data.scaled_by if isinstance(data, SteadyData) else {}
-        # Predictions would have other units.
-        if powers_of(scaled_by, normaliser.channels, normaliser.parameters) != normaliser.powers:
-            wrong.append("data.scaled_by does not fit powers")
-    except InputError as error:
-        raise InputError(
-            f"{run.url}/normaliser.json: {error}; the run is damaged, train it again"
-        ) from error
-    if wrong:
-        raise InputError(
-            f"{run.url}: experiment.json does not fit normaliser.json ({'; '.join(wrong)}); train"
-            " again"
+def mesh(
+    point: DesignPoint, folder: str | Path | None, max_points: int | None
+) -> tuple[PointCloud, Seconds, bool]:
+    """Mesh a design, or read its geometry from `folder`; also return whether it was there."""
+    from simgen.solving.unsolved import mesh_design
+
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    began = time.perf_counter()
+    cloud, known = mesh_design(point, Path(folder or cache / "courant" / "geometry"))
+    if max_points is not None and cloud.num_points > max_points:
+        raise TooLargeError(
+            f"the mesh of this design has {cloud.num_points} cells, {max_points} are allowed"
         )
-    return problem
+    return cloud, Seconds(time.perf_counter() - began), known
+
+
+def solve(point: DesignPoint, folder: str | Path | None) -> tuple[PointCloud, Seconds]:
+    """Solve a design in a folder below `folder`; InputError where it is rejected or fails."""
+    from simgen.solving.convert import convert
+    from simgen.solving.solve_case import solve_case
+
+    if folder is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="design-", dir=folder) as scratch:
+        result = solve_case(point, Path(scratch))
+        if result.status != "accepted":
+            raise InputError(f"the solver did not solve this design ({result.reason})")
+        cloud = convert(SolvedCase(point, Path(scratch) / point.id))
+    took = result.provenance["wall_time_s"]
+    return cloud, Seconds(float(took["mesh"]), float(took["solve"]))
+
+
+def transferred_state(problem: Problem, case: StoredCase, cloud: PointCloud) -> PointCloud:
+    """Return a mesh's cloud with the states that a rollout of a case starts from.
+
+    Each cell has those of the case's nearest cell: a body that lies elsewhere is not moved along.
+    """
+    begin = problem.start(case)
+    assert begin is not None and case.time is not None
+    moments, stored = problem.input_times(begin), np.asarray(case.time)
+    frames = [int(np.abs(stored - moment).argmin()) for moment in moments.tolist()]
+    nearest = cKDTree(case.points).query(cloud.points)[1]
+    fields = {}
+    for name in {channel.field: None for channel in problem.normaliser.channels}:
+        fields[name] = np.stack([np.asarray(case[name][frame]) for frame in frames])[:, nearest]
+    return replace(cloud, time=moments, fields=fields)
+
+
+def known_of_design(
+    problem: Problem, point: DesignPoint, cloud: PointCloud, start_s: float | None
+) -> dict[str, Any]:
+    """Return arguments of `predict`; of a steady design's fields its boundary conditions alone."""
+    normaliser = problem.normaliser
+    known: dict[str, Any] = {"parameters": point.parameters} if normaliser.parameters else {}
+    if normaliser.stored_kinds:
+        columns = [cloud.patch_kinds.index(kind) for kind in normaliser.stored_kinds]
+        assert cloud.distance is not None and cloud.direction is not None
+        known["distance"] = (cloud.distance[:, columns], cloud.direction[:, columns])
+    if start_s is not None:
+        moments = problem.input_times(start_s).tolist()
+        states = [solved_state(normaliser.channels, cloud, moment) for moment in moments]
+        known["initial"] = states[0] if len(states) == 1 else np.stack(states)
+    elif normaliser.has_boundary and cloud.boundary is not None:
+        faces = cloud.boundary
+        known["boundary"] = {"points": faces.points, "patch": faces.patch, **faces.fields}
+    return known
+
+
+def solved_state(channels: Sequence[Channel], cloud: PointCloud, at_s: float) -> np.ndarray:
+    """Return (N, C) at a stored time; InputError where nothing is stored then."""
+    stored = np.zeros(0) if cloud.time is None else cloud.time
+    nearest = int(np.abs(stored - at_s).argmin()) if len(stored) else -1
+    if nearest < 0 or abs(stored[nearest] - at_s) > time_tolerance(stored):
+        raise InputError(f"the solver stores no state at {at_s:g} s")
+    return by_channel({name: of[nearest] for name, of in cloud.fields.items()}, channels)
+
+
+def quantities_from(
+    quantities: Sequence[Quantity], fields: CaseFields, since_s: float
+) -> dict[str, float]:
+    """Compute quantities by name, of a transient case from `since_s` on; NaN without a state."""
+    cloud = states_from(fields.cloud, since_s)
+    if cloud.time is not None and not len(cloud.time):
+        return dict.fromkeys((each.name for each in quantities), float("nan"))
+    return compute(quantities, CaseFields(fields.parameters, fields.settings, cloud))
+
+
+def by_channel(fields: Mapping[str, np.ndarray], channels: Sequence[Channel]) -> np.ndarray:
+    """Stack the channels of fields (..., components) as (..., C)."""
+    return np.stack([fields[each.field][..., each.column] for each in channels], axis=-1)
+
+
+def by_field(values: np.ndarray, channels: Sequence[Channel]) -> dict[str, np.ndarray]:
+    """Split (..., C) into fields (..., components); components that are not modelled are zero."""
+    fields: dict[str, np.ndarray] = {}
+    for name in dict.fromkeys(channel.field for channel in channels):
+        columns = {each.column: c for c, each in enumerate(channels) if each.field == name}
+        fields[name] = np.zeros((*values.shape[:-1], 1 + max(columns)), values.dtype)
+        for column, place in columns.items():
+            fields[name][..., column] = values[..., place]
+    return fields
+
+
+def counted_from_s(
+    family: CaseFamily, settings: Mapping[str, float], step_s: float, times: np.ndarray
+) -> float:
+    """Return the time from which predicted states count in quantities.
+
+    It is that of the family in a rollout to the end of the dataset's cases; in others all count.
+    """
+    to_the_end = times[-1] > settings[family.horizon] - step_s * (1 - 1e-6)
+    return family.settled_from_s(settings) if to_the_end else 0.0

@@ -1,9 +1,8 @@
 """Serve a model over HTTP: routes, bounds and the server. GET /docs lists every route and field.
 
 The model is loaded in this process (`ServedModel`) or on a cluster (`ray_serve`), which parses the
-bodies. Slow and silent clients are the business of a proxy: uvicorn bounds headers and the number
-of connections, and `Bodies` the bodies. A request that cannot be answered gets a 422 with the
-reason, one that is too large a 413, and where too many wait a 503 with Retry-After.
+bodies. uvicorn bounds headers and connections; slow and silent clients are the business of a proxy.
+A request that cannot be answered gets a 422 with the reason, one that is too large a 413.
 
 A solve costs machine time: /solves takes the token of the address that the command prints, in the
 header X-Courant-Token. A page of another site, or another user of this machine, does not have it,
@@ -17,11 +16,12 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from mimetypes import guess_type
+from typing import Literal, Protocol, get_type_hints
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -33,21 +33,10 @@ from prometheus_fastapi_instrumentator import Instrumentator
 from pydantic import BaseModel
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
+from starlette.routing import Route as FileRoute
 
 from courant.prediction.surrogate import load
-from courant.serving.explorer import (
-    ContributionRequest,
-    Dependences,
-    DesignAnswer,
-    DesignRequest,
-    Explored,
-    NearestDesigns,
-    NearestRequest,
-    Section,
-    SectionRequest,
-    Surface,
-    ValueSum,
-)
+from courant.serving.explorer import DesignRequest, Explored
 from courant.serving.predictions import (
     FAULT,
     Answer,
@@ -63,46 +52,37 @@ from courant.serving.predictions import (
 from simgen.errors import InputError
 from simgen.solving.preparation import keep_process_ready
 
-MAX_REQUESTS = 64
-"""Requests waiting or being answered"""
-MAX_CONNECTIONS = 256
+MAX_CONNECTIONS = 64
+"""Beyond which uvicorn answers 503"""
 MAX_BATCH = 16
 """Predictions in one pass through the model"""
 MAX_MESHED = 2
 """Designs that are meshed at the same time, on all routes together, a core each"""
 MAX_DESIGN_BYTES = 10_000
 """Of a request for a design, which is a handful of numbers"""
-HEALTH_S = 5.0
-RETRY_AFTER_S = 5
-START_S = 60.0
-STOP_S = 2
-"""For answers in progress, when the command ends"""
-TOKEN = "x-courant-token"
+HEALTH_S, START_S, STOP_S = 5.0, 60.0, 2
+"""For the model's description, the server's start, and answers in progress at its end"""
 logger = logging.getLogger("courant.serving")
 
-Asked = TypeVar("Asked", bound=BaseModel)
 Route = Literal["designs", "sections", "contributions", "surfaces", "nearest", "dependences"]
 
 
-class RouteTypes(NamedTuple):
-    """The request and the answer of a route."""
-
-    request: type[BaseModel] | None
-    """None where it takes nothing, which is a GET"""
-    answer: type[BaseModel]
-    call: Callable[[Explored, Any], BaseModel]
-    meshes: bool = True
-    """Whether a design may have to be meshed for it"""
-
-
-ROUTES: dict[Route, RouteTypes] = {
-    "designs": RouteTypes(DesignRequest, DesignAnswer, Explored.design),
-    "sections": RouteTypes(SectionRequest, Section, Explored.section),
-    "contributions": RouteTypes(ContributionRequest, ValueSum, Explored.contributions),
-    "surfaces": RouteTypes(DesignRequest, Surface, Explored.surface),
-    "nearest": RouteTypes(NearestRequest, NearestDesigns, Explored.nearest, False),
-    "dependences": RouteTypes(None, Dependences, lambda of, _: of.dependences(), False),
+#: Methods that answer a request for a design; `_types` reads theirs.
+ROUTES: dict[Route, Callable[..., BaseModel]] = {
+    "designs": Explored.design,
+    "sections": Explored.section,
+    "contributions": Explored.contributions,
+    "surfaces": Explored.surface,
+    "nearest": Explored.nearest,
+    "dependences": Explored.dependences,
 }
+WITHOUT_MESH = ("nearest", "dependences")
+
+
+def _types(route: Route) -> tuple[type[BaseModel] | None, type[BaseModel]]:
+    """Return the types of a route's request, None for a GET, and of its answer."""
+    types = get_type_hints(ROUTES[route])
+    return types.get("request"), types["return"]
 
 
 class Model(Protocol):
@@ -130,7 +110,7 @@ class ServedModel:
 
     @classmethod
     def load(cls, run: str, limits: Limits, dataset: str | None = None) -> "ServedModel":
-        """Load a run; `dataset` is the place of its dataset, None where it must not be opened."""
+        """Load a run; `dataset` is the place of its dataset, None where it is not opened."""
         surrogate = load(run)
         if surrogate.step_s is None:
             keep_process_ready()
@@ -162,12 +142,11 @@ class ServedModel:
 
     async def explore(self, route: Route, body: bytes) -> Answer:
         """Answer a request for a design."""
-        types = ROUTES[route]
-        turn: AbstractAsyncContextManager[Any] = self._meshing if types.meshes else nullcontext()
+        kind, _ = _types(route)
         try:
-            request = None if types.request is None else read_design(body, types.request)
-            async with turn:
-                found = await asyncio.to_thread(types.call, self.explored, request)
+            request = [] if kind is None else [read_json(body, kind, MAX_DESIGN_BYTES)]
+            async with nullcontext() if route in WITHOUT_MESH else self._meshing:
+                found = await asyncio.to_thread(ROUTES[route], self.explored, *request)
         except RequestError as error:
             return error.answer
         return 200, found.model_dump_json().encode()
@@ -175,13 +154,6 @@ class ServedModel:
     async def card(self) -> ModelCard:
         """Describe the model."""
         return describe(self.explored.surrogate, self.explored.limits)
-
-
-def read_design(body: bytes, kind: type[Asked]) -> Asked:
-    """Read a request that names a design, and is short."""
-    if len(body) > MAX_DESIGN_BYTES:
-        raise RequestError(f"the request has more than {MAX_DESIGN_BYTES:,} bytes")
-    return read_json(body, kind)
 
 
 class Solve(BaseModel):
@@ -202,7 +174,6 @@ class SolvingOffer(BaseModel):
 
     available: bool
     reason: str
-    """why not; else empty"""
 
 
 class Solver(Protocol):
@@ -226,60 +197,38 @@ class Solving:
         if self.solver is None:
             raise HTTPException(404, self.reason)
         headers = request.headers
-        origin, token = headers.get("origin"), headers.get(TOKEN, "").encode()
+        origin, token = headers.get("origin"), headers.get("x-courant-token", "").encode()
         own = origin is None or urlsplit(origin).netloc == headers.get("host")
         if not own or not secrets.compare_digest(token, self.token.encode()):
             raise HTTPException(403, "open the page by the whole address that the command printed")
         try:
             found = await asyncio.to_thread(ask, self.solver)
         except InputError as error:
-            return RequestError(str(error)).answer
-        except Exception:  # the page learns nothing of this machine, its log has it all
+            raise RequestError(str(error)) from None
+        except Exception:
             logger.exception("the solver could not be asked")
-            raise HTTPException(
-                502, "Prefect's server could not be asked; the log has the reason"
-            ) from None
+            reason = "Prefect's server could not be asked; the log has the reason"
+            raise HTTPException(502, reason) from None
         return 200, found.model_dump_json().encode()
 
 
-class Bodies:
-    """The bodies of all requests that wait or are being answered, within bounds."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self.max_bytes, self.max_held_bytes = max_bytes, 4 * max_bytes
-        self._held_bytes = self._requests = 0
-
-    @asynccontextmanager
-    async def read(self, request: Request) -> AsyncIterator[bytes]:
-        """Read a body, before anything parses it.
-
-        413 where it has more than `max_bytes`; 503 where all bodies would exceed `max_held_bytes`,
-        or their number MAX_REQUESTS.
-        """
-        length = request.headers.get("content-length", "")[:20]  # Python reads no endless number
-        body = bytearray()
-        self._requests += 1
-        try:
-            self._check(int(length) if length.isdigit() else 0)
-            async for part in request.stream():
-                body += part
-                self._held_bytes += len(part)
-                self._check(len(body))
-            yield bytes(body)
-        finally:
-            self._requests -= 1
-            self._held_bytes -= len(body)
-
-    def _check(self, num_bytes: int) -> None:
-        if num_bytes > self.max_bytes:
-            limit = f"{self.max_bytes / 1e6:g} MB, which this server takes at most"
-            raise HTTPException(413, f"the request has more than {limit}")
-        if self._requests > MAX_REQUESTS or self._held_bytes > self.max_held_bytes:
-            raise _overloaded(f"too many requests wait; try again in {RETRY_AFTER_S} s")
+async def read_body(request: Request, max_bytes: int) -> bytes:
+    """Read a body, before anything parses it; 413 where it has more than `max_bytes`."""
+    length = request.headers.get("content-length", "")[:20]  # Python reads no endless number
+    body, announced = bytearray(), int(length) if length.isdigit() else 0
+    if announced <= max_bytes:
+        async for part in request.stream():
+            body += part
+            if len(body) > max_bytes:
+                break
+    if max(announced, len(body)) > max_bytes:
+        limit = f"{max_bytes / 1e6:g} MB, which this server takes at most"
+        raise HTTPException(413, f"the request has more than {limit}")
+    return bytes(body)
 
 
-def _overloaded(detail: str) -> HTTPException:
-    return HTTPException(503, detail, {"retry-after": str(RETRY_AFTER_S)})
+def as_response(answer: Answer) -> Response:
+    return Response(answer[1], answer[0], media_type="application/json")
 
 
 def build_app(
@@ -297,12 +246,16 @@ def build_app(
     """
     # The page of the API loads nothing from elsewhere.
     api = FastAPIOffline(redoc_url=None, title="Courant", description=f"Predictions of {name}")
-    bodies, offer = Bodies(int(limits.max_megabytes * 1e6)), solving or Solving()
+    max_bytes, offer = int(limits.max_megabytes * 1e6), solving or Solving()
     # Each application has a registry of its own; paths that clients make up are one label.
     measured = Instrumentator(should_group_status_codes=False, registry=CollectorRegistry())
     measured.instrument(api).expose(api, include_in_schema=False)
     api.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
     api.add_exception_handler(ClientDisconnect, lambda *_: Response(status_code=400))
+    api.add_exception_handler(RequestError, lambda _, error: as_response(error.answer))
+    # The client learns nothing of this machine; uvicorn's log has the error.
+    api.add_exception_handler(Exception, lambda *_: as_response(FAULT.answer))
+    requests: list[type[BaseModel]] = []
 
     def add(
         path: str,
@@ -313,54 +266,45 @@ def build_app(
         """Add a route; one with a request is a POST, whose body is parsed where the model is."""
 
         async def respond(request: Request) -> Response:
-            async with bodies.read(request) as body:
-                try:
-                    status, content = await ask(request, body)
-                except HTTPException:
-                    raise
-                except Exception:  # the client learns nothing of this machine, its log has it all
-                    logger.exception("a request could not be answered")
-                    status, content = FAULT.answer
-                headers = {"retry-after": str(RETRY_AFTER_S)} if status == 503 else None
-                return Response(content, status, headers, "application/json")
+            return as_response(await ask(request, await read_body(request, max_bytes)))
 
         respond.__name__ = path.split("/")[1]
         if request_type is None:
             api.get(path, response_model=answer_type)(respond)
             return
+        requests.append(request_type)
         schema = {"schema": {"$ref": f"#/components/schemas/{request_type.__name__}"}}
         body_of = {"requestBody": {"required": True, "content": {"application/json": schema}}}
         api.post(path, response_model=answer_type, openapi_extra=body_of)(respond)
 
     async def begin(request: Request, body: bytes) -> Answer:
-        try:
-            asked = read_design(body, DesignRequest)
-        except RequestError as error:
-            return error.answer
+        asked = read_json(body, DesignRequest, MAX_DESIGN_BYTES)
         return await offer.call(request, lambda solver: solver.begin(asked.parameters))
 
     async def look(request: Request, _: bytes) -> Answer:
         return await offer.call(request, lambda solver: solver.look(request.path_params["solve"]))
 
-    async def is_offered(*_: object) -> Answer:
-        reason = "" if offer.solver else offer.reason
-        offered = SolvingOffer(available=offer.solver is not None, reason=reason)
-        return 200, offered.model_dump_json().encode()
-
     add("/predict", PredictRequest, Prediction, lambda _, body: model.predict(body))
-    for route, types in ROUTES.items():
+    for route in ROUTES:
 
         async def ask(_: Request, body: bytes, route: Route = route) -> Answer:
             return await model.explore(route, body)
 
-        add(f"/{route}", types.request, types.answer, ask)
-    add("/solving", None, SolvingOffer, is_offered)
+        add(f"/{route}", *_types(route), ask)
     add("/solves", DesignRequest, Solve, begin)
     add("/solves/{solve}", None, Solve, look)
 
+    @api.get("/solving", response_model=SolvingOffer)
+    async def solving_offer() -> SolvingOffer:
+        reason = "" if offer.solver else offer.reason
+        return SolvingOffer(available=not reason, reason=reason)
+
+    # The page loads nothing from elsewhere.
+    headers = {"content-security-policy": "default-src 'self'", "cache-control": "no-cache"}
     for file in (resources.files("courant.serving") / "page").iterdir():
-        path = f"/{file.name.removesuffix('.html')}"
-        api.get(path, include_in_schema=False)(_page(file.name, file.read_bytes()))
+        path, kind = f"/{file.name.removesuffix('.html')}", guess_type(file.name)[0]
+        # A response is an ASGI application itself.
+        api.router.routes.append(FileRoute(path, Response(file.read_bytes(), 200, headers, kind)))
 
     @api.get("/model", response_model=ModelCard)
     async def card() -> ModelCard:
@@ -368,75 +312,51 @@ def build_app(
             return await asyncio.wait_for(model.card(), HEALTH_S)
         except Exception:
             logger.exception("the model does not describe itself")
-            raise _overloaded("the model does not answer") from None
+            raise HTTPException(503, "the model does not answer") from None
 
     @api.get("/health")
     async def health() -> dict[str, str]:
         await card()
         return {"status": "ready"}
 
-    def describe_api() -> dict[str, Any]:
-        if not api.openapi_schema:
-            schema = get_openapi(
-                title=api.title, version=api.version, description=api.description, routes=api.routes
-            )
-            schemas = schema.setdefault("components", {}).setdefault("schemas", {})
-            asked: list[type[BaseModel]] = [PredictRequest]
-            asked += [each.request for each in ROUTES.values() if each.request]
-            for of in asked:
-                request = of.model_json_schema(ref_template="#/components/schemas/{model}")
-                schemas |= request.pop("$defs", {})
-                schemas[of.__name__] = request
-            api.openapi_schema = schema
-        return api.openapi_schema
-
-    api.openapi = describe_api  # type: ignore[method-assign]
+    # Routes that read their own bodies have no schema of them.
+    schema = get_openapi(
+        title=api.title, version=api.version, description=api.description, routes=api.routes
+    )
+    schemas = schema.setdefault("components", {}).setdefault("schemas", {})
+    for of in requests:
+        request_schema = of.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas |= request_schema.pop("$defs", {})
+        schemas[of.__name__] = request_schema
+    api.openapi = lambda: schema  # type: ignore[method-assign]
     return api
 
 
-def _page(file: str, content: bytes) -> Callable[[], Awaitable[Response]]:
-    """Return a handler for a file of the explorer's page; it loads nothing from elsewhere."""
-    kinds = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
-    headers = {"content-security-policy": "default-src 'self'", "cache-control": "no-cache"}
-
-    async def page() -> Response:
-        return Response(content, 200, headers, kinds[file.rpartition(".")[2]])
-
-    return page
-
-
-class HttpServer:
-    """Serve `app` on a bound socket, in a thread of this process, until it is stopped."""
-
-    def __init__(self, app: FastAPI, listener: socket.socket) -> None:
-        config = uvicorn.Config(
-            app,
-            http="h11",  # which bounds headers
-            ws="none",
-            lifespan="off",
-            log_level="error",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            limit_concurrency=MAX_CONNECTIONS,
-            timeout_graceful_shutdown=STOP_S,
-        )
-        self._server = uvicorn.Server(config)
-        serve = self._server.serve
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(serve(sockets=[listener])), name="http", daemon=True
-        )
-
-    def start(self) -> None:
-        """Start; return once it answers."""
-        self._thread.start()
+@contextmanager
+def running(app: FastAPI, listener: socket.socket) -> Iterator[None]:
+    """Serve on a bound socket, in a thread of this process; answers in progress have STOP_S."""
+    config = uvicorn.Config(
+        app,
+        http="h11",  # which bounds headers
+        ws="none",
+        lifespan="off",
+        log_level="error",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_graceful_shutdown=STOP_S,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([listener],), name="http", daemon=True)
+    thread.start()
+    try:
         until = time.monotonic() + START_S
-        while not self._server.started:
-            if not self._thread.is_alive() or time.monotonic() > until:
+        while not server.started:
+            if not thread.is_alive() or time.monotonic() > until:
                 raise RuntimeError("the HTTP server did not start; its log has the reason")
             time.sleep(0.02)
-
-    def stop(self) -> None:
-        """Finish the answers in progress, within STOP_S."""
-        self._server.should_exit = True
-        self._thread.join(STOP_S + 1)
+        yield
+    finally:
+        server.should_exit = True
+        thread.join(STOP_S + 1)

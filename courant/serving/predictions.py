@@ -24,9 +24,7 @@ from simgen.errors import InputError
 logger = logging.getLogger("courant.serving")
 
 VALUES_PER_POINT = 64
-"""Numbers and brackets that a request may hold per allowed point: coordinates, state, distance
-field
-"""
+"""Numbers and brackets of a request per allowed point: coordinates, state, distance field"""
 MOST_SHOWN = 500
 """Characters of an error: it may quote the request"""
 Answer = tuple[int, bytes]
@@ -38,32 +36,32 @@ _Row = Annotated[list[float], Field(fail_fast=True)]
 Rows = Annotated[list[_Row], Field(fail_fast=True)]
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """A part of a request; other keys are errors."""
+
     model_config = ConfigDict(extra="forbid")
 
 
-class Limits(_Strict):
+class Limits(Strict):
     """The limits of one request."""
 
     max_points: int = Field(default=200_000, ge=1)
     """points, queries and boundary faces together"""
     max_steps: int = Field(default=200, ge=1)
     max_megabytes: float = Field(default=64.0, gt=0, allow_inf_nan=False)
-    """of its body"""
     max_point_steps: int = Field(default=2_000_000, ge=1)
     """points times rollout steps: the size of the answer, and its time"""
 
 
-class DistanceField(_Strict):
+class DistanceField(Strict):
     """Distance to each of K patch kinds, at each point."""
 
     distance: Rows
-    """(N, K) m"""
+    """(N, K) m, with unit vectors (N, K, 3)"""
     direction: Annotated[list[Rows], Field(fail_fast=True)]
-    """(N, K, 3), unit vectors"""
 
 
-class PredictRequest(_Strict):
+class PredictRequest(Strict):
     """One case, as `predict` of the trained model takes it.
 
     `GET /model` lists the optional parts that it needs.
@@ -76,29 +74,16 @@ class PredictRequest(_Strict):
     distance: DistanceField | None = None
     """at the points; by default a transient model computes it from the parameters"""
     initial: list[Any] | None = None
-    """(N, C), transient: the state at the points, or (I, N, C) for a model that starts from I > 1
-    states, the oldest first
-    """
+    """(N, C), transient: the state at the points, or (I, N, C), I > 1 states, the oldest first"""
     queries: Rows | None = None
     """(M, 2 or 3) m, transient: where to predict, by default at the points"""
     query_distance: DistanceField | None = None
     steps: int | None = Field(default=None, ge=1)
-    """transient: rollout steps"""
     boundary: dict[str, Any] | None = None
     """steady: {"points": (B, 3) m, "patch": (B,) kinds, a prescribed field: (B, components)}"""
     given: dict[str, Rows] | None = None
     """the given fields at the points, by name: (N, components)"""
     query_given: dict[str, Rows] | None = None
-
-    @property
-    def num_points(self) -> int:
-        """Number of points of all clouds together."""
-        boundary = (self.boundary or {}).get("points") or []
-        return (
-            len(self.points)
-            + len(self.queries or [])
-            + (len(boundary) if isinstance(boundary, list) else 0)
-        )
 
 
 class Prediction(BaseModel):
@@ -124,16 +109,16 @@ class ModelCard(BaseModel):
     parameters: list[dict[str, Any]]
     """name, unit, low, high, description"""
     quantities: list[dict[str, str]] = []
-    """name, unit and meaning of what the family declares"""
+    """name, unit, meaning"""
     settings: dict[str, float] = {}
-    """solver settings of its dataset"""
+    """of the solver"""
     patch_kinds: list[str]
     step_s: float | None
     """between predicted states; None in steady models"""
     input_steps: int
     """I, the states in time that a prediction starts from; 0 in steady models"""
     needs: list[str]
-    """the required parts of a request to this model"""
+    """the required parts of a request"""
     limits: Limits
 
 
@@ -155,20 +140,20 @@ FAULT = RequestError("the server failed on this request; its log has the reason"
 
 
 def describe(surrogate: Surrogate, limits: Limits) -> ModelCard:
-    family = FAMILIES.get(surrogate.dataset["family"])
+    family, dataset = FAMILIES.get(surrogate.dataset["family"]), surrogate.dataset
     return ModelCard(
         run=surrogate.url.rsplit("/", 1)[-1],
-        family=surrogate.dataset["family"],
+        family=dataset["family"],
         # The name alone: the path on this machine is not for clients.
-        dataset=surrogate.dataset["url"].rstrip("/").rsplit("/", 1)[-1],
-        version=surrogate.dataset["version"],
+        dataset=dataset["url"].rstrip("/").rsplit("/", 1)[-1],
+        version=dataset["version"],
         channels=list(surrogate.channels),
-        parameters=surrogate.dataset["parameters"],
+        parameters=dataset["parameters"],
         quantities=[
             {"name": each.name, "unit": each.unit, "meaning": each.meaning}
             for each in (family.quantities if family else ())
         ],
-        settings=surrogate.dataset["settings"],
+        settings=dataset["settings"],
         patch_kinds=list(surrogate.normaliser.patch_kinds),
         step_s=surrogate.step_s,
         input_steps=surrogate.problem.input_steps,
@@ -185,8 +170,10 @@ def parse_request(body: bytes, limits: Limits) -> PredictRequest:
     return read_json(body, PredictRequest)
 
 
-def read_json(body: bytes, kind: type[Request]) -> Request:
+def read_json(body: bytes, kind: type[Request], max_bytes: int | None = None) -> Request:
     """Read a request of this kind; RequestError names its first wrong value."""
+    if max_bytes is not None and len(body) > max_bytes:
+        raise RequestError(f"the request has more than {max_bytes:,} bytes")
     try:
         return kind.model_validate(json.loads(body))
     except ValidationError as error:
@@ -209,68 +196,56 @@ def answer(bodies: Sequence[bytes], surrogate: Surrogate, limits: Limits) -> lis
         with collected_warnings() as warned[number], np.errstate(over="ignore", invalid="ignore"):
             try:
                 prepared[number] = _prepare(parse_request(body, limits), surrogate, limits)
-            except RequestError as error:
-                answers[number] = error.answer
-            except InputError as error:
+            except (InputError, RequestError) as error:
                 answers[number] = RequestError(str(error)).answer
             except Exception:
                 logger.exception("a request could not be prepared")
-                answers[number] = FAULT.answer
-    for part in _parts(prepared, limits.max_point_steps):
-        for number, values in _predict({number: prepared[number] for number in part}, surrogate):
-            try:
-                times = surrogate.problem.times(0.0, prepared[number].num_steps)
-                found = Prediction(
-                    channels=list(surrogate.channels),
-                    values=check_finite(values).tolist(),
-                    times_s=None if times is None else times.tolist(),
-                    warnings=warned[number],
-                )
-                answers[number] = 200, found.model_dump_json().encode()
-            except InputError as error:
-                answers[number] = RequestError(str(error)).answer
+    for number, values in _predict(prepared, surrogate, limits.max_point_steps):
+        try:
+            times = surrogate.problem.times(0.0, prepared[number].num_steps)
+            found = Prediction(
+                channels=list(surrogate.channels),
+                values=check_finite(values).tolist(),
+                times_s=None if times is None else times.tolist(),
+                warnings=warned[number],
+            )
+            answers[number] = 200, found.model_dump_json().encode()
+        except InputError as error:
+            answers[number] = RequestError(str(error)).answer
     return [answers.get(number, FAULT.answer) for number in range(len(bodies))]
 
 
-def _parts(prepared: Mapping[int, Batch], most: int) -> Iterator[list[int]]:
-    """Split requests, in order, such that the answers of a part are no larger than one may be."""
-    part: list[int] = []
-    size = 0
+def _predict(
+    prepared: Mapping[int, Batch], surrogate: Surrogate, most: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Predict in passes no larger than one answer may be; each alone where a pass fails."""
+    passes: list[list[int]] = []
+    room = 0
     for number, batch in prepared.items():
         asked = batch.query_points.shape[1] * batch.num_steps
-        if part and size + asked > most:
-            yield part
-            part, size = [], 0
-        part.append(number)
-        size += asked
-    if part:
-        yield part
-
-
-def _predict(
-    prepared: Mapping[int, Batch], surrogate: Surrogate
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Predict all at once; each alone where that fails, without those that fail alone."""
-    try:
-        yield from zip(prepared, surrogate.predict_prepared(list(prepared.values())), strict=True)
-        return
-    except Exception:
-        logger.exception("requests could not be answered together")
-    for number, each in prepared.items():
+        if not passes or asked > room:
+            passes.append([])
+            room = most
+        passes[-1].append(number)
+        room -= asked
+    while passes:
+        numbers = passes.pop(0)
         try:
-            (values,) = surrogate.predict_prepared([each])
+            found = surrogate.predict_prepared([prepared[number] for number in numbers])
+            yield from zip(numbers, found, strict=True)
         except Exception:
-            logger.exception("a request could not be answered")
-        else:
-            yield number, values
+            logger.exception("requests could not be answered")
+            passes += [[number] for number in numbers if len(numbers) > 1]
 
 
 def _prepare(request: PredictRequest, surrogate: Surrogate, limits: Limits) -> Batch:
     """Check the work that a request asks for, and return its batch of one."""
-    if request.num_points > limits.max_points:
+    faces = (request.boundary or {}).get("points") or []
+    num_points = len(request.points) + len(request.queries or [])
+    num_points += len(faces) if isinstance(faces, list) else 0
+    if num_points > limits.max_points:
         raise InputError(
-            f"the request has {request.num_points} points, this server takes {limits.max_points} at"
-            " a time"
+            f"the request has {num_points} points, this server takes {limits.max_points} at a time"
         )
     steps = request.steps or surrogate.problem.num_steps
     if steps > limits.max_steps:
@@ -282,7 +257,6 @@ def _prepare(request: PredictRequest, surrogate: Surrogate, limits: Limits) -> B
             f" {limits.max_point_steps:,} at a time; ask for fewer steps, or for the points in"
             " parts (queries)"
         )
-
     parts = {name: getattr(request, name) for name in request.model_fields_set}
     for name, value in parts.items():
         if isinstance(value, DistanceField):

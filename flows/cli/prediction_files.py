@@ -196,7 +196,8 @@ def write_prediction(
     predicted = surrogate.predict_case(stored, start_s=begin, steps=steps)
     at = None if begin is None else surrogate.times(begin, steps)
     times = None if at is None else at.tolist()
-    bands = surrogate.bands_of_case(stored, predicted, begin)
+    prepared = surrogate.prepare_case(stored, begin)
+    bands = surrogate.bands_around(prepared, predicted, stored.points, stored.parameters, begin)
     solved: dict[int, np.ndarray] = {}
     for number, time in enumerate(times or [None]):
         truth = surrogate.problem.solution(stored, time)

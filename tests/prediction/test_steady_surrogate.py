@@ -62,64 +62,22 @@ def test_a_boundary_of_ones_own_needs_values_where_they_are_prescribed_alone(
     np.testing.assert_allclose(surrogate.predict(**given), surrogate.predict_case(case), atol=1e-5)
 
 
+FACES = {"points": np.ones((1, 3)), "patch": [0], "velocity": np.ones((1, 3))}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"parameters": None},
-            r"give parameters=\{\.\.\.\}, the design parameters speed, half_width, bend",
-        ),
-        (
-            {"parameters": {"speed": 4.0}},
-            r"missing half_width, bend, swirl, roughness; branched-pipe has speed",
-        ),
-        (
-            {"distance": None},
-            r"give distance=\(distance, direction\) at the points, to inlet, outlet, wall",
-        ),
-        (
-            {"boundary": None},
-            (
-                r"give boundary=case\.boundary of a stored case, or a mapping with points, patch,"
-                r" velocity"
-            ),
-        ),
-        (
-            {"boundary": {"points": np.zeros((2, 3))}},
-            r"boundary has no patch, velocity; it needs points, patch, velocity",
-        ),
-        (
-            {
-                "boundary": {
-                    "points": np.ones((2, 3)),
-                    "patch": ["wall", "lid"],
-                    "velocity": np.ones((2, 3)),
-                }
-            },
-            "no patch kind lid; choose of inlet",
-        ),
-        (
-            {"boundary": {"points": np.ones((2, 3)), "patch": [2, 7], "velocity": np.ones((2, 3))}},
-            "whole numbers from 0 to 2",
-        ),
-        (
-            {"boundary": {"points": np.ones((1, 3)), "patch": [2], "velocity": np.ones((1, 3))}},
-            "no face of kind inlet, where velocity is prescribed",
-        ),
-        (
-            {"boundary": {"points": np.ones((1, 3)), "patch": [0], "velocity": np.ones((1, 2))}},
-            r"boundary velocity has shape \(1, 2\), expected \(1, 3 or more\)",
-        ),
-        (
-            {
-                "boundary": {
-                    "points": np.ones((1, 3)),
-                    "patch": [0],
-                    "velocity": np.full((1, 3), np.nan),
-                }
-            },
-            "not finite on faces of kind inlet",
-        ),
+        ({"parameters": None}, "design parameters speed, half_width, bend"),
+        ({"parameters": {"speed": 4.0}}, "missing half_width, bend, swirl, roughness"),
+        ({"distance": None}, "to inlet, outlet, wall"),
+        ({"boundary": None}, "a mapping with points, patch, velocity"),
+        ({"boundary": {"points": np.zeros((2, 3))}}, "boundary has no patch, velocity"),
+        ({"boundary": {**FACES, "patch": ["lid"]}}, "no patch kind lid; choose of inlet"),
+        ({"boundary": {**FACES, "patch": [7]}}, "whole numbers from 0 to 2"),
+        ({"boundary": {**FACES, "patch": [2]}}, "no face of kind inlet"),
+        ({"boundary": {**FACES, "velocity": np.ones((1, 2))}}, r"shape \(1, 2\), expected"),
+        ({"boundary": {**FACES, "velocity": np.full((1, 3), np.nan)}}, "not finite on faces"),
         ({"points": np.zeros((0, 3))}, "points: no points"),
     ],
 )
@@ -146,23 +104,11 @@ def test_extrapolation_is_warned_of_and_nothing_else(
         "patch": case.boundary.patch,
         "velocity": case.boundary["velocity"],
     }
-    with pytest.warns(
-        UserWarning, match="80 of 80 boundary points lie outside the training domain"
-    ):
+    with pytest.warns(UserWarning, match="80 of 80 boundary points lie outside"):
         surrogate.predict(**{**given, "boundary": faces})
-    with pytest.warns() as told:
-        surrogate.predict(
-            **{
-                **given,
-                "points": case.points + 100,
-                "boundary": faces,
-                "parameters": {**case.parameters, "speed": 20.0},
-            }
-        )
-    assert {warning.filename for warning in told} == {__file__}, (
-        "each points at the line that asked"
-    )
-    assert len(told) == 3
+    with pytest.warns() as issued:
+        surrogate.predict(**{**given, "points": case.points + 100})
+    assert {each.filename for each in issued} == {__file__}, "each points at the line that asked"
 
 
 def test_the_nearest_design_is_another_training_case(ducts: Dataset, surrogate: Surrogate) -> None:

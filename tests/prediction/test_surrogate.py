@@ -130,37 +130,19 @@ def test_offset_and_contributions_add_up_to_the_prediction(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"parameters": {**PARAMETERS, "diameter": 1.0}},
-            r"unknown diameter; cylinder-flow has radius, center_x, center_y",
-        ),
-        ({"parameters": {"radius": 2.0}}, r"missing center_x, center_y"),
-        (
-            {"parameters": {**PARAMETERS, "radius": float("nan")}},
-            r"radius = nan is not a finite number",
-        ),
-        ({"parameters": None}, r"give the geometry: parameters=\{\.\.\.\} or distance="),
-        (
-            {"initial": np.ones((29, 2))},
-            (
-                r"initial \(velocity\.x, velocity\.y at each point\) has shape \(29, 2\), expected"
-                r" \(30, 2\)"
-            ),
-        ),
-        ({"initial": np.full((30, 2), np.nan)}, r"initial .* holds 60 values that are not finite"),
-        (
-            {"points": np.ones((30, 4))},
-            r"points \(x, y, z in m\) has shape \(30, 4\), expected \(30, 3\)",
-        ),
+        ({"parameters": {**PARAMETERS, "diameter": 1.0}}, "unknown diameter; cylinder-flow has"),
+        ({"parameters": {"radius": 2.0}}, "missing center_x, center_y"),
+        ({"parameters": {**PARAMETERS, "radius": float("nan")}}, "radius = nan is not a finite"),
+        ({"parameters": None}, "or distance="),
+        ({"initial": np.ones((29, 2))}, r"has shape \(29, 2\), expected \(30, 2\)"),
+        ({"initial": np.full((30, 2), np.nan)}, "holds 60 values that are not finite"),
+        ({"points": np.ones((30, 4))}, r"has shape \(30, 4\), expected \(30, 3\)"),
         ({"points": np.zeros((0, 2)), "initial": np.zeros((0, 2))}, "points: no points"),
-        ({"steps": 0}, "steps = 0: ask for at least one"),
-        ({"steps": 2.5}, "steps = 2.5 is no whole number"),
+        ({"steps": 0}, "steps = 0"),
+        ({"steps": 2.5}, "steps = 2.5"),
         ({"parameters": [1, 2, 3]}, "parameters map radius, center_x, center_y to numbers"),
         ({"distance": 5, "parameters": None}, "distance is a pair"),
-        (
-            {"queries": np.array([[1.0, -1.0]])},
-            r"1 of 1 points lie outside the channel or inside the cylinder",
-        ),
+        ({"queries": np.array([[1.0, -1.0]])}, "1 of 1 points lie outside the channel"),
     ],
 )
 def test_bad_input_is_answered_in_one_line(
@@ -172,12 +154,9 @@ def test_bad_input_is_answered_in_one_line(
 
 
 def test_extrapolation_is_warned_of(surrogate: Surrogate) -> None:
-    with pytest.warns(
-        UserWarning, match=r"radius = 4\.5 m is outside the design space .*\[0\.75, 4\] m"
-    ):
-        surrogate.predict(
-            **{**inputs(), "parameters": {"radius": 4.5, "center_x": -8.0, "center_y": -5.0}}
-        )
+    far = {"radius": 4.5, "center_x": -8.0, "center_y": -5.0}
+    with pytest.warns(UserWarning, match=r"radius = 4\.5 m is outside .*\[0\.75, 4\] m"):
+        surrogate.predict(**{**inputs(), "parameters": far})
     distance = np.ones((1, 4)), np.zeros((1, 4, 3))
     with pytest.warns(UserWarning, match="1 of 1 queries lie outside the training domain"):
         surrogate.predict(**inputs(), queries=np.array([[60.0, 0.0]]), query_distance=distance)
@@ -206,10 +185,7 @@ def test_warnings_are_collected_of_one_request_alone(surrogate: Surrogate) -> No
 def test_a_time_without_a_snapshot_is_answered_with_the_nearest(
     surrogate: Surrogate, case: StoredCase
 ) -> None:
-    with pytest.raises(
-        InputError,
-        match=r"no snapshot at 4\.5 s; its snapshots run from 1 to 30 s, the nearest is 4 s",
-    ):
+    with pytest.raises(InputError, match=r"no snapshot at 4\.5 s; .* the nearest is 4 s"):
         surrogate.predict_case(case, start_s=4.5)
 
 
@@ -217,12 +193,8 @@ def test_exported_programs_predict_without_the_surrogate(
     surrogate: Surrogate, case: StoredCase, tmp_path: Path
 ) -> None:
     files = surrogate.export(tmp_path / "exported")
-    assert [path.name for path in files] == [
-        "encoder.pt2",
-        "processor.pt2",
-        "decoder.pt2",
-        "normaliser.json",
-    ]
+    names = ("encoder.pt2", "processor.pt2", "decoder.pt2", "normaliser.json")
+    assert tuple(path.name for path in files) == names
     encode, advance, decode = (torch.export.load(path).module() for path in files[:3])
     inputs, queries = surrogate.problem.case_inputs(case, 4.0).for_model(surrogate.model.config)
     mask = torch.ones(inputs.points.shape[:2], dtype=torch.bool)
@@ -243,10 +215,10 @@ def with_model(surrogate: Surrogate, model: FieldModel) -> Surrogate:
 
 def test_what_cannot_be_exported_is_told_in_one_line(surrogate: Surrogate, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(InputError, match="file cannot be written"):
+    with pytest.raises(InputError, match="cannot be exported"):
         surrogate.export(tmp_path / "file")
     adaptive = build(replace(surrogate.model.config, solver="dopri5"))
-    with pytest.raises(InputError, match=r"the solver dopri5 chooses its steps .* \(euler"):
+    with pytest.raises(InputError, match="dopri5"):
         with_model(surrogate, adaptive).export(tmp_path)
     with pytest.raises(InputError, match="kind courant has no export"):
         with_model(surrogate, Constant(surrogate.model.config)).export(tmp_path)

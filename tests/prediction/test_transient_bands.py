@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import simgen
+from bench.synthetic_cases import publish_cases
 from courant.evaluation import coverage
 from courant.evaluation.calibrate import calibrate, newest
 from courant.evaluation.coverage import FIELD, Coverage, measure_coverage
-from courant.prediction.design import solved_state
-from courant.prediction.surrogate import load
+from courant.prediction.surrogate import load, solved_state
 from courant.problems.transient import TransientProblem
 from courant.runs.directory import RunDirectory
 from courant.runs.record import BANDS
@@ -21,22 +21,17 @@ from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.errors import InputError
 from simgen.store.schema import Schema
-from simgen.store.write import DatasetWriter
 from tests.world import design_point, publish_waves, tiny_experiment, travelling_wave
 
 
 def add(url: str, split: str, radii: list[float]) -> None:
-    writer = DatasetWriter.open(url, Schema.of(get_family("cylinder-flow")))
-    fork = writer.fork()
-    for number, radius in enumerate(radii):
-        cloud = travelling_wave(40, 0.4 * radius - 0.2, number)
-        other = design_point(0)
-        point = get_family("cylinder-flow").point(
-            {**other.parameters, "radius": radius}, other.settings
-        )
-        fork.write(CaseResult(point, "accepted", split=split), cloud)
-    writer.commit([fork])
-    writer.publish(split)
+    family, other = get_family("cylinder-flow"), design_point(0)
+    points = [family.point({**other.parameters, "radius": r}, other.settings) for r in radii]
+    cases = [
+        (CaseResult(point, "accepted", split=split), travelling_wave(40, 0.4 * radius - 0.2, n))
+        for n, (point, radius) in enumerate(zip(points, radii, strict=True))
+    ]
+    publish_cases(url, Schema.of(family), cases)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +91,7 @@ def test_rollouts_of_different_lengths_calibrate_nothing(
         calibrate(calibrated.url)
 
 
-def test_states_of_a_fast_flow_are_told_apart(calibrated: RunDirectory) -> None:
+def test_states_of_a_fast_flow_are_distinct(calibrated: RunDirectory) -> None:
     channels = load(calibrated.url).normaliser.channels
     cloud = travelling_wave(5, 0.2, 0)
     fast = type(cloud)(**{**vars(cloud), "time": cloud.time * 8e-7})

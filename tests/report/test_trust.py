@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from courant.prediction.bands import (
-    NUM_FEATURES,
     Bands,
     FieldErrors,
     FieldScale,
@@ -30,7 +29,7 @@ DESIGNS = tuple(map(tuple, np.random.default_rng(0).uniform(-1, 1, (20, 5)).toli
 def context() -> SimpleNamespace:
     values = tuple(design[0] for design in DESIGNS)
     regressed = RegressedQuantity(values=values, logs=(0.0,) * 5 + (-6.0,), errors=(0.1,) * 20)
-    scale = FieldScale(weights=((0.0,) * NUM_FEATURES,), floors=(1.0,), growth=(1.0,))
+    scale = FieldScale(weights=((0.0,) * 4,), floors=(1.0,), growth=(1.0,))
     bands = Bands(
         weights="",
         version="v1",

@@ -219,7 +219,7 @@ def test_a_normaliser_that_no_dataset_has_is_refused(
         (lambda c: c.update(version="../../v1"), "dataset.json: version"),
         (
             lambda c: c.update(family="branched-pipe"),
-            "experiment.json is for cylinder-flow, dataset.json for branched-pipe",
+            "the family is cylinder-flow, that of dataset.json branched-pipe",
         ),
         (lambda c: c.update(parameters=[1]), "dataset.json: parameters.0"),
         (lambda c: c["parameters"][0].update(low="low"), "dataset.json: parameters.0.low"),

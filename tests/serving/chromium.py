@@ -1,6 +1,4 @@
-"""A page in a headless Chromium, driven by the DevTools protocol as a person uses it: keys, clicks,
-what is seen.
-"""
+"""A page in a headless Chromium, driven by the DevTools protocol as a person uses it."""
 
 from __future__ import annotations
 
@@ -12,8 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
 from websockets.sync.client import connect
@@ -28,42 +25,30 @@ class Page:
     """One tab. Waits are for conditions, as long as a loaded machine may take."""
 
     def __init__(self, socket_url: str) -> None:
-        self._socket = connect(socket_url, max_size=None, open_timeout=WAIT_S)
+        self.connection = connect(socket_url, max_size=None, open_timeout=WAIT_S)
         self._number = 0
         self.errors: list[str] = []
         """What the page could not do: exceptions, and files that were not loaded"""
         for domain in ("Page", "Runtime", "Log"):
             self.send(f"{domain}.enable")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._socket.close()
-
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Carry out a method of the protocol; return its result."""
+        """Call a method of the protocol; return its result."""
         self._number += 1
-        self._socket.send(json.dumps({"id": self._number, "method": method, "params": parameters}))
+        self.connection.send(
+            json.dumps({"id": self._number, "method": method, "params": parameters})
+        )
         while True:
-            message = json.loads(self._socket.recv(timeout=WAIT_S))
+            message = json.loads(self.connection.recv(timeout=WAIT_S))
             if message.get("id") == self._number:
                 assert "error" not in message, message
                 return message["result"]
-            self._note(message)
-
-    def _note(self, message: dict[str, Any]) -> None:
-        if message["method"] == "Runtime.exceptionThrown":
-            self.errors.append(json.dumps(message["params"]["exceptionDetails"]))
-        if message["method"] == "Log.entryAdded":
-            entry = message["params"]["entry"]
-            if entry["level"] == "error" and not entry.get("url", "").endswith("favicon.ico"):
-                self.errors.append(json.dumps(entry))
+            if message["method"] == "Runtime.exceptionThrown":
+                self.errors.append(json.dumps(message["params"]["exceptionDetails"]))
+            if message["method"] == "Log.entryAdded":
+                entry = message["params"]["entry"]
+                if entry["level"] == "error" and not entry.get("url", "").endswith("favicon.ico"):
+                    self.errors.append(json.dumps(entry))
 
     def see(self, expression: str) -> Any:
         """Return the value of an expression in the page."""
@@ -141,24 +126,16 @@ def open_page(folder: Path) -> Iterator[Page]:
     """Start a browser whose files are below `folder`, and end it."""
     program = shutil.which(PROGRAM)
     assert program is not None, "chromium is missing: `make test` installs it"
+    options = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run"
+    place = ["--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank"]
     process = subprocess.Popen(
-        [
-            program,
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--no-first-run",
-            "--window-size=1400,1000",
-            "--remote-debugging-port=0",
-            f"--user-data-dir={folder}",
-            "about:blank",
-        ],
+        [program, *options.split(), "--window-size=1400,1000", *place],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     try:
-        with Page(_socket_url(folder / "DevToolsActivePort", process)) as page:
+        page = Page(_socket_url(folder / "DevToolsActivePort", process))
+        with page.connection:
             yield page
     finally:
         process.terminate()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from courant.serving.explorer import Explored
-from courant.serving.http_app import HttpServer, ServedModel, Solving, build_app
+from courant.serving.http_app import ServedModel, Solving, build_app, running
 
 
 @contextmanager
@@ -15,9 +15,5 @@ def serving_explored(explored: Explored, solving: Solving | None = None) -> Iter
     """Serve on a free port; yields the address."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=128)
     app = build_app("explored", ServedModel(explored), explored.limits, solving=solving)
-    server = HttpServer(app, listener)
-    server.start()
-    try:
+    with running(app, listener):
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.stop()

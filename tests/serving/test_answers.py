@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,15 +12,14 @@ import pytest
 
 import courant
 from courant.prediction.surrogate import Surrogate
-from courant.runs.directory import RunDirectory
+from courant.problems import steady
 from courant.serving import http_app
 from courant.serving.explorer import DesignRequest, NearestDesigns
-from courant.serving.http_app import MAX_BATCH, MAX_MESHED, RouteTypes, ServedModel
+from courant.serving.http_app import MAX_BATCH, MAX_MESHED, ServedModel
 from courant.serving.predictions import Limits, answer
-from simgen.errors import InputError, StoreError
+from simgen.errors import InputError
 from tests.world import World
 
-LIMITS = Limits()
 CASE = {
     "points": [[0.5 * x - 15, 5.0] for x in range(6)],
     "initial": [[1.0, 0.0]] * 6,
@@ -37,13 +35,6 @@ def surrogate(world: World) -> Surrogate:
 
 def asked(**changed: Any) -> bytes:
     return json.dumps({**CASE, **changed}).encode()
-
-
-def test_what_utf_8_cannot_say_refuses_its_own_request_alone(surrogate: Surrogate) -> None:
-    half = {"parameters": {"\ud800": 1.0}}
-    answers = answer([asked(), asked(**half), asked()], surrogate, LIMITS)
-    assert [status for status, _ in answers] == [200, 422, 200]
-    assert "unknown ?" in json.loads(answers[1][1])["detail"]
 
 
 def test_a_request_that_breaks_the_model_is_a_fault_of_its_own(
@@ -63,10 +54,12 @@ def test_a_request_that_breaks_the_model_is_a_fault_of_its_own(
 
     monkeypatch.setattr(surrogate, "predict_prepared", predict)
     monkeypatch.setattr(surrogate, "prepare", fail_at_four)
-    requests = [asked(), asked(steps=3), asked(steps=4), asked()]
-    answers = answer(requests, surrogate, LIMITS)
-    assert [status for status, _ in answers] == [200, 500, 500, 200]
+    half = asked(parameters={"\ud800": 1.0})  # what UTF-8 cannot hold
+    requests = [asked(), asked(steps=3), asked(steps=4), half, asked()]
+    answers = answer(requests, surrogate, Limits())
+    assert [status for status, _ in answers] == [200, 500, 500, 422, 200]
     assert b"secret" not in answers[1][1]
+    assert "unknown ?" in json.loads(answers[3][1])["detail"]
 
 
 def test_what_goes_through_the_model_together_is_no_larger_than_one_answer_may_be(
@@ -82,7 +75,6 @@ def test_what_goes_through_the_model_together_is_no_larger_than_one_answer_may_b
     monkeypatch.setattr(surrogate, "predict_prepared", predict)
     requests = [asked(), asked(), asked(steps=5), b"no", asked(steps=1)]
     answers = answer(requests, surrogate, Limits(max_point_steps=30))
-    assert [status for status, _ in answers] == [200, 200, 200, 422, 200]
     assert passes == [2, 1, 1]  # 24 points and steps; 30; 6
     steps = [len(json.loads(content).get("values", ())) for _, content in answers]
     assert steps == [2, 2, 5, 0, 1]
@@ -92,34 +84,10 @@ def test_names_of_patch_kinds_take_no_more_memory_than_they_have() -> None:
     """An array of names has the length of the longest for each: here 16 TB."""
     names = ["a" * 2_000_000, *[""] * 2_000_000]
     with pytest.raises(InputError, match=r"no patch kind , a{50}; choose of inlet, wall$"):
-        _check_patches(names)
-    with pytest.raises(InputError, match="has 3 values, expected 2000001"):
-        _check_patches(["wall"] * 3, num_faces=len(names))
+        steady._patch_numbers(names, len(names), ("inlet", "wall"))
     for strange in ("wall", {"wall": 1}, 3, None):
         with pytest.raises(InputError, match="no list of names or numbers"):
-            _check_patches(strange, num_faces=4)
-    with pytest.raises(InputError, match=r"no patch kind \['wall'\]"):
-        _check_patches(["wall", ["wall"]])
-
-
-def _check_patches(patch: Any, num_faces: int | None = None) -> None:
-    from courant.problems import steady
-
-    num = len(patch) if num_faces is None else num_faces
-    steady._patch_numbers(patch, num, ("inlet", "wall"))
-
-
-def test_a_run_that_cannot_be_loaded_is_named(surrogate: Surrogate, tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path / "cut")
-    for name in RunDirectory(surrogate.url).names():
-        if not name.startswith("checkpoints"):
-            run.write_bytes(name, RunDirectory(surrogate.url).read_bytes(name))
-    run.write_bytes("model.safetensors", run.read_bytes("model.safetensors")[:1000])
-    with pytest.raises((InputError, StoreError), match=r"model\.safetensors"):
-        ServedModel.load(run.url, LIMITS)
-
-
-BODY = b'{"parameters": {}}'
+            steady._patch_numbers(strange, 4, ("inlet", "wall"))
 
 
 def test_no_more_designs_are_meshed_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,27 +95,24 @@ def test_no_more_designs_are_meshed_than_there_is_room_for(monkeypatch: pytest.M
     meshing: list[int] = []
     most, near = [0], threading.Event()
 
-    def mesh(*_: object) -> NearestDesigns:
+    def mesh(_: object, request: DesignRequest) -> NearestDesigns:
         meshing.append(1)
         most[0] = max(most[0], len(meshing))
         assert near.wait(30)
         meshing.pop()
         return NearestDesigns(version="", designs=[], reason="")
 
-    def look(*_: object) -> NearestDesigns:
+    def look(_: object, request: DesignRequest) -> NearestDesigns:
         near.set()
         return NearestDesigns(version="", designs=[], reason="")
 
-    for route in ("designs", "sections"):
-        monkeypatch.setitem(http_app.ROUTES, route, RouteTypes(DesignRequest, NearestDesigns, mesh))
-    monkeypatch.setitem(
-        http_app.ROUTES, "nearest", RouteTypes(DesignRequest, NearestDesigns, look, False)
-    )
+    for route, call in (("designs", mesh), ("sections", mesh), ("nearest", look)):
+        monkeypatch.setitem(http_app.ROUTES, route, call)
 
     async def ask() -> list[tuple[int, bytes]]:
         served = ServedModel(SimpleNamespace())
-        asked = [served.explore(route, BODY) for route in ("designs", "sections") * 3]
-        return await asyncio.gather(*asked, served.explore("nearest", BODY))
+        routes = [*("designs", "sections") * 3, "nearest"]
+        return await asyncio.gather(*(served.explore(r, b'{"parameters": {}}') for r in routes))
 
     assert [status for status, _ in asyncio.run(ask())] == [200] * 7
     assert most[0] == MAX_MESHED

@@ -9,7 +9,7 @@ import pytest
 from scipy.spatial import cKDTree
 
 import courant
-from courant.prediction.design import transferred_state
+from courant.prediction.surrogate import transferred_state
 from courant.runs.directory import RunDirectory
 from courant.serving import explorer
 from courant.serving.explorer import (
@@ -67,13 +67,13 @@ def test_a_section_has_the_field_in_the_plane_and_a_place_is_a_sum(
     place = {"x": section.x[40], "y": section.y[40]}
     for channel in (0, 1):
         parts = explored.contributions(at(**place, channel=channel))
-        total = parts.offset + sum(each.value for each in parts.anchors) + parts.rest
+        total = parts.offset + sum(each["value"] for each in parts.anchors) + parts.rest
         assert total == pytest.approx(parts.value, abs=1e-4)
         assert parts.value == pytest.approx(section.values[channel][40], abs=1e-3)
-        sizes = [abs(each.value) for each in parts.anchors]
+        sizes = [abs(each["value"]) for each in parts.anchors]
         assert sizes == sorted(sizes, reverse=True)
-        numbers = [each.anchor for each in parts.anchors]
-        assert [(each.x, each.y) for each in parts.anchors] == [
+        numbers = [each["anchor"] for each in parts.anchors]
+        assert [(each["x"], each["y"]) for each in parts.anchors] == [
             section.anchors[number] for number in numbers
         ]
     assert section.positions is not None
@@ -123,7 +123,7 @@ def test_a_transient_model_starts_from_the_nearest_solved_design(
     middle = len(section.x) // 2
     place = {"x": section.x[middle], "y": section.y[middle], "channel": 0}
     parts = explored.contributions(ContributionRequest(parameters=near, **place))
-    total = parts.offset + sum(each.value for each in parts.anchors) + parts.rest
+    total = parts.offset + sum(each["value"] for each in parts.anchors) + parts.rest
     assert total == pytest.approx(parts.value, abs=1e-4), "of the state that is shown"
     with pytest.raises(RequestError, match="radius = 90"):
         explored.section(SectionRequest(parameters={**near, "radius": 90}))

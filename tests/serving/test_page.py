@@ -20,6 +20,7 @@ pytestmark = [
     pytest.mark.openfoam,
     pytest.mark.filterwarnings("ignore:.*outside the training domain"),
 ]
+PICTURE = "document.getElementById('picture').toDataURL()"
 STATUS = "document.getElementById('status').textContent"
 
 
@@ -73,21 +74,33 @@ def page(site: tuple[str, Quick], tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 def settled(page: Page) -> None:
-    """Wait until the last move has been answered, with its neighbours.
-
-    A slider may be on its way through many designs: the status of one of them is not the end.
-    """
+    """Wait until the last move has been answered, with its neighbours."""
+    # A slider may be on its way through many designs: the status of one of them is not the end.
     page.wait_for(
         f"{STATUS}.includes('in all') && document.getElementById('picture').ariaBusy === 'false'"
     )
     page.wait_for("document.querySelectorAll('#nearest button').length > 0")
 
 
-def colours(page: Page, canvas: str = "picture") -> int:
+def shown(page: Page) -> str:
+    """The picture as a URL."""
+    return str(page.see(PICTURE))
+
+
+def show(page: Page, view: str) -> None:
+    """Choose the section or the surface."""
+    page.see(f"document.getElementById('view').value = '{view}'")
+    page.see("document.getElementById('view').dispatchEvent(new Event('change'))")
+    boundary = "document.getElementById('plane').innerText.startsWith('The boundary')"
+    page.wait_for(boundary if view == "surface" else f"!{boundary}")
+    settled(page)
+
+
+def colours(page: Page) -> int:
     """How many colours are drawn."""
     return int(
         page.see(
-            f"(() => {{ const one = document.getElementById('{canvas}');"
+            "(() => { const one = document.getElementById('picture');"
             " const seen = one.getContext('2d').getImageData(0, 0, one.width, one.height).data;"
             " return new Set(new Uint32Array(seen.buffer)).size; })()"
         )
@@ -104,17 +117,18 @@ def test_a_slider_moved_by_keys_shows_the_field_and_the_quantities_of_another_de
     assert "pipes: branched-pipe" in text(page, "title")
     assert "branch1 share" in text(page, "quantities")
     assert "pressure loss is not predicted" in text(page, "missing")
-    before = page.see("document.getElementById('picture').toDataURL()")
+    before = shown(page)
     value = page.see("document.getElementById('p-inlet_velocity').value")
     page.see("document.getElementById('p-inlet_velocity').focus()")
     page.press("ArrowRight")
-    page.wait_for(f"document.getElementById('picture').toDataURL() !== {before!r}")
+    page.wait_for(f"{PICTURE} !== {before!r}")
     assert float(page.see("document.getElementById('p-inlet_velocity').value")) > float(value)
     settled(page)
     assert colours(page) > 20
     csv = page.see("document.getElementById('csv').textContent").split("\n")
     assert csv[0].endswith("inlet_velocity") and csv[1].split(",")[-1] == "6.57"
     assert page.see("document.getElementById('command').textContent.includes('mesh_size=12')")
+    page.wait_for("document.getElementById('dependence-note').innerText.includes('8 designs')")
 
 
 def test_a_click_in_the_field_names_the_anchors_that_made_the_value(page: Page) -> None:
@@ -142,11 +156,6 @@ def test_a_solved_neighbour_sets_the_sliders_and_stands_beside_its_prediction(pa
     page.wait_for("!document.getElementById('nearest').innerText.includes('nothing')")
 
 
-def test_why_there_are_no_indices_is_told(page: Page) -> None:
-    page.wait_for("document.getElementById('dependence-note').innerText.includes('8 designs')")
-    assert page.see("document.getElementById('dependence').parentElement.hidden")
-
-
 def test_a_design_is_solved_from_the_page_however_often_it_is_loaded(
     page: Page, site: tuple[str, Quick]
 ) -> None:
@@ -170,33 +179,26 @@ def test_a_design_is_solved_from_the_page_however_often_it_is_loaded(
 
 def test_the_surface_of_a_3d_design_is_turned_by_keys(page: Page) -> None:
     settled(page)
-    section = page.see("document.getElementById('picture').toDataURL()")
-    page.see("document.getElementById('view').value = 'surface'")
-    page.see("document.getElementById('view').dispatchEvent(new Event('change'))")
-    page.wait_for(f"document.getElementById('picture').toDataURL() !== {section!r}")
-    page.wait_for("document.getElementById('plane').innerText.startsWith('The boundary')")
-    settled(page)
-    before = page.see("document.getElementById('picture').toDataURL()")
+    show(page, "surface")
+    before = shown(page)
     assert colours(page) > 50
     page.see("document.getElementById('picture').focus()")
     page.press("ArrowRight")
-    assert page.see("document.getElementById('picture').toDataURL()") != before
-    page.see("document.getElementById('view').value = 'section'")
-    page.see("document.getElementById('view').dispatchEvent(new Event('change'))")
-    page.wait_for("!document.getElementById('plane').innerText.startsWith('The boundary')")
+    assert shown(page) != before
+    show(page, "section")
 
 
 def test_the_plane_of_a_section_is_moved(page: Page) -> None:
     settled(page)
     middle = text(page, "plane")
     assert "y = " in middle
-    before = page.see("document.getElementById('picture').toDataURL()")
+    before = shown(page)
     page.see("document.getElementById('position').focus()")
     for _ in range(30):
         page.press("ArrowRight")
     page.wait_for(f"document.getElementById('plane').innerText !== {middle!r}")
     settled(page)
-    assert page.see("document.getElementById('picture').toDataURL()") != before
+    assert shown(page) != before
 
 
 def test_a_finger_moves_a_slider_chooses_a_place_and_turns_the_surface(page: Page) -> None:
@@ -210,22 +212,12 @@ def test_a_finger_moves_a_slider_chooses_a_place_and_turns_the_surface(page: Pag
     settled(page)
     page.see("document.getElementById('contributions').replaceChildren()")
     page.tap_until("document.querySelectorAll('#contributions tr').length > 3", "#picture")
-    page.see("document.getElementById('view').value = 'surface'")
-    page.see("document.getElementById('view').dispatchEvent(new Event('change'))")
-    page.wait_for("document.getElementById('plane').innerText.startsWith('The boundary')")
-    settled(page)
-    turned = page.see("document.getElementById('picture').toDataURL()")
+    show(page, "surface")
+    turned = shown(page)
     x, y, width, height = page.box("#picture")
-    page.touch(
-        (x + 0.3 * width, y + 0.5 * height),
-        (x + 0.4 * width, y + 0.5 * height),
-        (x + 0.6 * width, y + 0.5 * height),
-    )
-    page.wait_for(f"document.getElementById('picture').toDataURL() !== {turned!r}")
-    page.see("document.getElementById('view').value = 'section'")
-    page.see("document.getElementById('view').dispatchEvent(new Event('change'))")
-    page.wait_for("!document.getElementById('plane').innerText.startsWith('The boundary')")
-    settled(page)
+    page.touch(*((x + share * width, y + 0.5 * height) for share in (0.3, 0.4, 0.6)))
+    page.wait_for(f"{PICTURE} !== {turned!r}")
+    show(page, "section")
 
 
 def test_fingers_find_large_targets_and_a_narrow_screen_needs_no_scrolling_sideways(
