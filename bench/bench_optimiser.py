@@ -18,8 +18,7 @@ from bench.report import publish
 from courant.baselines import published
 from courant.model_config import ModelConfig
 from courant.models import build
-from courant.recipes.branched_pipe import branched_pipe_small
-from courant.recipes.cylinder_flow import cylinder_flow_demo, cylinder_flow_small
+from courant.recipes import get_recipe
 from courant.training.optimiser import MuonWithAdamW, hidden_matrices
 
 RATE, DECAY = 1e-5, 0.01
@@ -30,9 +29,9 @@ def main(out: Path, short: bool) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     configs = {
-        "cylinder-flow-demo": cylinder_flow_demo().model,
-        "cylinder-flow-small": cylinder_flow_small().model,
-        "branched-pipe-small": branched_pipe_small().model,
+        "cylinder-flow-demo": get_recipe("cylinder-flow-demo").model,
+        "cylinder-flow-small": get_recipe("cylinder-flow-small").model,
+        "branched-pipe-small": get_recipe("branched-pipe-small").model,
         "Transolver, Br.Pipe": published("transolver", "Br.Pipe"),
     }
     rows = [measure(name, config, repeats=2 if short else 30) for name, config in configs.items()]

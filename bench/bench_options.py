@@ -34,7 +34,7 @@ from bench.measure import CPU, peak_bytes
 from bench.report import publish
 from courant.experiment import parse_experiment
 from courant.models import build
-from courant.recipes.cylinder_flow import cylinder_flow_demo
+from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
 from courant.training.step import backward
@@ -88,7 +88,7 @@ def compare(dataset: str, out: Path, seeds: Sequence[int], epochs: int) -> None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/compiled"
         for seed in seeds:
             for option, values in OPTIONS.items():
-                experiment = cylinder_flow_demo().derive(
+                experiment = get_recipe("cylinder-flow-demo").derive(
                     name="bench-options",
                     training={
                         "epochs": epochs,

@@ -17,7 +17,7 @@ from pathlib import Path
 from bench.report import publish, show
 from bench.synthetic_cases import publish_cases
 from courant.experiment import Experiment
-from courant.recipes.cylinder_flow import cylinder_flow_small
+from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, read_records
 from simgen.case import CaseResult
@@ -114,7 +114,7 @@ def streamed_curve(
 
 
 def recipe(epochs: int, samples: int, workers: int) -> Experiment:
-    return cylinder_flow_small().derive(
+    return get_recipe("cylinder-flow-small").derive(
         name=f"bench-{workers}",
         data={"start_s": 0.0},
         training={

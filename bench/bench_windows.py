@@ -20,9 +20,7 @@ from courant.experiment import Experiment
 from courant.field_model import Inputs, Queries
 from courant.model import CourantConfig
 from courant.models import build
-from courant.recipes.branched_pipe import branched_pipe_small
-from courant.recipes.centrifugal_pump import centrifugal_pump_small
-from courant.recipes.cylinder_flow import cylinder_flow_small
+from courant.recipes import get_recipe
 from courant.recipes.variants import WINDOW_SCALE
 
 STEPS = 4  # of a rollout, where there is one
@@ -33,8 +31,8 @@ def main(out: Path, short: bool) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     rows = [
-        measure(make(), points=64 if short else None, repeats=1 if short else 8)
-        for make in (cylinder_flow_small, branched_pipe_small, centrifugal_pump_small)
+        measure(get_recipe(name), points=64 if short else None, repeats=1 if short else 8)
+        for name in ("cylinder-flow-small", "branched-pipe-small", "centrifugal-pump-small")
     ]
     publish(out, "windows", rows)
 

@@ -21,8 +21,7 @@ from filelock import FileLock
 import simgen
 from courant.evaluation.evaluate import evaluate
 from courant.experiment import Experiment
-from courant.recipes.branched_pipe import branched_pipe_demo
-from courant.recipes.cylinder_flow import cylinder_flow_demo
+from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
 from courant.training.train import fit
 from simgen.case import CaseResult, Field
@@ -103,7 +102,7 @@ def publish_waves(url: str, num_cases: int = 5) -> str:
 
 def tiny_experiment(**training: Any) -> Experiment:
     """Seconds of training on waves, with everything that the real recipes have."""
-    return cylinder_flow_demo().derive(
+    return get_recipe("cylinder-flow-demo").derive(
         name="tiny",
         model={"width": 24, "num_anchors": 8, "num_levels": 1},
         data={
@@ -243,7 +242,7 @@ def publish_ducts(url: str, num_cases: int = 10, solved_scale: float = 1.0) -> s
 
 def tiny_steady(**training: Any) -> Experiment:
     """Seconds of training on ducts, with everything that the real recipes have."""
-    return branched_pipe_demo().derive(
+    return get_recipe("branched-pipe-demo").derive(
         name="tiny-steady",
         model={"width": 24, "num_anchors": 8, "num_levels": 1},
         # Ducts have parameters of their own.

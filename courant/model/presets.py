@@ -78,7 +78,8 @@ def airfoil() -> CourantConfig:
 
 
 def darcy_flow() -> CourantConfig:
-    return _community(1, 1, 2, num_anchors=256)
+    """Encoder and decoder read the permeability."""
+    return _community(1, 1, 2, num_query_features=1, num_anchors=256)
 
 
 def diffusion_sorption() -> CourantConfig:

@@ -4,7 +4,7 @@ Their sources are the paper's overview of these benchmarks (tab:community-benchm
 its tables of Courant's sizes (tab:courant-shared-hparams) and training (tab:courant-training) on
 them. It leaves open which windows of a trajectory are trained on; here they are
 all, and an epoch draws as many as there are training cases. Runs without gradient clipping have a
-bound that no norm reaches.
+bound that no norm reaches. Features are the coordinates where no field is known.
 
 The small runs are for `courant benchmark` on generated cases. Their epochs are short, so that a
 budget of processor time is met closely, and their optimiser is Muon (docs/training.md).
@@ -12,119 +12,16 @@ budget of processor time is met closely, and their optimiser is Muon (docs/train
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 from courant.data_config import SteadyData, TransientData
 from courant.experiment import Experiment, TrainingConfig
-from courant.model import CourantConfig
+from courant.model import CourantConfig, presets
+from courant.recipes.variants import Recipe
 
 NO_CLIPPING = 1e9
-
-
-def elasticity() -> Experiment:
-    """Courant on the stress around a void; features are the coordinates."""
-    training = TrainingConfig(
-        epochs=1000,
-        batch_size=1,
-        learning_rate=5e-5,
-        weight_decay=1e-5,
-        schedule="cosine",
-        loss="relative-l2",
-        clip_norm=NO_CLIPPING,
-        validate_every=10,
-        checkpoint_every=10,
-    )
-    return _steady("elasticity", "stress", training)
-
-
-def elasticity_small() -> Experiment:
-    """A small model on some 300 generated cases: minutes on two CPU cores."""
-    return elasticity().derive(name="elasticity-small", model=_SMALL, training=_BRIEF)
-
-
-def pipe() -> Experiment:
-    """Courant on the axial velocity in a bent pipe; features are the coordinates."""
-    return _steady_like_elasticity("pipe", "velocity", learning_rate=1e-4, batch_size=4)
-
-
-def airfoil() -> Experiment:
-    """Courant on the Mach number around an airfoil; features are the coordinates."""
-    return _steady_like_elasticity(
-        "airfoil", "mach", learning_rate=5e-4, batch_size=8, weight_decay=1e-4, clip_norm=0.1
-    )
-
-
-def darcy_flow() -> Experiment:
-    """Courant on flow through rock of two permeabilities, with the loss of derivatives."""
-    return _steady_like_elasticity(
-        "darcy-flow", "pressure", learning_rate=5e-4, batch_size=4, derivative_weight=0.1
-    ).derive(model={"num_features": 1, "num_query_features": 1})
-
-
-def darcy_flow_published() -> Experiment:
-    """`darcy-flow` on the published cases."""
-    return _published(darcy_flow())
-
-
-def darcy_flow_small() -> Experiment:
-    """A small model on some 400 generated cases: minutes on two CPU cores.
-
-    It leaves out the loss of derivatives, which `darcy_flow` has from the paper; whether that would
-    help in a training of minutes has not been measured.
-    """
-    return darcy_flow().derive(
-        name="darcy-flow-small", model=_SMALL, training={**_BRIEF, "derivative_weight": 0.0}
-    )
-
-
-def diffusion_sorption() -> Experiment:
-    """Courant on a contaminant in soil: ten states known, the next ten predicted."""
-    return Experiment(
-        task="transient",
-        name="diffusion-sorption",
-        family="diffusion-sorption",
-        model=_courant(num_features=10, dimension=1, transient=True, num_anchors=64),
-        data=_ten_of_ten(("concentration",), 5.0),
-        training=TrainingConfig(
-            epochs=500,
-            batch_size=20,
-            samples_per_epoch=9000,
-            learning_rate=5e-4,
-            weight_decay=1e-4,
-            schedule="step",
-            step_epochs=100,
-            step_factor=0.5,
-            loss="relative-l2",
-            clip_norm=NO_CLIPPING,
-            validate_every=5,
-            checkpoint_every=5,
-        ),
-    )
-
-
-def diffusion_sorption_published() -> Experiment:
-    """`diffusion-sorption` on the published cases."""
-    return _published(diffusion_sorption())
-
-
-def diffusion_sorption_small() -> Experiment:
-    """A small model on some 400 generated cases: minutes on two CPU cores."""
-    return diffusion_sorption().derive(
-        name="diffusion-sorption-small", model={**_SMALL, "num_anchors": 32}, training=_BRIEF
-    )
-
-
-def compressible_flow_3d() -> Experiment:
-    """Courant on compressible flow in a cube: ten states known, the next ten predicted."""
-    name = "compressible-flow-3d"
-    experiment = diffusion_sorption().derive(
-        name=name,
-        model={"num_features": 50, "num_outputs": 5, "dimension": 3},
-        data=_ten_of_ten(("density", "velocity", "pressure"), 0.05).model_dump(),
-        training={"batch_size": 2, "samples_per_epoch": 1000, "schedule": "cosine"},
-    )
-    return experiment.model_copy(update={"family": name})
-
-
-_SMALL = {"width": 64, "num_heads": 4, "num_anchors": 128, "num_levels": 2}
 _BRIEF = {
     "optimiser": "muon",
     "epochs": 30,
@@ -138,46 +35,136 @@ _BRIEF = {
     "validate_every": 1,
     "checkpoint_every": 5,
 }
+_SMALL: dict[str, Any] = {
+    "model": {"width": 64, "num_heads": 4, "num_anchors": 128, "num_levels": 2},
+    "training": _BRIEF,
+}
 
 
-def _courant(
-    *, num_features: int, dimension: int, num_anchors: int, transient: bool = False
-) -> CourantConfig:
-    """Return the one architecture of the table of sizes (tab:courant-shared-hparams)."""
-    return CourantConfig(
-        num_features=num_features,
-        num_outputs=1,
-        dimension=dimension,
-        transient=transient,
-        width=128,
-        num_heads=3,
-        num_anchors=num_anchors,
-        num_levels=6,
-        bandwidth=0.3,
-    )
-
-
-def _steady(name: str, field: str, training: TrainingConfig) -> Experiment:
+def _steady(name: str, field: str, model: CourantConfig, **training: Any) -> Experiment:
+    usual: dict[str, Any] = {
+        "epochs": 1000,
+        "weight_decay": 1e-5,
+        "schedule": "cosine",
+        "loss": "relative-l2",
+        "clip_norm": NO_CLIPPING,
+        "validate_every": 10,
+        "checkpoint_every": 10,
+    }
     return Experiment(
         task="steady",
         name=name,
         family=name,
-        model=_courant(num_features=2, dimension=2, num_anchors=256),
+        model=model,
         data=SteadyData(fields=(field,), encoder="mesh"),
-        training=training,
+        training=TrainingConfig(**{**usual, **training}),
     )
 
 
-def _steady_like_elasticity(name: str, field: str, **training: float) -> Experiment:
-    return _steady(name, field, elasticity().training.model_copy(update=training))
-
-
-def _ten_of_ten(fields: tuple[str, ...], interval_s: float) -> TransientData:
-    return TransientData(
-        fields=fields, input_steps=10, window_steps=10, step_s=interval_s, stride_s=interval_s
+def _ten_of_ten(
+    name: str, fields: tuple[str, ...], interval_s: float, model: CourantConfig, **training: Any
+) -> Experiment:
+    """Predict the ten states after ten known ones."""
+    return Experiment(
+        task="transient",
+        name=name,
+        family=name,
+        model=model,
+        data=TransientData(
+            fields=fields, input_steps=10, window_steps=10, step_s=interval_s, stride_s=interval_s
+        ),
+        training=TrainingConfig(
+            epochs=500,
+            learning_rate=5e-4,
+            weight_decay=1e-4,
+            loss="relative-l2",
+            clip_norm=NO_CLIPPING,
+            validate_every=5,
+            checkpoint_every=5,
+            **training,
+        ),
     )
 
 
-def _published(experiment: Experiment) -> Experiment:
-    name = f"{experiment.name}-published"
-    return experiment.derive(name=name).model_copy(update={"family": name})
+def _small(name: str, num: int, **more: Any) -> dict[str, Recipe]:
+    about = f"A small model on some {num} generated cases: minutes on two CPU cores"
+    return {f"{name}-small": Recipe(about, name, [_SMALL, more])}
+
+
+def _with_published(about: str, make: Callable[[], Experiment]) -> dict[str, Recipe]:
+    name = make().name
+    published = f"{name}-published"
+    on_them = Recipe(f"`{name}` on the published cases", name, family=published)
+    return {name: Recipe(about, make), published: on_them}
+
+
+_darcy_flow = partial(
+    _steady,
+    "darcy-flow",
+    "pressure",
+    presets.darcy_flow(),
+    learning_rate=5e-4,
+    batch_size=4,
+    derivative_weight=0.1,
+)
+_diffusion_sorption = partial(
+    _ten_of_ten,
+    "diffusion-sorption",
+    ("concentration",),
+    5.0,
+    presets.diffusion_sorption(),
+    batch_size=20,
+    samples_per_epoch=9000,
+    schedule="step",
+    step_epochs=100,
+    step_factor=0.5,
+)
+
+RECIPES = {
+    "elasticity": Recipe(
+        "Courant on the stress around a void",
+        lambda: _steady(
+            "elasticity", "stress", presets.elasticity(), batch_size=1, learning_rate=5e-5
+        ),
+    ),
+    **_small("elasticity", 300),
+    "pipe": Recipe(
+        "Courant on the axial velocity in a bent pipe",
+        lambda: _steady("pipe", "velocity", presets.pipe_flow(), learning_rate=1e-4, batch_size=4),
+    ),
+    "airfoil": Recipe(
+        "Courant on the Mach number around an airfoil",
+        lambda: _steady(
+            "airfoil",
+            "mach",
+            presets.airfoil(),
+            learning_rate=5e-4,
+            batch_size=8,
+            weight_decay=1e-4,
+            clip_norm=0.1,
+        ),
+    ),
+    **_with_published(
+        "Courant on flow through rock of two permeabilities, with the loss of derivatives",
+        _darcy_flow,
+    ),
+    # Whether the loss of derivatives would help in minutes has not been measured.
+    **_small("darcy-flow", 400, training={"derivative_weight": 0.0}),
+    **_with_published(
+        "Courant on a contaminant in soil: ten states known, the next ten predicted",
+        _diffusion_sorption,
+    ),
+    **_small("diffusion-sorption", 400, model={"num_anchors": 32}),
+    "compressible-flow-3d": Recipe(
+        "Courant on compressible flow in a cube: ten states known, the next ten predicted",
+        lambda: _ten_of_ten(
+            "compressible-flow-3d",
+            ("density", "velocity", "pressure"),
+            0.05,
+            presets.compressible_flow_3d(),
+            batch_size=2,
+            samples_per_epoch=1000,
+            schedule="cosine",
+        ),
+    ),
+}

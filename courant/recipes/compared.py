@@ -24,10 +24,12 @@ Diff-Sorp, weight decay 1e-5, no clipping. What the tables leave open:
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from courant.baselines import OWN
 from courant.experiment import Experiment, parse_experiment
+from courant.model_config import ModelConfig
 from courant.models import BASELINES
 from courant.recipes.community import NO_CLIPPING
 from simgen.cases import FAMILIES
@@ -45,9 +47,45 @@ ROWS: dict[str, dict[str, tuple[float, int, int]]] = {
 }
 """Learning rate, epochs and batch size of each row of the tables of the paper's own cases"""
 _CASES = {"cylinder-flow": "Cyl.Flow", "branched-pipe": "Br.Pipe", "centrifugal-pump": "Ctr.Pump"}
-_ON_GRIDS = ("fno", "factformer")
 _FLAT = ("cylinder-flow",)
 """Families of 2D cases with z = 0, which a grid leaves out"""
+
+
+NODES = {
+    "pipe": 129,
+    "airfoil": 221,
+    "darcy-flow": 85,
+    "diffusion-sorption": 1024,
+    "compressible-flow-3d": 16,
+}
+"""Points of the public benchmarks along their longer axis"""
+FNO_WIDTHS = {
+    "elasticity": 32,
+    "pipe": 128,
+    "airfoil": 32,
+    "darcy-flow": 128,
+    "diffusion-sorption": 64,
+    "compressible-flow-3d": 20,
+}
+_LIBRARY, _UPT = (500, 4, 1e-3, 1e-5), (1000, 4, 5e-4, 1e-5)
+_OF_GRIDS = {"transolver": _LIBRARY, "fno": _LIBRARY, "upt": _UPT, "factformer": _LIBRARY}
+TRAININGS: dict[str, dict[str, tuple[int, int, float, float]]] = {
+    "elasticity": {
+        "transolver": (500, 1, 1e-3, 1e-5),
+        "fno": _LIBRARY,
+        "upt": (1000, 1, 5e-4, 1e-5),
+    },
+    "pipe": _OF_GRIDS,
+    "airfoil": {**_OF_GRIDS, "transolver": (500, 8, 1e-3, 1e-4), "upt": (1000, 8, 5e-4, 1e-5)},
+    "darcy-flow": _OF_GRIDS,
+    "diffusion-sorption": {
+        "transolver": (500, 20, 5e-4, 1e-4),
+        "fno": (500, 20, 5e-4, 1e-5),
+        "upt": (1000, 16, 5e-4, 1e-4),
+    },
+    "compressible-flow-3d": {"fno": (500, 5, 5e-4, 1e-5)},
+}
+"""Every row of the four tables: epochs, batch size, learning rate and weight decay"""
 
 
 def split_name(name: str) -> tuple[str, str] | None:
@@ -56,9 +94,29 @@ def split_name(name: str) -> tuple[str, str] | None:
     return (recipe, kind) if recipe and kind in BASELINES else None
 
 
+def benchmark_of(family: str) -> str | None:
+    """Return the community benchmark of a dataset's family, generated or published."""
+    name = family.removesuffix("-published")
+    return name if name in FNO_WIDTHS else None
+
+
 def paper_sizes(family: str, kind: str) -> dict[str, Any]:
     """Return the sizes of a kind that the paper has for a family, beside the kind's defaults."""
-    return {**OWN.get((kind, _CASES.get(family, "")), {}), **community_sizes(family, kind)}
+    if (name := benchmark_of(family)) is None:
+        return OWN.get((kind, _CASES.get(family, "")), {})
+    grid = {"resolution": NODES[name]} if name in NODES else {}
+    sizes: dict[str, dict[str, Any]] = {
+        "transolver": {"width": 128, "num_heads": 8, "num_layers": 8, "num_slices": 64},
+        "upt": {"width": 512, "num_heads": 8, "num_layers": 2, "num_latents": 32},
+        "fno": {
+            "width": FNO_WIDTHS[name],
+            "num_layers": 8,
+            "num_modes": 8 if name == "compressible-flow-3d" else 12,
+            **grid,
+        },
+        "factformer": {"width": 32 if name == "airfoil" else 128, **grid},
+    }
+    return sizes.get(kind, {})
 
 
 def compared(experiment: Experiment, kind: str, *, has_mesh: bool | None = None) -> Experiment:
@@ -69,141 +127,38 @@ def compared(experiment: Experiment, kind: str, *, has_mesh: bool | None = None)
     cases have a mesh; None stands for the answer of the family: those that are solved here do.
     """
     content = experiment.model_dump(mode="json")
-    model: dict[str, Any] = {
-        name: getattr(experiment.model, name)
-        for name in (
-            "num_features",
-            "num_outputs",
-            "num_query_features",
-            "num_parameters",
-            "dimension",
-            "transient",
-        )
-    }
-    if content["data"].get("encoder") == "boundary":
-        content["data"]["encoder"] = "mesh"
+    data, training = content["data"], content["training"]
+    model = {field.name: content["model"][field.name] for field in fields(ModelConfig)}
+    del model["num_members"]
+    if data.get("encoder") == "boundary":
+        data["encoder"] = "mesh"
         model["num_features"] = model["num_outputs"] + model["num_query_features"]
-    if content["data"].get("input_steps", 1) > 1:
-        model["input_steps"] = content["data"]["input_steps"]
-    if kind in _ON_GRIDS and experiment.family in _FLAT:
+    if data.get("input_steps", 1) > 1:
+        model["input_steps"] = data["input_steps"]
+    if kind in ("fno", "factformer") and experiment.family in _FLAT:
         model["dimension"] = 2
     if kind == "mgn":
         has_mesh = experiment.family in FAMILIES if has_mesh is None else has_mesh
-        most = content["data"]["points_per_sample"]
-        if most is not None:
-            model["num_nodes"] = most
+        if data["points_per_sample"] is not None:
+            model["num_nodes"] = data["points_per_sample"]
         elif has_mesh:
             model["edges"] = "mesh"
-    model |= paper_sizes(experiment.family, kind)
-    content |= {"name": f"{experiment.name}-{kind}", "model": {"kind": kind, **model}}
-    content["training"] |= community_training(experiment.name, kind)
+    model |= {"kind": kind, **paper_sizes(experiment.family, kind)}
+    name = benchmark_of(experiment.name)
+    if name and kind in TRAININGS[name]:
+        epochs, batch, rate, decay = TRAININGS[name][kind]
+        # The schedule and Darcy's loss of derivatives are Courant's.
+        training |= {
+            "epochs": epochs,
+            "batch_size": batch,
+            "learning_rate": rate,
+            "weight_decay": decay,
+            "clip_norm": 0.1 if (name, kind) == ("airfoil", "transolver") else NO_CLIPPING,
+        }
     if kind in BASELINES:
-        content["training"]["locality_weight"] = 0.0
+        training["locality_weight"] = 0.0
     if row := ROWS.get(experiment.name, {}).get(kind):
         rate, epochs, batch = row
-        content["training"] |= {"learning_rate": rate, "epochs": epochs, "batch_size": batch}
-        content["model"]["num_parameters"] = 0
-    return parse_experiment(content)
-
-
-NODES = {
-    "pipe": 129,
-    "airfoil": 221,
-    "darcy-flow": 85,
-    "diffusion-sorption": 1024,
-    "compressible-flow-3d": 16,
-}
-"""Points of the data along their longer axis"""
-_BENCHMARKS = ("elasticity", *NODES)
-_TRANSOLVER = {"width": 128, "num_heads": 8, "num_layers": 8, "num_slices": 64}
-_UPT = {"width": 512, "num_heads": 8, "num_layers": 2, "num_latents": 32}
-_FNO_WIDTHS = {
-    "elasticity": 32,
-    "pipe": 128,
-    "airfoil": 32,
-    "darcy-flow": 128,
-    "diffusion-sorption": 64,
-    "compressible-flow-3d": 20,
-}
-_FACTFORMER_WIDTHS = {"airfoil": 32, "pipe": 128, "darcy-flow": 128}
-
-Rates = tuple[int, int, float, float]
-"""Epochs, batch size, learning rate, weight decay"""
-TRAININGS: dict[str, dict[str, Rates]] = {
-    "elasticity": {
-        "transolver": (500, 1, 1e-3, 1e-5),
-        "fno": (500, 4, 1e-3, 1e-5),
-        "upt": (1000, 1, 5e-4, 1e-5),
-    },
-    "pipe": {
-        "transolver": (500, 4, 1e-3, 1e-5),
-        "fno": (500, 4, 1e-3, 1e-5),
-        "upt": (1000, 4, 5e-4, 1e-5),
-        "factformer": (500, 4, 1e-3, 1e-5),
-    },
-    "airfoil": {
-        "transolver": (500, 8, 1e-3, 1e-4),
-        "fno": (500, 4, 1e-3, 1e-5),
-        "upt": (1000, 8, 5e-4, 1e-5),
-        "factformer": (500, 4, 1e-3, 1e-5),
-    },
-    "darcy-flow": {
-        "transolver": (500, 4, 1e-3, 1e-5),
-        "fno": (500, 4, 1e-3, 1e-5),
-        "upt": (1000, 4, 5e-4, 1e-5),
-        "factformer": (500, 4, 1e-3, 1e-5),
-    },
-    "diffusion-sorption": {
-        "transolver": (500, 20, 5e-4, 1e-4),
-        "fno": (500, 20, 5e-4, 1e-5),
-        "upt": (1000, 16, 5e-4, 1e-4),
-    },
-    "compressible-flow-3d": {"fno": (500, 5, 5e-4, 1e-5)},
-}
-"""Every row of the four tables"""
-
-
-def benchmark_of(family: str) -> str | None:
-    """Return the community benchmark of a dataset's family, generated or published."""
-    name = family.removesuffix("-published")
-    return name if name in _BENCHMARKS else None
-
-
-def community_sizes(family: str, kind: str) -> dict[str, Any]:
-    """Return the sizes that the paper has for a kind of baseline on a family's data."""
-    name = benchmark_of(family)
-    if name is None:
-        return {}
-    grid = {"resolution": NODES[name]} if name in NODES else {}
-    sizes: dict[str, dict[str, Any]] = {
-        "transolver": _TRANSOLVER,
-        "upt": _UPT,
-        "fno": {
-            "width": _FNO_WIDTHS[name],
-            "num_layers": 8,
-            "num_modes": 8 if name == "compressible-flow-3d" else 12,
-            **grid,
-        },
-        "factformer": {"width": _FACTFORMER_WIDTHS.get(name, 128), **grid},
-    }
-    return dict(sizes.get(kind, {}))
-
-
-def community_training(recipe: str, kind: str) -> dict[str, Any]:
-    """Return what a row of the tables changes of the training of Courant; empty without a row.
-
-    The schedule and Darcy's loss of derivatives are Courant's.
-    """
-    name = benchmark_of(recipe)
-    row = TRAININGS[name].get(kind) if name else None
-    if row is None:
-        return {}
-    epochs, batch, rate, decay = row
-    clipped = (name, kind) == ("airfoil", "transolver")
-    return {
-        "epochs": epochs,
-        "batch_size": batch,
-        "learning_rate": rate,
-        "weight_decay": decay,
-        "clip_norm": 0.1 if clipped else NO_CLIPPING,
-    }
+        training |= {"learning_rate": rate, "epochs": epochs, "batch_size": batch}
+        model["num_parameters"] = 0
+    return parse_experiment({**content, "name": f"{experiment.name}-{kind}", "model": model})

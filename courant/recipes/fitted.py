@@ -21,8 +21,8 @@ MOST_ANCHORS, MOST_POINTS, MOST_STEPS = 64, 1024, 10
 def fitted_recipe(dataset: Dataset) -> Experiment:
     """Return a small Courant that learns the solved fields from all that is known of a case.
 
-    It trains in minutes on two CPU cores where the dataset is small. A case's geometry comes from
-    its points, so no boundary condition has to be named. A rollout takes one step per snapshot.
+    A case's geometry comes from its points, so no boundary condition has to be named. A rollout
+    takes one step per snapshot. InputError for a dataset without training cases or varying fields.
     """
     schema = dataset.schema
     ids = dataset.cases("train")

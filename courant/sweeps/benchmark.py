@@ -38,7 +38,7 @@ from courant.data_config import Frozen
 from courant.experiment import MACHINE, MAX_EPOCHS, MAX_NAME, Experiment, wrong_keys
 from courant.models import kinds
 from courant.recipes.compared import compared
-from courant.recipes.variants import legible, placed_anchors
+from courant.recipes.variants import LEGIBLE, PLACED
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
 from courant.sweeps.search_space import BASELINE, CHOICE, SearchSpace, label, show
@@ -53,8 +53,8 @@ VARIANTS: dict[str, Callable[[Experiment], Experiment]] = {
     COURANT: Experiment.derive,
     "courant-gwa": partial(Experiment.derive, model={"gaussian_window": "both"}),
     "courant-learned-anchors": partial(Experiment.derive, model={"anchor_kind": "learned"}),
-    "courant-placed-anchors": placed_anchors,
-    "courant-legible": legible,
+    "courant-placed-anchors": partial(Experiment.derive, **PLACED),
+    "courant-legible": partial(Experiment.derive, **LEGIBLE),
     # Without places, contributions have no distance from them that the loss could weigh.
     "courant-abstract-queries": partial(
         Experiment.derive, model={"anchor_kind": "abstract"}, training={"locality_weight": 0.0}

@@ -8,11 +8,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas
 from pydantic import TypeAdapter
-from pydantic_core import to_json
 
 from courant.evaluation.ledger import Interval, Ledger, SolverTimes
 from courant.evaluation.metrics import ALL, METRICS
@@ -170,7 +169,7 @@ class BenchmarkTable:
             "quantities": self.quantities,
             "nulls": self.nulls,
         }
-        plain = json.loads(to_json(content, inf_nan_mode="null"))
+        plain = json.loads(TypeAdapter(dict[str, Any]).dump_json(content))
         benchmark.folder.write_json(JSON, plain)
         for row in plain["rows"]:
             row["failures"] = "; ".join(row["failures"])

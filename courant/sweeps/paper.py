@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from courant.data_config import SteadyData, TransientData
 from courant.experiment import Experiment
 from courant.models import BASELINES, count
-from courant.recipes import RECIPES
+from courant.recipes import RECIPES, get_recipe
 from courant.recipes.compared import benchmark_of, compared
 from courant.sweeps.benchmark import COURANT, Benchmark
 from simgen.cases import FAMILIES, get_family
@@ -42,7 +42,7 @@ def paper_numbers(benchmark: Benchmark, dataset: Dataset) -> PaperNumbers:
     if known_as not in _ERRORS:
         return PaperNumbers({}, f"The paper has no dataset {family}: there is nothing to compare.")
     # Published cases without a recipe of their own share the other one.
-    recipe = RECIPES[family if family in RECIPES else known_as]()
+    recipe = get_recipe(family if family in RECIPES else known_as)
     asked, theirs = _task(base), _task(recipe)
     if asked != theirs:
         other = ", ".join(name for name in theirs if asked.get(name) != theirs[name])

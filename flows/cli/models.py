@@ -149,9 +149,7 @@ def recipes(context: typer.Context) -> None:
     """List the training recipes, with what they are for; `show` prints one."""
     if context.invoked_subcommand:
         return
-    summaries = (" ".join((recipe.__doc__ or "").split()) for recipe in RECIPES.values())
-    firsts = (each.partition(". ")[0].removesuffix(".") for each in summaries)
-    print_table(("recipe", ""), zip(RECIPES, firsts, strict=True))
+    print_table(("recipe", ""), ((name, recipe.about) for name, recipe in RECIPES.items()))
 
 
 @recipes_app.command("show", epilog="Example: courant recipes show cylinder-flow-small > mine.json")

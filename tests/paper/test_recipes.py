@@ -5,13 +5,12 @@ import pytest
 from courant.experiment import parse_experiment
 from courant.model import Courant
 from courant.recipes import RECIPES, get_recipe
-from courant.recipes.cylinder_flow import cylinder_flow
 from courant.training.optimiser import learning_rate
 from simgen.errors import InputError
 
 
 def test_cylinder_flow_follows_tab_dataset_details() -> None:
-    experiment = cylinder_flow()
+    experiment = get_recipe("cylinder-flow")
     assert experiment.task == "transient"
     assert experiment.data.fields == ("velocity",)
     assert experiment.data.window_steps == 10
@@ -24,7 +23,7 @@ def test_cylinder_flow_follows_tab_dataset_details() -> None:
 
 
 def test_cylinder_flow_follows_tab_baseline_arch() -> None:
-    model = cylinder_flow().model
+    model = get_recipe("cylinder-flow").model
     assert (model.width, model.num_heads, model.ffn_multiple) == (128, 3, 2)
     assert (model.num_levels, model.num_loops, model.num_anchors) == (3, 1, 64)
     assert (model.anchor_kind, model.gaussian_window) == ("sampled", "none")
@@ -32,7 +31,7 @@ def test_cylinder_flow_follows_tab_baseline_arch() -> None:
 
 
 def test_cylinder_flow_follows_tab_cf_hparams() -> None:
-    experiment = cylinder_flow()
+    experiment = get_recipe("cylinder-flow")
     assert (
         sum(parameter.numel() for parameter in Courant(experiment.model).parameters()) == 1_298_354
     )

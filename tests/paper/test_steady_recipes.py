@@ -1,7 +1,6 @@
 """The steady recipes against the paper's tables, label by label."""
 
 import itertools
-from collections.abc import Callable
 
 import pytest
 
@@ -9,19 +8,13 @@ from courant.data.normalisation import select_channels
 from courant.experiment import Experiment
 from courant.model import Courant
 from courant.recipes import RECIPES, get_recipe
-from courant.recipes.branched_pipe import branched_pipe, branched_pipe_full_mesh, branched_pipe_gwa
-from courant.recipes.centrifugal_pump import (
-    centrifugal_pump,
-    centrifugal_pump_full_mesh,
-    centrifugal_pump_gwa,
-)
 from courant.sweeps.search_space import parse_space
 from simgen.cases import FAMILIES
 from simgen.quantities import obtainable
 from simgen.store.schema import Schema
 
-PIPE = (branched_pipe, branched_pipe_gwa, branched_pipe_full_mesh)
-PUMP = (centrifugal_pump, centrifugal_pump_gwa, centrifugal_pump_full_mesh)
+PIPE = ("branched-pipe", "branched-pipe-gwa", "branched-pipe-full-mesh")
+PUMP = ("centrifugal-pump", "centrifugal-pump-gwa", "centrifugal-pump-full-mesh")
 
 
 def count(experiment: Experiment) -> int:
@@ -29,8 +22,8 @@ def count(experiment: Experiment) -> int:
 
 
 @pytest.mark.parametrize("recipe", PIPE + PUMP)
-def test_steady_recipes_follow_tab_dataset_details(recipe: Callable[[], Experiment]) -> None:
-    experiment = recipe()
+def test_steady_recipes_follow_tab_dataset_details(recipe: str) -> None:
+    experiment = get_recipe(recipe)
     assert experiment.task == "steady"
     assert experiment.training.seed == 42
     assert experiment.data.points_per_sample is None
@@ -40,14 +33,14 @@ def test_steady_recipes_follow_tab_dataset_details(recipe: Callable[[], Experime
 
 
 @pytest.mark.parametrize("recipe", PIPE + PUMP)
-def test_steady_recipes_follow_tab_baseline_arch(recipe: Callable[[], Experiment]) -> None:
-    model = recipe().model
+def test_steady_recipes_follow_tab_baseline_arch(recipe: str) -> None:
+    model = get_recipe(recipe).model
     assert (model.width, model.num_heads, model.ffn_multiple) == (128, 3, 2)
     assert (model.num_levels, model.num_loops, model.num_anchors) == (3, 1, 256)
     assert model.anchor_kind == "sampled"
     assert not model.transient
-    assert recipe().data.encoder == ("mesh" if "full_mesh" in recipe.__name__ else "boundary")
-    assert model.gaussian_window == ("both" if "gwa" in recipe.__name__ else "none")
+    assert get_recipe(recipe).data.encoder == ("mesh" if "full-mesh" in recipe else "boundary")
+    assert model.gaussian_window == ("both" if "gwa" in recipe else "none")
 
 
 @pytest.mark.parametrize(
@@ -59,11 +52,11 @@ def test_steady_recipes_follow_tab_baseline_arch(recipe: Callable[[], Experiment
     ids=["tab:hvac-hparams", "tab:pump-hparams"],
 )
 def test_steady_recipes_follow_their_tables(
-    recipes: tuple[Callable[[], Experiment], ...], epochs: int, counts: tuple[int, ...]
+    recipes: tuple[str, ...], epochs: int, counts: tuple[int, ...]
 ) -> None:
     for recipe, expected in zip(recipes, counts, strict=True):
-        training = recipe().training
-        assert count(recipe()) == expected
+        training = get_recipe(recipe).training
+        assert count(get_recipe(recipe)) == expected
         assert (training.epochs, training.batch_size, training.learning_rate) == (epochs, 1, 3e-4)
         assert (training.clip_norm, training.schedule, training.warmup_steps) == (
             2.0,
@@ -73,14 +66,12 @@ def test_steady_recipes_follow_their_tables(
 
 
 def test_the_pumps_distance_field_has_the_four_channels_of_its_published_count() -> None:
-    experiment = centrifugal_pump()
+    experiment = get_recipe("centrifugal-pump")
     assert experiment.data.distance_kinds is not None
     assert 4 * len(experiment.data.distance_kinds) == experiment.model.num_query_features == 4
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, recipe in RECIPES.items() if recipe().family in FAMILIES]
-)
+@pytest.mark.parametrize("name", [name for name in RECIPES if get_recipe(name).family in FAMILIES])
 def test_a_recipe_names_fields_parameters_and_patch_kinds_of_its_family(name: str) -> None:
     experiment = get_recipe(name)
     family = FAMILIES[experiment.family]

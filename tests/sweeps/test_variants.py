@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from courant.recipes import get_recipe
-from courant.recipes.variants import legible
 from courant.sweeps.benchmark import choose_contenders, contender_names, parse_budget, settings_of
 from courant.sweeps.search_space import SearchSpace
 from simgen.errors import InputError
@@ -64,11 +62,6 @@ def test_any_model_takes_part_with_as_many_members_as_the_recipe_or_its_name_or_
     sized = {f"{name}-x16": {"width": 16}}
     found = choose_contenders(names, three, ducts, sized).values()
     assert [each.model.num_members for each in found] == [3, 2, 16]
-
-
-def test_the_legible_contender_is_the_legible_recipe() -> None:
-    recipe, base = get_recipe("branched-pipe-legible-small"), get_recipe("branched-pipe-small")
-    assert legible(base).model == recipe.model and legible(base).data == recipe.data
 
 
 def test_a_recipe_of_a_baseline_has_no_variants_of_courant(ducts: Dataset) -> None:

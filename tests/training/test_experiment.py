@@ -4,12 +4,12 @@ import pytest
 from pydantic import ValidationError
 
 from courant.experiment import parse_experiment
-from courant.recipes.cylinder_flow import cylinder_flow
+from courant.recipes import get_recipe
 from simgen.errors import InputError
 
 
 def test_a_derived_experiment_changes_what_is_named_and_nothing_else() -> None:
-    experiment = cylinder_flow()
+    experiment = get_recipe("cylinder-flow")
     derived = experiment.derive(name="wide", model={"num_anchors": 128}, training={"epochs": 3})
     assert (derived.name, derived.model.num_anchors, derived.training.epochs) == ("wide", 128, 3)
     assert (
@@ -20,7 +20,7 @@ def test_a_derived_experiment_changes_what_is_named_and_nothing_else() -> None:
 
 def test_an_experiment_is_frozen() -> None:
     with pytest.raises(ValidationError):
-        cylinder_flow().training.epochs = 3  # type: ignore[misc]
+        get_recipe("cylinder-flow").training.epochs = 3  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -36,20 +36,20 @@ def test_an_experiment_is_frozen() -> None:
 )
 def test_wrong_values_are_named_in_one_line(changes: dict, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        cylinder_flow().derive(**changes)
+        get_recipe("cylinder-flow").derive(**changes)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["step_s", "stride_s"])
 def test_no_time_of_one_family_stands_in_for_a_missing_one(name: str) -> None:
-    content = cylinder_flow().model_dump(mode="json")
+    content = get_recipe("cylinder-flow").model_dump(mode="json")
     del content["data"][name]
     with pytest.raises(InputError, match=rf"data\.{name}: Field required"):
         parse_experiment(content)
 
 
 def test_the_run_id_depends_on_every_value_and_on_the_dataset_snapshot() -> None:
-    experiment = cylinder_flow()
+    experiment = get_recipe("cylinder-flow")
     ids = {
         experiment.run_id("A"),
         experiment.run_id("B"),
