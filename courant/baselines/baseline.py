@@ -1,22 +1,34 @@
-"""What baselines share: checked sizes, the window of known states, layers, nearest points.
+"""What baselines share: checked sizes, known states, nearest points, and how they meet a cloud.
 
 A transient model reads I states one step apart, the oldest first, as the first I C channels of its
 features. In an autoregressive rollout each step's prediction becomes the newest of them, and the
 oldest one goes.
+
+Models of mesh points take queries along as ghosts. A ghost is processed like a point of the cloud,
+with the same weights. It reads what the cloud's points write (slices, messages) and writes nothing,
+so queries do not see each other, and a query at a point of the cloud is predicted as that point is.
+It knows its own position, given fields and distance field; the state, or the boundary condition, is
+interpolated from the cloud.
+
+Grids span the bounding box of the cloud's points with `resolution` nodes along every axis, and each
+node gets the features of the nearest points, weighted by the inverse square of their distance. A
+node inside a body thus gets what is at the body's surface; that it lies inside shows in the
+distance field alone. Back: the field at a query is interpolated linearly between the nodes around
+it; a query outside of the box gets the value at its border.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from abc import abstractmethod
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
 
 import torch
 from scipy.spatial import cKDTree
 from torch import Tensor, nn
-from torch.nn.functional import pad
+from torch.nn.functional import grid_sample, pad
 
-from courant.field_model import Inputs
+from courant.field_model import FieldModel, Inputs, Queries
 from courant.model.coordinates import farthest_point_sampling, gather_points
 from courant.model_config import ModelConfig
 
@@ -26,41 +38,39 @@ _COMMON: dict[str, tuple[int, int]] = {
     "num_query_features": (0, 4096),
     "num_parameters": (0, 4096),
     "dimension": (1, 3),
-    "input_steps": (1, 1024),
 }
 _MOST_DISTANCES = 2**24
 """Distances in memory at a time, 64 MiB"""
 _CLOSE = 1e-12
 """Squared distance below which two points are one, in normalised coordinates"""
+MAX_NODES = 2**24
+_LEAST_EXTENT = 1e-6
+"""Half the extent of a box that is flat along an axis, such as z of a 2D case"""
+
+
+def size(default: float, least: float, most: float) -> Any:
+    """Return a field of a config, with its bounds; whole bounds ask for whole numbers."""
+    return field(default=default, metadata={"bounds": (least, most)})
 
 
 @dataclass(frozen=True)
 class BaselineConfig(ModelConfig):
     """The sizes of a baseline: frozen, checked, and the same after a JSON round trip."""
 
-    #: Least and greatest value of each number that a kind adds; whole bounds ask for whole numbers.
-    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {}
-    #: Values that each further field of a kind may have.
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-
     #: I: states that a transient model knows, the first channels of its features, oldest first.
-    input_steps: int = 1
+    input_steps: int = size(1, 1, 1024)
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        for field, (least, most) in {**_COMMON, **self.bounds}.items():
-            value = getattr(self, field)
+        own = {each.name: each.metadata["bounds"] for each in fields(self) if each.metadata}
+        for key, (least, most) in {**_COMMON, **own}.items():
+            value = getattr(self, key)
             kind = int if isinstance(least, int) else int | float
             if not isinstance(value, kind) or isinstance(value, bool) or not least <= value <= most:
                 what = "a whole number" if kind is int else "a number"
                 raise ValueError(
-                    f"{name}.{field} must be {what} from {least:,} to {most:,}, got"
+                    f"{name}.{key} must be {what} from {least:,} to {most:,}, got"
                     f" {repr(value)[:60]}"
-                )
-        for field, allowed in self.choices.items():
-            if (value := getattr(self, field)) not in allowed:
-                raise ValueError(
-                    f"{name}.{field} must be one of {', '.join(allowed)}, got {value!r}"
                 )
         if not isinstance(self.transient, bool):
             raise ValueError(
@@ -178,18 +188,10 @@ class Neighbours(NamedTuple):
         """(B, P, k) bool, False where the cloud has no such point."""
         return self.squared.isfinite()
 
-    def at(self, nearest: Neighbours, elsewhere: Neighbours) -> Neighbours:
-        """Return the neighbours (B, Q, k) of other places.
-
-        They are those of the point (B, Q, 1) that is met there, and `elsewhere` where none is.
-        """
-        met = nearest.squared == 0
-        here = Neighbours(*(nearest.gather(each)[:, :, 0] for each in self))
-        here, other = _widened([here, elsewhere])
-        return Neighbours(
-            torch.where(met, here.numbers, other.numbers),
-            torch.where(met, here.squared, other.squared),
-        )
+    def widened(self, width: int) -> Neighbours:
+        """Return lists of `width` neighbours, with absent ones at their ends."""
+        more = (0, width - self.numbers.shape[2])
+        return Neighbours(pad(self.numbers, more), pad(self.squared, more, value=torch.inf))
 
     def gather(self, values: Tensor) -> Tensor:
         """(B, N, c) at the cloud's points -> (B, P, k, c)."""
@@ -220,24 +222,6 @@ def connected(lists: Tensor, points: Tensor, mask: Tensor | None) -> Neighbours:
     return Neighbours(found.numbers, squared.masked_fill(~there, torch.inf))
 
 
-def join(first: Neighbours, second: Neighbours) -> Neighbours:
-    """Return the neighbours of some places followed by those of others, of one cloud."""
-    parts = zip(*_widened([first, second]), strict=True)
-    return Neighbours(*(torch.cat(part, dim=1) for part in parts))
-
-
-def _widened(lists: Sequence[Neighbours]) -> list[Neighbours]:
-    """Add absent neighbours, so that all lists are as long."""
-    width = max(each.numbers.shape[2] for each in lists)
-
-    def to_width(values: Tensor, nothing: float) -> Tensor:
-        return pad(values, (0, width - values.shape[2]), value=nothing)
-
-    return [
-        Neighbours(to_width(each.numbers, 0), to_width(each.squared, torch.inf)) for each in lists
-    ]
-
-
 @torch.no_grad()
 def find_nearest(
     places: Tensor, points: Tensor, mask: Tensor | None, num: int, *, others: bool = False
@@ -257,9 +241,12 @@ def _by_distances(
     chunk = max(1, _MOST_DISTANCES // (points.shape[0] * points.shape[1]))
     parts = []
     for part in places.split(chunk, dim=1):
-        # The product form of distances is faster, and does not give zero where points coincide.
-        distance = torch.cdist(part, points, compute_mode="donot_use_mm_for_euclid_dist")
-        squared = distance.square()
+        # CUDA's cdist takes a block of threads for each pair, a hundred times as long; its product
+        # form does not give zero where points coincide.
+        squared = sum(
+            (part[:, :, None, axis] - points[:, None, :, axis]).square()
+            for axis in range(points.shape[2])
+        )
         if mask is not None:
             squared = squared.masked_fill(~mask[:, None], torch.inf)
         if others:
@@ -303,3 +290,180 @@ def _in_tree(
     # Where the cloud has no further point, the tree gives a number that is none of its own.
     nearest = nearest.gather(1, order)[:, :num].clamp(max=len(real) - 1)
     return real[nearest], squared[:, :num]
+
+
+class Sites(NamedTuple):
+    """The points of the cloud, followed by the ghosts."""
+
+    points: Tensor
+    """(B, S, d)"""
+    features: Tensor
+    """(B, S, num_features)"""
+    writes: Tensor
+    """(B, S) bool, True at the cloud's real points"""
+    num_cloud: int
+    """N"""
+    parameters: Tensor | None
+    neighbours: Tensor | None = None
+    """(B, N, k) of the cloud's points, as `Inputs` has them"""
+
+    def known(self, features: Tensor) -> Tensor:
+        """Join position, features and design parameters of every site, (B, S, c)."""
+        parts = [self.points, features]
+        if self.parameters is not None:
+            parts.append(self.parameters[:, None].expand(-1, self.points.shape[1], -1))
+        return torch.cat(parts, dim=-1)
+
+
+@dataclass(frozen=True)
+class GhostConfig(MeshConfig):
+    """The sizes of a model that takes the queries along as ghosts."""
+
+    @property
+    def waits_for_device(self) -> str | None:
+        return "a look at whether the queries are the cloud's points"
+
+
+class GhostModel(FieldModel):
+    """A model of mesh points that takes the queries along as ghosts."""
+
+    config: GhostConfig
+
+    @abstractmethod
+    def prepare(self, sites: Sites) -> Any:
+        """Compute what all steps share, such as neighbours."""
+
+    @abstractmethod
+    def field(self, sites: Sites, features: Tensor, prepared: Any) -> Tensor:
+        """Predict the field, or the next state, at every site (B, S, C) from its features."""
+
+    def choose(self, sites: Sites, asked: slice) -> tuple[Sites, slice]:
+        """Return the sites that the model works on, and which of them are predicted."""
+        return sites, asked
+
+    def forward(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> Tensor:
+        self.config.check_steps(num_steps)
+        on_cloud = _coincide(inputs.points, queries.points)
+        sites = _join(inputs.without_padding(), None if on_cloud else queries, self.config)
+        asked = slice(None) if on_cloud else slice(sites.num_cloud, None)
+        sites, asked = self.choose(sites, asked)
+        prepared, features = self.prepare(sites), sites.features
+        states = []
+        for _ in range(num_steps):
+            state = self.field(sites, features, prepared)
+            states.append(state)
+            features = advance(features, state, self.config.input_steps)
+        return torch.stack([state[:, asked] for state in states], dim=1)
+
+    def predict(
+        self, inputs: Inputs, queries: Queries, num_steps: int = 1, chunk: int | None = None
+    ) -> Tensor:
+        """Predict like `forward`; the cloud's own points in one pass, whatever `chunk` is.
+
+        The cloud is processed as a whole anyway.
+        """
+        on_cloud = _coincide(inputs.points, queries.points)
+        return super().predict(inputs, queries, num_steps, None if on_cloud else chunk)
+
+
+def _coincide(points: Tensor, queries: Tensor) -> bool:
+    """Whether the queries are the cloud's points themselves: then they need no ghosts."""
+    return points.shape == queries.shape and torch.equal(points, queries)
+
+
+def _join(inputs: Inputs, queries: Queries | None, config: MeshConfig) -> Sites:
+    points, features, mask = inputs.points, inputs.features, inputs.mask
+    writes = torch.ones_like(points[..., 0], dtype=torch.bool) if mask is None else mask
+    if queries is not None:
+        near = find_nearest(queries.points, points, mask, config.dimension + 1)
+        known = [near.interpolate(features[..., : config.num_carried])]
+        if queries.features is not None:
+            known.append(queries.features)
+        points = torch.cat([points, queries.points], dim=1)
+        features = torch.cat([features, torch.cat(known, dim=-1)], dim=1)
+        silent = torch.zeros_like(queries.points[..., 0], dtype=torch.bool)
+        writes = torch.cat([writes, silent], dim=1)
+    num_cloud = inputs.points.shape[1]
+    return Sites(points, features, writes, num_cloud, inputs.parameters, inputs.neighbours)
+
+
+@dataclass(frozen=True)
+class GridConfig(BaselineConfig):
+    """The sizes of a model on a grid."""
+
+    #: Nodes along every axis of the cloud's bounding box.
+    resolution: int = size(64, 4, 4096)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.resolution**self.dimension > MAX_NODES:
+            raise ValueError(
+                f"{type(self).__name__}.resolution = {self.resolution} makes a grid of more than"
+                f" {MAX_NODES:,} nodes in {self.dimension}D; lower it"
+            )
+
+
+class Box:
+    """The bounding box of each cloud's real points."""
+
+    def __init__(self, points: Tensor, mask: Tensor | None) -> None:
+        absent = None if mask is None else ~mask[..., None]
+        low = points if absent is None else points.masked_fill(absent, torch.inf)
+        high = points if absent is None else points.masked_fill(absent, -torch.inf)
+        lowest, highest = low.amin(1, keepdim=True), high.amax(1, keepdim=True)
+        self.centre = (lowest + highest) / 2  # (B, 1, d)
+        self.half = ((highest - lowest) / 2).clamp(min=_LEAST_EXTENT)
+
+    def nodes(self, resolution: int) -> Tensor:
+        """Return (B, R^d, d), the nodes in the order of the grid's axes."""
+        line = torch.linspace(-1, 1, resolution, device=self.half.device, dtype=self.half.dtype)
+        axes = torch.meshgrid([line] * self.half.shape[-1], indexing="ij")
+        return self.centre + self.half * torch.stack(axes, -1).flatten(0, -2)
+
+    def sample(self, field: Tensor, places: Tensor) -> Tensor:
+        """(B, C, R, ...) at the places (B, M, d) -> (B, M, C)."""
+        at = ((places - self.centre) / self.half).flip(-1)  # the last axis comes first
+        if field.dim() == 3:  # grid_sample knows two axes at least
+            field, at = field[:, :, None], torch.cat([at, torch.zeros_like(at)], -1)
+        at = at.view(len(at), *[1] * (at.shape[-1] - 1), *at.shape[1:])
+        # In full precision: bfloat16 has 256 places.
+        exact = torch.promote_types(field.dtype, at.dtype)
+        with torch.autocast(field.device.type, enabled=False):
+            sampled = grid_sample(
+                field.to(exact), at.to(exact), padding_mode="border", align_corners=True
+            )
+        return sampled.flatten(2).transpose(1, 2)
+
+
+class GridModel(FieldModel):
+    """A model of fields on a regular grid."""
+
+    config: GridConfig
+
+    @abstractmethod
+    def field(self, known: Tensor) -> Tensor:
+        """Predict the field, or the next state, (B, C, R, ...) from all channels of the grid."""
+
+    def forward(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> Tensor:
+        self.config.check_steps(num_steps)
+        inputs = inputs.without_padding()
+        box = Box(inputs.points, inputs.mask)
+        config, nodes = self.config, box.nodes(self.config.resolution)
+        near = find_nearest(nodes, inputs.points, inputs.mask, config.dimension + 1)
+        channels = [near.interpolate(inputs.features), nodes]
+        if inputs.parameters is not None:
+            channels.append(inputs.parameters[:, None].expand(-1, nodes.shape[1], -1))
+        known = torch.cat(channels, dim=-1).transpose(1, 2)
+        known = known.unflatten(2, [config.resolution] * config.dimension)
+        steps = []
+        for _ in range(num_steps):
+            state = self.field(known)
+            steps.append(box.sample(state, queries.points))
+            known = advance(known, state, self.config.input_steps, dim=1)
+        return torch.stack(steps, dim=1)
+
+    def predict(
+        self, inputs: Inputs, queries: Queries, num_steps: int = 1, chunk: int | None = None
+    ) -> Tensor:
+        """Predict like `forward`: the grid costs most, and it is computed once."""
+        return self(inputs, queries, num_steps)

@@ -1,30 +1,19 @@
 """Equivariant neural field: latents with positions, fitted to the input by gradient descent.
 
 D. R. Wessels, D. M. Knigge, S. Papa, R. Valperga, S. Vadgama, E. Gavves and E. J. Bekkers,
-Grounding Continuous Representations in Geometry: Equivariant Neural Fields, ICLR 2025; rolled in
-time as in D. M. Knigge and others, Space-Time Continuous PDE Forecasting using Equivariant Neural
-Fields, NeurIPS 2024; steady problems as in G. Catalani and others, Towards scalable surrogate
-models based on Neural Fields for large scale aerodynamic simulations, 2025 (enf2enf).
+Grounding Continuous Representations in Geometry: Equivariant Neural Fields, ICLR 2025; in time as
+in D. M. Knigge and others, NeurIPS 2024; steady problems as in G. Catalani and others, 2025.
 
-A point attends to its nearest latents; it knows them by its position relative to theirs (the
-bi-invariant of translations), and a Gaussian window makes them local. The encoder has no weights:
-a few gradient steps fit the latents' contexts to the input features at the cloud's points, and
-training goes through these steps (meta-learning). Messages between the latents then give the next
-state's contexts, or the solution's.
-
-The paper prints 1,156,546 parameters (Cyl.Flow) and no sizes; the defaults here make
-1,163,219, 0.6 % more. The paper leaves ENF out of the steady cases.
-
-Differences from the papers: positions are Courant's kind of anchors, far from each other and
-sampled once a case, and stay where they are; the window's width is one learned number. Step sizes
-of the fit are learned, one for each channel. Queries are known by their position alone, as in the
-papers: the distance field reaches the latents through the fit.
+A point attends to its nearest latents; it knows them by its position relative to theirs, and a
+Gaussian window makes them local. A few gradient steps fit the latents' contexts to the input
+features at the cloud's points, and training goes through these steps (meta-learning). Messages
+between the latents then give the next state's contexts, or the solution's. The sizes and what
+differs from the papers are in docs/baselines.md.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -38,6 +27,7 @@ from courant.baselines.baseline import (
     find_nearest,
     newest,
     place,
+    size,
 )
 from courant.field_model import FieldModel, Inputs, Queries
 from courant.models import count_built, register
@@ -48,30 +38,20 @@ class EnfConfig(BaselineConfig):
     """Sizes of an ENF; the defaults are those of the cylinder."""
 
     kind: ClassVar[str] = "enf"
-    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "width": (2, 1024),
-        "num_heads": (1, 64),
-        "num_latents": (1, 4096),
-        "num_nearest": (1, 64),
-        "num_layers": (0, 64),
-        "fit_steps": (1, 32),
-        "query_frequency": (1e-3, 1e3),
-        "value_frequency": (1e-3, 1e3),
-    }
 
     #: Of contexts, keys of each head and hidden layers.
-    width: int = 128
-    num_heads: int = 3
-    num_latents: int = 64
+    width: int = size(128, 2, 1024)
+    num_heads: int = size(3, 1, 64)
+    num_latents: int = size(64, 1, 4096)
     #: Latents that a point attends to.
-    num_nearest: int = 4
+    num_nearest: int = size(4, 1, 64)
     #: Rounds of messages between latents for each step.
-    num_layers: int = 6
+    num_layers: int = size(6, 0, 64)
     #: Gradient steps that fit the latents to the input.
-    fit_steps: int = 3
+    fit_steps: int = size(3, 1, 32)
     #: Standard deviations of the random frequencies that embed relative positions.
-    query_frequency: float = 2.0
-    value_frequency: float = 10.0
+    query_frequency: float = size(2.0, 1e-3, 1e3)
+    value_frequency: float = size(10.0, 1e-3, 1e3)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,25 +4,25 @@ Z. Li, D. Shu and A. Barati Farimani, Scalable Transformer for PDE Surrogate Mod
 
 For each axis the field is averaged over the other axes, a small attention between the grid's lines
 follows, and its weights mix the values along that axis; the axes are applied one after the other.
-The cloud is read to a grid, which is sampled (`adapters`).
-
-The paper runs it on structured grids alone, with 8 layers, 8 heads and width 32 or 128
-(tab:baseline-factformer), and prints no parameter counts. As in the library that the paper takes
-its baselines from, the weights are a softmax (the authors' are plain products with rotary
-positions), positions are channels of the input, and blocks are pre-norm. Chosen here: feed-forward
-networks of twice the width.
+As in the library that the paper takes its baselines from, weights are a softmax, positions channels
+of the input, and blocks pre-norm. Chosen here: feed-forward networks of twice the width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor, nn
 
-from courant.baselines.adapters import GridConfig, GridModel
-from courant.baselines.baseline import feed_forward, initialise, split_heads
+from courant.baselines.baseline import (
+    GridConfig,
+    GridModel,
+    feed_forward,
+    initialise,
+    size,
+    split_heads,
+)
 from courant.models import count_built, register
 
 
@@ -31,16 +31,10 @@ class FactFormerConfig(GridConfig):
     """Sizes of a FactFormer; the defaults are those of Pipe and Darcy in the paper."""
 
     kind: ClassVar[str] = "factformer"
-    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {
-        **GridConfig.bounds,
-        "width": (1, 4096),
-        "num_heads": (1, 1024),
-        "num_layers": (1, 64),
-    }
 
-    width: int = 128
-    num_heads: int = 8
-    num_layers: int = 8
+    width: int = size(128, 1, 4096)
+    num_heads: int = size(8, 1, 1024)
+    num_layers: int = size(8, 1, 64)
 
     def __post_init__(self) -> None:
         super().__post_init__()

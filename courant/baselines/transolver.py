@@ -3,19 +3,13 @@
 H. Wu, H. Luo, H. Wang, J. Wang and M. Long, Transolver: A Fast Transformer Solver for PDEs on
 General Geometries, ICML 2024.
 
-The published counts pin the sizes down: width 256, 8 heads, 8 layers, 32 slices, feed-forward
-networks of twice the width, and at each point 3 coordinates, the modelled channels and the distance
-field make 3,867,458 (Cyl.Flow), 3,865,410 (Br.Pipe) and 3,862,852 (Ctr.Pump) parameters, exactly.
-The paper's community benchmarks take width 128 and 64 slices. The paper's model reads no design
-parameters; here they are further channels of every point where the experiment gives them.
-
-Differences from the paper: queries are ghosts that read slices and write none (`adapters`); slice
-weights start orthogonal, as the authors intend and their own initialisation then overwrites.
+The published counts pin the sizes down, exactly (docs/baselines.md). Queries are ghosts that read
+slices and write none; slice weights start orthogonal, as the authors intend and their own
+initialisation then overwrites.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -23,8 +17,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from courant.baselines.adapters import GhostConfig, GhostModel, Sites
-from courant.baselines.baseline import feed_forward, initialise, split_heads
+from courant.baselines.baseline import (
+    GhostConfig,
+    GhostModel,
+    Sites,
+    feed_forward,
+    initialise,
+    size,
+    split_heads,
+)
 from courant.models import count_built, register
 
 _LEAST_WEIGHT = 1e-5
@@ -36,20 +37,13 @@ class TransolverConfig(GhostConfig):
     """Sizes of a Transolver; the defaults are those of the industrial cases."""
 
     kind: ClassVar[str] = "transolver"
-    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "width": (1, 4096),
-        "num_heads": (1, 1024),
-        "num_layers": (1, 64),
-        "num_slices": (1, 4096),
-        "ffn_multiple": (1, 64),
-    }
 
-    width: int = 256
-    num_heads: int = 8
-    num_layers: int = 8
-    num_slices: int = 32
+    width: int = size(256, 1, 4096)
+    num_heads: int = size(8, 1, 1024)
+    num_layers: int = size(8, 1, 64)
+    num_slices: int = size(32, 1, 4096)
     #: Hidden width of the feed-forward networks over `width`.
-    ffn_multiple: int = 2
+    ffn_multiple: int = size(2, 1, 64)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,47 +3,37 @@
 B. Alkin, A. Fürst, S. Schmid, L. Gruber, M. Holzleitner and J. Brandstetter, Universal Physics
 Transformers: A Framework For Efficiently Scaling Neural Operators, NeurIPS 2024.
 
-Messages from the points around each supernode are averaged there; transformer blocks and a
-perceiver pool the supernodes into latent tokens; the approximator's blocks work on these alone;
-the decoder's blocks and a cross-attention read the field off them at any query.
-
-The published counts, 5,158,290 (Cyl.Flow), 5,181,838 (Br.Pipe) and 5,180,296 (Ctr.Pump), agree
-exactly with the authors' layers at width 192, supernodes of width 64, three blocks in each part,
-and 256 latent tokens, 384 in the steady cases, if the head predicts every input channel, the
-distance field of D channels too. This head predicts the C fields, 193 D parameters fewer:
-5,155,202, 5,179,522 and 5,179,524. (The community benchmarks have width 512, 8 heads, 6 blocks and
-32 tokens, which would be over 20 million.)
-
-Differences from the paper: supernodes are far from each other instead of random, and the same at
-every step of training; a supernode reads at most its `max_degree` nearest points within `radius`,
-at least one; the query's distance field takes the place of as many channels of its embedding.
-A rollout is autoregressive, as in the comparison of our paper; "latent" rolls the approximator, as
-UPT's authors do.
+Messages from at most the `max_degree` nearest points within `radius` of each supernode are averaged
+there; transformer blocks and a perceiver pool the supernodes into latent tokens; the approximator's
+blocks work on these alone; the decoder's blocks and a cross-attention read the field off them at
+any query. The query's distance field takes the place of as many channels of its embedding. A
+rollout feeds the field back. The counts and what differs from the paper are in docs/baselines.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
 
 from courant.baselines.baseline import (
     MeshConfig,
+    Neighbours,
     advance,
     feed_forward,
     find_nearest,
     initialise,
     place,
+    size,
     split_heads,
 )
 from courant.field_model import FieldModel, Inputs, Queries
 from courant.models import count_built, register
 
-Rollout = Literal["autoregressive", "latent"]
 _EXTENT = 100.0
 """The authors scale coordinates to [0, 200]; here they are within [-1, 1]"""
 _LONGEST_WAVE = 10_000.0
@@ -54,30 +44,18 @@ class UptConfig(MeshConfig):
     """Sizes of a UPT; the defaults are those of the industrial cases."""
 
     kind: ClassVar[str] = "upt"
-    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "width": (2, 4096),
-        "num_heads": (1, 1024),
-        "num_layers": (0, 64),
-        "num_latents": (1, 16_384),
-        "num_supernodes": (1, 16_384),
-        "supernode_width": (2, 4096),
-        "max_degree": (1, 1024),
-        "radius": (1e-6, 10.0),
-    }
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"rollout": get_args(Rollout)}
 
-    width: int = 192
-    num_heads: int = 3
+    width: int = size(192, 2, 4096)
+    num_heads: int = size(3, 1, 1024)
     #: Blocks of each part: encoder, approximator and decoder.
-    num_layers: int = 3
+    num_layers: int = size(3, 0, 64)
     #: Latent tokens.
-    num_latents: int = 256
-    num_supernodes: int = 512
-    supernode_width: int = 64
+    num_latents: int = size(256, 1, 16_384)
+    num_supernodes: int = size(512, 1, 16_384)
+    supernode_width: int = size(64, 2, 4096)
     #: Of the neighbourhood of a supernode, in normalised coordinates: the domain is 2 long.
-    radius: float = 0.2
-    max_degree: int = 32
-    rollout: Rollout = "autoregressive"
+    radius: float = size(0.2, 1e-6, 10.0)
+    max_degree: int = size(32, 1, 1024)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -133,10 +111,9 @@ class SupernodePooling(nn.Module):
             nn.Linear(2 * width, width), nn.GELU(), nn.Linear(width, width)
         )
 
-    def forward(self, inputs: Inputs, supernodes: Tensor) -> Tensor:
-        """Supernodes at (B, S, d) -> (B, S, supernode_width)."""
+    def forward(self, inputs: Inputs, near: Neighbours) -> Tensor:
+        """Take the points (B, S, k) nearest to each supernode -> (B, S, supernode_width)."""
         config = self.config
-        near = find_nearest(supernodes, inputs.points, inputs.mask, config.max_degree)
         reached = near.there & (near.squared <= config.radius**2)
         reached[..., 0] |= near.there[..., 0]
         known = inputs.features
@@ -196,26 +173,32 @@ class Upt(FieldModel):
         self.config.check_steps(num_steps)
         inputs = inputs.without_padding()
         supernodes = place(inputs, self.config.num_supernodes)
+        near = find_nearest(supernodes, inputs.points, inputs.mask, self.config.max_degree)
         carried = self.config.num_carried
         shared = inputs.features[..., carried:] if self.config.num_query_features else None
         at_points = Queries(inputs.points, shared)
-        Z = self.approximator(self._encode(inputs, supernodes))
-        latents = [self.decoder(Z)]
+        latents: list[Tensor] = []
         while len(latents) < num_steps:
-            if self.config.rollout == "autoregressive":
+            if latents:
                 state = self._decode(latents[-1], at_points)
                 moved = advance(inputs.features, state, self.config.input_steps)
                 inputs = inputs._replace(features=moved)
-                Z = self._encode(inputs, supernodes)
-            Z = self.approximator(Z)
-            latents.append(self.decoder(Z))
+            latents.append(self.decoder(self.approximator(self._encode(inputs, near))))
         return latents
 
-    def _encode(self, inputs: Inputs, supernodes: Tensor) -> Tensor:
-        encoded = self.context(self.encoder(self.pooling(inputs, supernodes)))
+    def _encode(self, inputs: Inputs, near: Neighbours) -> Tensor:
+        encoded = self.context(self.encoder(self.pooling(inputs, near)))
         return self.pool(self.tokens.expand(len(encoded), -1, -1), encoded)
 
     def _decode(self, latents: Tensor, queries: Queries) -> Tensor:
+        if latents.device.type == "cpu" or not torch.is_grad_enabled():
+            return self._read_off(latents, queries)
+        # Activations at all points and steps would fill a GPU: they are computed again.
+        return checkpoint(
+            self._read_off, latents, queries, use_reentrant=False, preserve_rng_state=False
+        )
+
+    def _read_off(self, latents: Tensor, queries: Queries) -> Tensor:
         shared = self.config.num_query_features
         embedded = embed_positions(queries.points, self.config.width - shared)
         if queries.features is not None:

@@ -7,12 +7,10 @@ import pytest
 import torch
 
 from courant.baselines import baseline
-from courant.baselines.adapters import Box
-from courant.baselines.baseline import find_nearest, place
+from courant.baselines.baseline import Box, find_nearest, place
 from courant.baselines.enf import Enf, Nearby
 from courant.baselines.fno import FnoConfig, SpectralConvolution
 from courant.baselines.mesh_graph_net import Graph, MessageRound
-from courant.baselines.upt import UptConfig
 from courant.models import build
 from tests.baselines.tiny import tiny
 from tests.model.clouds import random_inputs
@@ -110,19 +108,6 @@ def test_a_round_of_messages_is_the_papers() -> None:
     torch.testing.assert_close(
         after, nodes + layer.node(torch.cat([nodes, expected.sum(2)], dim=-1))
     )
-
-
-def test_upt_can_roll_its_latents() -> None:
-    torch.manual_seed(5)
-    config = tiny("upt", "transient 2D")
-    assert isinstance(config, UptConfig)
-    model = build(config)
-    inputs = random_inputs(config)  # type: ignore[arg-type]
-    fed_back = model(**inputs.arguments())
-    model.config = replace(config, rollout="latent")
-    rolled = model(**inputs.arguments())
-    torch.testing.assert_close(rolled[:, 0], fed_back[:, 0])
-    assert not torch.allclose(rolled[:, 1], fed_back[:, 1])
 
 
 def test_the_fit_of_enf_brings_its_field_nearer_to_the_input() -> None:
