@@ -7,56 +7,29 @@ the processor, beside the solution's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
-from courant.analysis.dynamics import (
-    BAND,
-    LEADING,
-    MIN_SAMPLES,
-    Components,
-    Dmd,
-    Pod,
-    Rhythm,
-    Scalogram,
-    Spectrum,
-    StepSpectrum,
-    change_frequency,
-    compare_modes,
-    dmd,
-    drift,
-    end_reach,
-    frequency_range,
-    lost_at,
-    mean_frequency,
-    pod,
-    principal_components,
-    reference_rhythm,
-    scalogram,
-    spectrum,
-    spectrum_at,
-)
+from courant.analysis import dynamics
+from courant.analysis.dynamics import Components, Dmd, Pod, Rhythm, Scalogram, StepSpectrum
+from courant.evaluation.metrics import finite_or_none
 from courant.field_model import Evolves
 from courant.prediction.surrogate import Surrogate
 from courant.problems.transient import read_states, time_tolerance
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase
 
-STEPS = 40
-"""Steps of the paper's long rollouts"""
+STEPS = 40  # of the paper's long rollouts
 MAX_STEPS = 100
 DMD_RANK = 12
-FEW_NUMBERS = 1024
-"""Numbers in a state up to which a report computes all eigenvalues: more would take minutes"""
-STEADY = 0.05
-"""A rhythm weaker than this share of the training's standard deviation counts as none"""
-FOUND = ("predicted_hz", "dmd_hz", "latent_hz")
-"""Frequencies of a prediction, to be compared with the solution's"""
+FEW_NUMBERS = 1024  # in a state, up to which a report computes all eigenvalues: more take minutes
+STEADY = 0.05  # a rhythm weaker than this share of the training's standard deviation is none
 
 Progress = Callable[[int, int], None]
 
@@ -65,62 +38,48 @@ Progress = Callable[[int, int], None]
 class CaseDynamics:
     """A rollout of T steps beside the stored solution, `interval_s` apart."""
 
-    times: np.ndarray
-    """(T,) s from the rollout's start"""
+    times: np.ndarray  # (T,) s from the rollout's start
     interval_s: float
-    horizon: int
-    """Steps that the model was trained on"""
-    reference_hz: float
-    """The frequency of the solution, from all its snapshots"""
+    horizon: int  # steps that the model was trained on
+    reference_hz: float  # the frequency of the solution, from all its snapshots
     series_name: str
-    true_series: np.ndarray
-    """(T, P), at the rollout's times"""
-    predicted_series: np.ndarray
-    """(T, P)"""
-    modes: tuple[Dmd, Dmd]
-    """DMD of solution and prediction at the rollout's times"""
-    pods: tuple[Pod, Pod]
-    """POD of the same, of as many modes at most"""
-    volumes: np.ndarray
-    """(N,) of the cells"""
-    probes: np.ndarray | None
-    """(P, d) m, where the series are read; None where they are not of single places"""
+    true_series: np.ndarray  # (T, P), at the rollout's times
+    predicted_series: np.ndarray  # (T, P)
+    modes: tuple[Dmd, Dmd]  # of solution and prediction at the rollout's times
+    pods: tuple[Pod, Pod]  # of the same, of as many modes at most
+    volumes: np.ndarray  # (N,) of the cells
+    probes: np.ndarray | None  # (P, d) m, where the series are read; None for no single places
     model: Evolves
-    latents: torch.Tensor
-    """(T, L, d)"""
+    latents: torch.Tensor  # (T, L, d)
 
     @cached_property
     def jacobians(self) -> tuple[tuple[float, StepSpectrum], ...]:
         """Time in s and eigenvalues after the first and the last step; they take a while."""
+        states = {step * self.interval_s: self.latents[step - 1] for step in (1, len(self.times))}
         return tuple(
-            (
-                step * self.interval_s,
-                _latent_spectrum(self.model, self.latents[step - 1], self.interval_s, FEW_NUMBERS),
-            )
-            for step in (1, len(self.times))
+            (time, _latent_spectrum(self.model, state, self.interval_s, FEW_NUMBERS))
+            for time, state in states.items()
         )
 
     @cached_property
     def components(self) -> Components:
         """The latents' principal components, fitted on the training's steps."""
-        return principal_components(self.latents.cpu().numpy(), self.horizon)
+        return dynamics.principal_components(self.latents.cpu().numpy(), self.horizon)
 
     @cached_property
     def predicted_hz(self) -> float:
-        return mean_frequency(self.predicted_series, self.interval_s)
+        return dynamics.mean_frequency(self.predicted_series, self.interval_s)
 
     @cached_property
-    def spectra(self) -> tuple[Spectrum, Spectrum]:
+    def spectra(self) -> tuple[dynamics.Spectrum, dynamics.Spectrum]:
         """Welch spectra of solution and prediction, at the rollout's times."""
-        return (
-            spectrum(self.true_series, self.interval_s),
-            spectrum(self.predicted_series, self.interval_s),
-        )
+        true = dynamics.spectrum(self.true_series, self.interval_s)
+        return true, dynamics.spectrum(self.predicted_series, self.interval_s)
 
     @cached_property
-    def latent_spectra(self) -> Spectrum:
+    def latent_spectra(self) -> dynamics.Spectrum:
         """Welch spectra of each anchor's first component: (F, L)."""
-        return spectrum(self.components.series[..., 0], self.interval_s)
+        return dynamics.spectrum(self.components.series[..., 0], self.interval_s)
 
     @cached_property
     def leading_anchor(self) -> int:
@@ -133,43 +92,43 @@ class CaseDynamics:
 
         NaN for an anchor that is constant.
         """
-        series = self.components.series[..., 0].T
-        return np.array([change_frequency(each[:, None], self.interval_s) for each in series])
+        columns = self.components.series[..., 0].T[..., None]
+        return np.array([dynamics.change_frequency(each, self.interval_s) for each in columns])
 
     @cached_property
     def latent_hz(self) -> float:
         """The frequency at which the components of all anchors together change fastest, Hz."""
         series = self.components.series
-        return change_frequency(series.reshape(len(series), -1), self.interval_s)
+        return dynamics.change_frequency(series.reshape(len(series), -1), self.interval_s)
 
     @property
     def lock_in(self) -> np.ndarray:
         """The relative error of the frequency of each anchor's first component, (L,)."""
-        return np.abs(drift(self.anchor_hz, self.reference_hz))
+        return np.abs(dynamics.drift(self.anchor_hz, self.reference_hz))
 
     @cached_property
     def scalogram(self) -> Scalogram:
         """The scalogram of the leading anchor's first component."""
         series = self.components.series[:, self.leading_anchor, 0]
-        return scalogram(series, self.interval_s, self.reference_hz)
+        return dynamics.scalogram(series, self.interval_s, self.reference_hz)
 
     @property
     def drift(self) -> np.ndarray:
-        return drift(self.scalogram.peaks, self.reference_hz)
+        return dynamics.drift(self.scalogram.peaks, self.reference_hz)
 
     @property
     def lost_s(self) -> float | None:
         """When the leading anchor leaves the reference frequency, s from the start; None: never."""
-        return lost_at(self.times, self.drift, self.reference_hz)
+        return dynamics.lost_at(self.times, self.drift, self.reference_hz)
 
     def scores(self) -> dict[str, float]:
         """Return how well the rollout keeps the solution's rhythm."""
         # Times are those after each step: a rollout without the frequency is lost at the first.
-        lost, end = self.lost_s, float(self.times[-1] - self.times[0])
+        first, last, lost = float(self.times[0]), float(self.times[-1]), self.lost_s
         return {
             "frequency_error": abs(self.predicted_hz - self.reference_hz) / self.reference_hz,
-            "locked_in": float((self.lock_in <= BAND).mean()),
-            "rhythm_kept": 1.0 if lost is None else (lost - float(self.times[0])) / end,
+            "locked_in": float((self.lock_in <= dynamics.BAND).mean()),
+            "rhythm_kept": 1.0 if lost is None else (lost - first) / (last - first),
         }
 
     def record(self, case: str) -> dict[str, Any]:
@@ -178,37 +137,32 @@ class CaseDynamics:
         `true_dmd_hz` and `dmd_hz` are of the strongest oscillating DMD modes in the rollout's time,
         `drift` is that of the leading anchor at the last time on which the end has no influence.
         """
-        true_modes, modes = self.modes
         times, reference = self.times, self.reference_hz
-        reach = end_reach(reference)
+        reach = dynamics.end_reach(reference)
         inner = self.drift[(times - times[0] >= reach) & (times[-1] - times >= reach)]
-        found = {
-            "predicted_hz": self.predicted_hz,
-            "dmd_hz": modes.leading_frequency(),
-            "latent_hz": self.latent_hz,
-        }
+        true_dmd, dmd = (each.leading_frequency() for each in self.modes)
+        found = {"predicted_hz": self.predicted_hz, "dmd_hz": dmd, "latent_hz": self.latent_hz}
         numbers = {
-            "duration_s": float(self.times[-1]),
+            "duration_s": float(times[-1]),
             "reference_hz": reference,
-            "true_dmd_hz": true_modes.leading_frequency(),
+            "true_dmd_hz": true_dmd,
             **found,
             **{f"{key}_error": abs(each - reference) / reference for key, each in found.items()},
             "locked_in": self.scores()["locked_in"],
-            "drift": float(inner[-1]) if len(inner) else float("nan"),
+            "drift": inner[-1] if len(inner) else np.nan,
         }
         return {
             "case": case,
-            "steps": len(self.times),
+            "steps": len(times),
             "series_name": self.series_name,
-            **{key: each if np.isfinite(each) else None for key, each in numbers.items()},
+            **{key: finite_or_none(each) for key, each in numbers.items()},
             "lost_s": self.lost_s,
-            "modes": compare_modes(self.pods, self.modes, self.volumes),
+            "modes": dynamics.compare_modes(self.pods, self.modes, self.volumes),
         }
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return what the frequencies were found in; eigenvalues are not computed."""
-        true_modes, modes = self.modes
-        return {
+        found = {
             "time": self.times,
             "reference_frequency": np.array([self.reference_hz]),
             "true_series": self.true_series,
@@ -220,32 +174,25 @@ class CaseDynamics:
             "scalogram_frequencies": self.scalogram.frequencies,
             "peak_frequency": self.scalogram.peaks,
             "drift": self.drift,
-            "true_pod_energies": self.pods[0].energies,
-            "pod_energies": self.pods[1].energies,
-            "true_pod_modes": self.pods[0].modes[:LEADING],
-            "pod_modes": self.pods[1].modes[:LEADING],
-            "true_dmd_frequencies": true_modes.frequencies,
-            "true_dmd_growth_rates": true_modes.growth_rates,
-            "dmd_frequencies": modes.frequencies,
-            "dmd_growth_rates": modes.growth_rates,
         }
+        for name, pod, dmd in zip(("true_", ""), self.pods, self.modes, strict=True):
+            found[f"{name}pod_energies"] = pod.energies
+            found[f"{name}pod_modes"] = pod.modes[: dynamics.LEADING]
+            found[f"{name}dmd_frequencies"] = dmd.frequencies
+            found[f"{name}dmd_growth_rates"] = dmd.growth_rates
+        return found
 
 
 @dataclass(frozen=True)
 class CaseRhythm:
     """The F snapshots of a solution from some time on, and their frequency."""
 
-    times: np.ndarray
-    """(F,) s"""
-    states: np.ndarray
-    """(F, N, C)"""
-    volumes: np.ndarray
-    """(N,), ones where the dataset has none"""
+    times: np.ndarray  # (F,) s
+    states: np.ndarray  # (F, N, C)
+    volumes: np.ndarray  # (N,), ones where the dataset has none
     rhythm: Rhythm
-    series: np.ndarray
-    """What the rhythm is read from, (F, P)"""
-    frequency: float
-    """Hz, from all these snapshots"""
+    series: np.ndarray  # what the rhythm is read from, (F, P)
+    frequency: float  # Hz, from all these snapshots
 
 
 def read_rhythm(surrogate: Surrogate, case: StoredCase, start: float) -> CaseRhythm | None:
@@ -257,13 +204,14 @@ def read_rhythm(surrogate: Surrogate, case: StoredCase, start: float) -> CaseRhy
     states = read_states(case, surrogate.normaliser.channels, slice(int(late[0]), None))
     std = np.asarray(surrogate.normaliser.std, np.float32)
     volumes = case.volumes if case.dataset.schema.volumes else np.ones(case.num_points)
-    channels = surrogate.channels
-    rhythm = reference_rhythm(states, channels, std, case.points, volumes, case.parameters)
+    rhythm = dynamics.reference_rhythm(
+        states, surrogate.channels, std, case.points, volumes, case.parameters
+    )
     series = rhythm.read(states)
     if rhythm.strength(series) <= STEADY:
         return None
     times = np.asarray(case.time[late])
-    frequency = mean_frequency(series, float(np.diff(times).mean()))
+    frequency = dynamics.mean_frequency(series, float(np.diff(times).mean()))
     return CaseRhythm(times, states, volumes, rhythm, series, frequency)
 
 
@@ -279,19 +227,19 @@ def follow_case(
     if step_s is None or start is None or case.time is None:
         return None
     steps = min(steps, int((case.time[-1] - start) / step_s + 1e-6))
-    if not isinstance(model, Evolves) or steps < MIN_SAMPLES:
+    if not isinstance(model, Evolves) or steps < dynamics.MIN_SAMPLES:
         return None
     found = read_rhythm(surrogate, case, start)
     if found is None:
         return None
-    low, high = frequency_range(steps, step_s, found.frequency)
+    low, high = dynamics.frequency_range(steps, step_s, found.frequency)
     if not low < found.frequency < high:
         return None
     wanted = start + step_s * np.arange(1, steps + 1)
     frames = np.abs(found.times[None] - wanted[:, None]).argmin(axis=1)
     predicted = surrogate.predict_case(case, start_s=start, steps=steps)
     std, rank = np.asarray(surrogate.normaliser.std, np.float32), min(DMD_RANK, steps // 2)
-    true_states, states = found.states[frames] / std, predicted / std
+    volumes, true, ours = found.volumes, found.states[frames] / std, predicted / std
     return CaseDynamics(
         times=wanted - start,
         interval_s=step_s,
@@ -301,11 +249,11 @@ def follow_case(
         true_series=found.series[frames],
         predicted_series=found.rhythm.read(predicted),
         modes=(
-            dmd(true_states, found.volumes, step_s, rank),
-            dmd(states, found.volumes, step_s, rank),
+            dynamics.dmd(true, volumes, step_s, rank),
+            dynamics.dmd(ours, volumes, step_s, rank),
         ),
-        pods=(pod(true_states, found.volumes, rank), pod(states, found.volumes, rank)),
-        volumes=found.volumes,
+        pods=(dynamics.pod(true, volumes, rank), dynamics.pod(ours, volumes, rank)),
+        volumes=volumes,
         probes=found.rhythm.places,
         model=model,
         latents=_rolled_out(surrogate, model, case, start, steps)[1:],
@@ -338,23 +286,14 @@ def study_frequencies(
             found.append(followed.record(case))
             keep(case, followed)
         progress(number, len(cases))
-
-    def median(values: Iterable[float | None]) -> float | None:
-        known = [abs(value) for value in values if value is not None]
-        return float(np.median(known)) if known else None
-
-    lost = [each["lost_s"] for each in found]
-    kept = (
-        1.0 if each["lost_s"] is None else each["lost_s"] / each["duration_s"] for each in found
-    )
-    keys = (*(f"{name}_error" for name in FOUND), "locked_in")
+    medians = ["predicted_hz_error", "dmd_hz_error", "latent_hz_error", "locked_in"]
+    table = pd.DataFrame(found, columns=[*medians, "drift", "lost_s", "duration_s"]).astype(float)
+    table["absolute_drift"] = table["drift"].abs()
+    table["kept"] = (table["lost_s"] / table["duration_s"]).fillna(1.0)
+    of_cases = table[[*medians, "absolute_drift", "kept"]].median()
     return {
-        "medians": {
-            **{key: median(each[key] for each in found) for key in keys},
-            "absolute_drift": median(each["drift"] for each in found),
-            "kept": median(kept),
-        },
-        "never_lost": lost.count(None),
+        "medians": {key: finite_or_none(value) for key, value in of_cases.items()},
+        "never_lost": int(table["lost_s"].isna().sum()),
         "without_rhythm": without,
         "cases": found,
     }
@@ -367,12 +306,13 @@ def case_spectra(
     exact_up_to: int,
     progress: Progress = lambda done, total: None,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Roll a case out, and compute the eigenvalues after some steps; none named: after 1 and 10.
+    """Roll a case out, and compute the eigenvalues after some steps.
 
-    Returns a record with, of each state, the pair that lasts longest and the one nearest to the
-    flow's frequency; and arrays of all lambda and mu, the largest |mu| first. All eigenvalues are
-    computed of states of up to `exact_up_to` numbers. InputError for a steady model, and for one
-    without latents that evolve.
+    Where none is named, these are the first and the last of a training window. Returns a record
+    with, of each state, the pair that lasts longest and the one nearest to the flow's frequency;
+    and arrays of all lambda and mu, the largest |mu| first. All eigenvalues are computed of states
+    of up to `exact_up_to` numbers. InputError for a steady model, and for one without latents that
+    evolve.
     """
     model, start = _check_evolves(surrogate), surrogate.problem.start(case)
     assert surrogate.step_s is not None and start is not None
@@ -424,7 +364,7 @@ def _latent_spectrum(
     model: Evolves, state: torch.Tensor, step_s: float, exact_up_to: int
 ) -> StepSpectrum:
     """Return the eigenvalues at latents (L, d) of a model whose steps take `step_s` seconds."""
-    return spectrum_at(
+    return dynamics.spectrum_at(
         lambda Z: model.derivative(Z[None])[0],
         state,
         model.inner_step,

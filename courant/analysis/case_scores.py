@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -30,56 +31,25 @@ from scipy.spatial import cKDTree
 from scipy.stats import spearmanr
 from torch import Tensor
 
+from courant import field_model as seam
+from courant.analysis import scores as measures
 from courant.analysis.dynamics import pod
-from courant.analysis.scores import (
-    TOP,
-    AnchorFields,
-    by_energy,
-    contiguity,
-    field_scores,
-    following_scores,
-    match,
-    motion_sums,
-    partition_fields,
-    place_scores,
-    product_sums,
-    swirl,
-    temporal_moments,
-    temporal_variance,
-    velocity_gradients,
-    vortex_cores,
-)
-from courant.evaluation.metrics import ALL, ErrorSums
+from courant.analysis.scores import TOP, AnchorFields, by_energy, match
+from courant.evaluation.metrics import ALL, ErrorSums, ratio
 from courant.evaluation.references import TrainingFields
-from courant.field_model import (
-    Decodes,
-    Evolves,
-    FieldDecomposition,
-    MovesAnchors,
-    Partitions,
-    Queries,
-    Reads,
-)
 from courant.prediction.surrogate import Surrogate
 from courant.problems.transient import read_states
 from simgen.errors import InputError
 from simgen.store.read import StoredCase
 
-MAX_VALUES = 1 << 22
-"""Numbers of contributions in memory at once, 16 MiB; computing them takes a few times as much"""
-WORST_SHARE = 0.1
-"""Share of the anchors whose part in the error is reported"""
-CORE_RADIUS = 0.5
-"""Radius around a vortex core, in spacings of the anchors: they cannot resolve nearer ones"""
-MAX_SNAPSHOTS = 256
-"""Stored snapshots that POD is made from"""
+MAX_VALUES = 1 << 22  # contributions in memory at once: 16 MiB, and a few times that on the way
+WORST_SHARE = 0.1  # share of the anchors whose part in the error is reported
+CORE_RADIUS = 0.5  # around a vortex core, in spacings of the anchors: they resolve no nearer ones
+MAX_SNAPSHOTS = 256  # stored snapshots that POD is made from
 RANDOM, NEAREST, POD = "random partition", "nearest-anchor partition", "POD"
-MAX_CELLS = 2048
-"""Cells at which predictions are compared in an ablation: every n-th of the case"""
-TOGETHER = 16
-"""Anchors that are left out at once, each in a copy of the state"""
-MAPPED_WEIGHTS = 8_192
-"""Points whose weights are in memory at once, times steps, heads and anchors"""
+MAX_CELLS = 2048  # at which predictions are compared in an ablation: every n-th of the case
+TOGETHER = 16  # anchors that are left out at once, each in a copy of the state
+MAPPED_WEIGHTS = 8_192  # points whose weights are in memory, times steps, heads and anchors
 
 Progress = Callable[[int, int], None]
 
@@ -88,11 +58,9 @@ Progress = Callable[[int, int], None]
 class ErrorAddresses:
     """The squared error of a prediction, divided among L anchors."""
 
-    sums: np.ndarray
-    """sums over points of V w_k |e|^2, V w_k and V w_k |e|^2 x: (L, 2 + d)"""
+    sums: np.ndarray  # over points of V w_k |e|^2, V w_k and V w_k |e|^2 x: (L, 2 + d)
     volume: float
-    squared: np.ndarray
-    """|e|^2 at each point: (M,)"""
+    squared: np.ndarray  # |e|^2 at each point: (M,)
 
     @classmethod
     def of(
@@ -129,8 +97,7 @@ class ErrorAddresses:
     @property
     def centres(self) -> np.ndarray:
         """The centroid of w_k |e|^2, (L, d) m; NaN where E_k is zero."""
-        error, moments = self.sums[:, :1], self.sums[:, 2:]
-        return np.divide(moments, error, out=np.full_like(moments, np.nan), where=error > 0)
+        return ratio(self.sums[:, 2:], self.sums[:, :1])
 
     @property
     def total(self) -> float:
@@ -140,8 +107,7 @@ class ErrorAddresses:
     @property
     def densities(self) -> np.ndarray:
         """E_k / V_k, the mean square error where each anchor has weight: (L,)."""
-        errors, governed = self.errors, self.governed
-        return np.divide(errors, governed, out=np.zeros_like(errors), where=governed > 0)
+        return np.nan_to_num(ratio(self.errors, self.governed))
 
     @property
     def worst(self) -> np.ndarray:
@@ -150,8 +116,8 @@ class ErrorAddresses:
 
     def worst_part(self, share: float = WORST_SHARE) -> float:
         """Return the part of the error at the worst `share` of the anchors, at least one."""
-        number, total = max(1, round(share * len(self.sums))), self.total
-        return float(self.errors[self.worst[:number]].sum()) / total if total else 0.0
+        number = max(1, round(share * len(self.sums)))
+        return float(self.errors[self.worst[:number]].sum()) / (self.total or 1.0)
 
 
 @dataclass(frozen=True)
@@ -162,14 +128,38 @@ class CaseScores:
     scores: dict[str, float]
     fields: AnchorFields
     spacing_m: float
-    controls: dict[str, AnchorFields] = field(default_factory=dict)
-    control_scores: dict[str, dict[str, float]] = field(default_factory=dict)
-    dominant: np.ndarray | None = None
-    """The anchor of largest weight in each cell, (M,); None where the model has no weights"""
-    temporal_variance: np.ndarray | None = None
-    """v_k, (L,); None for one state"""
-    addresses: ErrorAddresses | None = None
-    """None where the model has no weights, or the case no solution at the time"""
+    controls: dict[str, AnchorFields]
+    dominant: np.ndarray | None  # (M,) anchor of largest weight; None for a model without weights
+    temporal_variance: np.ndarray | None  # v_k, (L,); None for one state
+    addresses: ErrorAddresses | None  # None without weights, or a solution at the time
+
+    @cached_property
+    def control_scores(self) -> dict[str, dict[str, float]]:
+        """The scores of the controls' fields, by control."""
+        return {
+            name: measures.field_scores(each, self.spacing_m)
+            for name, each in self.controls.items()
+        }
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return what the scores were computed from, by anchor or by cell."""
+        fields, addresses = self.fields, self.addresses
+        found = {
+            "energies": fields.energies,
+            "gram": fields.gram,
+            "centroids": fields.centroids,
+            "gyration_radii": measures.gyration_radii(fields),
+            "support": measures.support_fractions(fields),
+            "anchors": fields.anchors,
+            "temporal_variance": self.temporal_variance,
+            "points": fields.points,
+            "volumes": fields.volumes,
+            "dominant_anchor": self.dominant,
+        }
+        if addresses is not None:
+            found |= {"error_address": addresses.errors, "error_governed": addresses.governed}
+            found |= {"error_centre": addresses.centres, "squared_error": addresses.squared}
+        return {name: values for name, values in found.items() if values is not None}
 
 
 def score_case(
@@ -202,9 +192,15 @@ def score_case(
         errors.add(last[None], truth[None])
         scores["nmae"] = errors.total(ALL)["nmae"]
 
-    # One walk over the cells: fields and labels are joined, all else adds up.
+    # Anchors are where they are decoded: in the last window at the last step, if windows move them.
     decomposed = surrogate.decomposition(case, start_s=start)
-    starts, places = _anchor_places(surrogate, decomposed)
+    starts = places = _places(surrogate, decomposed.anchors)
+    moved = isinstance(decomposed, seam.MovesAnchors) and decomposed.window_anchors
+    if places is not None and moved:
+        ends = moved[-1][0]
+        places = _places(surrogate, ends.reshape(-1, *ends.shape[-2:])[[-1]])
+
+    # One walk over the cells: fields and labels are joined, all else adds up.
     size = _chunk(decomposed)
     compared = {}
     if other is not None:
@@ -223,16 +219,18 @@ def score_case(
         at, here = points[part.queries], volumes[part.queries]
         joined.append(AnchorFields.of(values[-1], at, here, places))
         found = {
-            key: product_sums(values[-1], next(parts).contributions[0, -1].cpu().numpy(), here)
+            key: measures.product_sums(
+                values[-1], next(parts).contributions[0, -1].cpu().numpy(), here
+            )
             for key, parts in compared.items()
         }
         if len(values) > 1:
-            found["time"] = product_sums(values[0], values[-1], here)
-            found["moments"] = temporal_moments(values, here)
-            found["motion"] = motion_sums(values, at, here)
+            found["time"] = measures.product_sums(values[0], values[-1], here)
+            found["moments"] = measures.temporal_moments(values, here)
+            found["motion"] = measures.motion_sums(values, at, here)
         for key, value in found.items():
             sums[key] = value + sums.get(key, 0.0)
-        if isinstance(part, Partitions):
+        if isinstance(part, seam.Partitions):
             weights = part.weights[0, -1].mean(0).cpu().numpy()
             labels.append(np.argmax(weights, axis=-1))
             if truth is not None:
@@ -242,38 +240,35 @@ def score_case(
 
     fields = AnchorFields.joined(joined)
     spacing_m = 2 * surrogate.normaliser.length_scale / math.sqrt(fields.num_anchors)
-    scores |= field_scores(fields, spacing_m)
-    if starts is not None:
-        at_starts = place_scores(replace(fields, anchors=starts), spacing_m)
+    scores |= measures.field_scores(fields, spacing_m)
+    if places is not starts:
+        at_starts = measures.place_scores(replace(fields, anchors=starts), spacing_m)
         scores |= {f"start_{key}": each for key, each in at_starts.items() if np.isfinite(each)}
     variance = None
     if "time" in sums:
         over_time = match(sums["time"])
-        variance = temporal_variance(sums["moments"])
+        variance = measures.temporal_variance(sums["moments"])
         scores |= {"time_correlation": over_time.score, "time_kept": over_time.kept}
         if np.isfinite(variance).any():
             scores["temporal_variance"] = float(np.nanmedian(variance))
     dominant = np.concatenate(labels) if labels else None
     if dominant is not None:
-        whole = contiguity(dominant, fields.points, fields.volumes, case.dataset.schema.dimension)
+        whole = measures.contiguity(
+            dominant, fields.points, fields.volumes, case.dataset.schema.dimension
+        )
         scores |= {} if whole is None else {"contiguity": whole}
     scores |= {key: match(sums[key]).score for key in compared}
     if start is not None and "motion" in sums:
-        cores = solved_cores(surrogate, case, start, CORE_RADIUS * spacing_m)
+        cores = _solved_cores(surrogate, case, start, CORE_RADIUS * spacing_m)
         if cores is not None:
-            strongest = by_energy(fields.gram)[:TOP]
-            columns = [*range(cores[0].shape[1]), -1]
+            strongest, columns = by_energy(fields.gram)[:TOP], [*range(cores[0].shape[1]), -1]
             motion = sums["motion"][:, strongest][..., columns]
-            scores |= following_scores(motion, cores, spacing_m)
+            scores |= measures.following_scores(motion, cores, spacing_m)
     addresses = ErrorAddresses.joined(addressed) if addressed else None
     if addresses is not None:
         scores["error_carried"] = addresses.worst_part()
-
     controls = case_controls(surrogate, case, fields, last / std, training)
-    control_scores = {name: field_scores(each, spacing_m) for name, each in controls.items()}
-    return CaseScores(
-        case.id, scores, fields, spacing_m, controls, control_scores, dominant, variance, addresses
-    )
+    return CaseScores(case.id, scores, fields, spacing_m, controls, dominant, variance, addresses)
 
 
 def volumes_of(case: StoredCase) -> np.ndarray:
@@ -281,28 +276,17 @@ def volumes_of(case: StoredCase) -> np.ndarray:
     return case.volumes if case.dataset.schema.volumes else np.ones(case.num_points, np.float32)
 
 
-def _chunk(decomposed: FieldDecomposition) -> int:
+def _chunk(decomposed: seam.FieldDecomposition) -> int:
     """Return how many points' contributions are in memory at once."""
     return max(1, MAX_VALUES // next(iter(decomposed.chunks(1))).contributions.numel())
 
 
-def _anchor_places(
-    surrogate: Surrogate, decomposed: FieldDecomposition
-) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return where anchors start, if windows move them, and where they are decoded: (L, 3) m each.
-
-    The latter are those of the last window at the last step. None for anchors without places.
-    """
-    if decomposed.anchors is None:
-        return None, None
-    starts = surrogate.places(decomposed.anchors[0].detach().cpu().numpy())
-    if not isinstance(decomposed, MovesAnchors) or not decomposed.window_anchors:
-        return None, starts
-    moved = decomposed.window_anchors[-1][0].detach().cpu().numpy()
-    return starts, surrogate.places(moved.reshape(-1, *moved.shape[-2:])[-1])
+def _places(surrogate: Surrogate, anchors: Tensor | None) -> np.ndarray | None:
+    """Return anchors (1, L, d) of a model in metres, (L, 3); None for anchors without places."""
+    return None if anchors is None else surrogate.places(anchors[0].detach().cpu().numpy())
 
 
-def solved_cores(
+def _solved_cores(
     surrogate: Surrogate, case: StoredCase, start_s: float, radius: float
 ) -> list[np.ndarray] | None:
     """Return the vortex cores (n, d) m of the solution at each step of a training's rollout.
@@ -321,8 +305,8 @@ def solved_cores(
         state = surrogate.problem.solution(case, time)
         if state is None:
             return None
-        strength = swirl(velocity_gradients(points, state[:, columns]))
-        found.append(vortex_cores(points, strength, radius))
+        strength = measures.swirl(measures.velocity_gradients(points, state[:, columns]))
+        found.append(measures.vortex_cores(points, strength, radius))
     return found
 
 
@@ -339,10 +323,10 @@ def case_controls(
     the training cases' fields at the nearest cells, where the case is steady.
     """
     labels = np.random.default_rng(0).integers(fields.num_anchors, size=len(fields.points))
-    found = {RANDOM: partition_fields(fields, labels)}
+    found = {RANDOM: measures.partition_fields(fields, labels)}
     if fields.anchors is not None:
         nearest = np.asarray(cKDTree(fields.anchors).query(fields.points)[1])
-        found[NEAREST] = partition_fields(fields, nearest)
+        found[NEAREST] = measures.partition_fields(fields, nearest)
     start, snapshots = surrogate.problem.start(case), np.zeros((0, *values.shape))
     normaliser = surrogate.normaliser.at(case.parameters)
     std = np.asarray(normaliser.std, np.float32)
@@ -368,7 +352,7 @@ def ablation_effects(
     Empty for a model that cannot decode a changed state; no "before" without a processor.
     """
     model, steps = surrogate.model, surrogate.problem.num_steps
-    if not isinstance(model, Decodes):
+    if not isinstance(model, seam.Decodes):
         return {}
     inputs, queries = surrogate.model_inputs(case, start_s)
     num = queries.points.shape[1]
@@ -384,10 +368,10 @@ def ablation_effects(
             for each in (queries.points, queries.features, anchors)
         )
         assert points is not None
-        return model.decode(Z, Queries(points, features), anchors=places)
+        return model.decode(Z, seam.Queries(points, features), anchors=places)
 
     def advance(Z: Tensor) -> Tensor:
-        return model.rollout(Z, steps)[:, -1] if isinstance(model, Evolves) else Z
+        return model.rollout(Z, steps)[:, -1] if isinstance(model, seam.Evolves) else Z
 
     def effects(Z: Tensor, change: Callable[[Tensor], Tensor]) -> np.ndarray:
         kept = 1 - torch.eye(Z.shape[1], device=Z.device, dtype=Z.dtype)
@@ -396,7 +380,7 @@ def ablation_effects(
 
     with torch.inference_mode():
         encoded = model.encode(inputs)
-        evolves = surrogate.step_s is not None and isinstance(model, Evolves)
+        evolves = surrogate.step_s is not None and isinstance(model, seam.Evolves)
         state = advance(encoded) if evolves else encoded
         whole = decode(state)
         found = {"after": effects(state, lambda Z: Z)}
@@ -445,43 +429,33 @@ def ranked_fields(surrogate: Surrogate, case: StoredCase, top: int) -> dict[str,
         "points": case.points,
         "volumes": volumes,
     }
-    if decomposed.anchors is not None:
-        found["anchors"] = surrogate.places(decomposed.anchors[0].detach().cpu().numpy())
-    return found
+    places = _places(surrogate, decomposed.anchors)
+    return found if places is None else found | {"anchors": places}
 
 
 @dataclass(frozen=True)
 class AnchorMaps:
     """Maps of A chosen anchors in a prediction of T steps (1 of a steady model) at M points."""
 
-    chosen: np.ndarray
-    """(A,) numbers of the anchors"""
-    times: np.ndarray | None
-    """(T,) s; None of a steady model"""
-    dominant: np.ndarray
-    """The anchor of largest decoder weight at each step and point, heads averaged: (T, M)"""
-    weights: np.ndarray
-    """Decoder weights of the chosen anchors: (T, A, M), 0..1"""
-    points: np.ndarray
-    """(M, 3) m"""
+    chosen: np.ndarray  # (A,) numbers of the anchors
+    times: np.ndarray | None  # (T,) s; None of a steady model
+    dominant: np.ndarray  # anchor of largest decoder weight, heads averaged: (T, M)
+    weights: np.ndarray  # decoder weights of the chosen anchors, 0..1: (T, A, M)
+    points: np.ndarray  # (M, 3) m
     reading: np.ndarray | None
     """Encoder attention of the chosen anchors to the input points, at each level: (levels, A, N),
     one in sum over the points; None for a model without
     """
-    read_points: np.ndarray
-    """(N, 3) m, the points that the encoder reads"""
-    places: np.ndarray | None
-    """(L, 3) m; None for anchors without positions"""
-    moved: np.ndarray | None
-    """The places of all anchors at each level, (levels, L, 3) m; None where levels move none"""
+    read_points: np.ndarray  # (N, 3) m, the points that the encoder reads
+    places: np.ndarray | None  # (L, 3) m; None for anchors without positions
+    moved: np.ndarray | None  # (levels, L, 3) m at each level; None where levels move none
 
     @property
     def displacements(self) -> np.ndarray | None:
         """How far each level has moved each anchor from where it started, (levels, L) m."""
         if self.moved is None or self.places is None:
             return None
-        found: np.ndarray = np.linalg.norm(self.moved - self.places, axis=-1)
-        return found
+        return np.asarray(np.linalg.norm(self.moved - self.places, axis=-1))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all arrays that are there, by name."""
@@ -499,7 +473,7 @@ def map_anchors(
     """
     model, decomposed = surrogate.model, surrogate.decomposition(case, start_s=start)
     first = next(decomposed.chunks(1))
-    if not isinstance(first, Partitions):
+    if not isinstance(first, seam.Partitions):
         raise InputError(
             f"{surrogate.url}: a model of kind {model.config.kind} does not divide the domain among"
             " anchors, so there is nothing to map"
@@ -509,19 +483,17 @@ def map_anchors(
         raise InputError(f"anchor {wrong[0]}: this model has anchors 0 to {number - 1}")
     dominant, weights = [], []
     for part in decomposed.chunks(max(1, MAPPED_WEIGHTS // first.weights.shape[1])):
-        assert isinstance(part, Partitions)
+        assert isinstance(part, seam.Partitions)
         averaged = part.weights[0].mean(dim=1).cpu().numpy()  # (T, m, L)
         dominant.append(np.argmax(averaged, axis=-1))
         weights.append(averaged[..., list(chosen)].swapaxes(1, 2))
     inputs, _ = surrogate.model_inputs(case, start)
     reading, moved = None, []
-    if isinstance(model, Reads):
+    if isinstance(model, seam.Reads):
         with torch.inference_mode():
             found = model.reading(inputs, chosen)
         reading = found.weights[0].cpu().numpy()
-        # Learned anchors are weights: where none has moved yet they are still those.
-        moved = [surrogate.places(each[0].detach().cpu().numpy()) for each in found.anchors]
-    places = decomposed.anchors
+        moved = [_places(surrogate, each) for each in found.anchors]
     return AnchorMaps(
         chosen=np.array(chosen),
         times=None if start is None else surrogate.times(start),
@@ -530,7 +502,7 @@ def map_anchors(
         points=np.asarray(case.points),
         reading=reading,
         read_points=surrogate.places(inputs.points[0].cpu().numpy()),
-        places=None if places is None else surrogate.places(places[0].detach().cpu().numpy()),
+        places=_places(surrogate, decomposed.anchors),
         moved=np.stack(moved) if moved else None,
     )
 

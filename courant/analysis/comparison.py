@@ -18,17 +18,11 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-import numpy as np
+import pandas as pd
 
 from courant.analysis.case_dynamics import follow_case
 from courant.analysis.case_scores import CaseScores, ablation_effects, ablation_scores, score_case
-from courant.analysis.scores import (
-    SCORES,
-    gyration_radii,
-    mean_scores,
-    support_fractions,
-    values_by_score,
-)
+from courant.analysis.scores import SCORES, mean_scores, values_by_score
 from courant.evaluation.ledger import Interval
 from courant.evaluation.references import shared
 from courant.prediction.surrogate import load
@@ -41,8 +35,7 @@ from simgen.store.read import Dataset, StoredCase
 
 REVISION = 4
 """Raise this when the file has other entries, or the same run would get other scores"""
-LEFT_OUT = ("training.seed", "name")
-"""Settings by which runs may differ and still be one row"""
+LEFT_OUT = ("training.seed", "name")  # settings by which runs of one row may differ
 WATCHED = ("training.validate_every", "training.checkpoint_every", "training.keep_checkpoints")
 """Settings that name a row only where no other one differs"""
 ANCHORS, WINDOWS = "model.anchor_kind", "model.gaussian_window"
@@ -52,8 +45,7 @@ IDLE = {
     "data.anchor_start": (ANCHORS, ("sampled", "abstract")),
 }
 """Settings that do nothing where another one has one of these values"""
-_QUESTION = ("task", "data.fields", "data.step_s")
-"""Settings that define what a run of a family predicts"""
+QUESTION = ("task", "data.fields", "data.step_s")  # what a run of a family predicts
 SEEDS = "seed_correlation"
 
 Progress = Callable[[int, int], None]
@@ -87,15 +79,12 @@ def score_run(
             )
     if other is not None:
         ours, theirs = (
-            (each.channels, each.problem.kind, each.step_s, each.dataset["family"])
+            f"{', '.join(each.channels)} of {each.dataset['family']} (step {each.step_s} s)"
             for each in (surrogate, other)
         )
         if ours != theirs:
             raise InputError(
-                f"{other.url} predicts {', '.join(other.channels)} of {other.dataset['family']}"
-                f" (step {other.step_s} s), the run {', '.join(surrogate.channels)} of"
-                f" {surrogate.dataset['family']} (step {surrogate.step_s} s): compare like with"
-                " like"
+                f"{other.url} predicts {theirs}, the run {ours}: compare like with like"
             )
     dataset = surrogate.open_dataset(dataset_url)
     chosen = list(cases) or dataset.cases("test")
@@ -104,28 +93,23 @@ def score_run(
     training = shared(dataset, surrogate.normaliser) if len(dataset.cases("train")) > 1 else None
     found: dict[str, dict[str, Any]] = {}
     for number, name in enumerate(chosen):
-
-        def report(done: int, total: int, before: int = number) -> None:
-            progress(100 * before + 100 * done // total, 100 * len(chosen))
-
         case = dataset[name]
-        neighbour = nearest_design(dataset, case)
         scored = score_case(
-            surrogate, case, other=other, neighbour=neighbour, training=training, progress=report
+            surrogate,
+            case,
+            other=other,
+            neighbour=nearest_design(dataset, case),
+            training=training,
+            progress=_part(progress, number, len(chosen)),
         )
         keep(scored)
         effects = ablation_effects(surrogate, case, surrogate.problem.shown_start(case))
-        rollout = follow_case(surrogate, case)
-        found[name] = {
-            "scores": {
-                **scored.scores,
-                **ablation_scores(effects, scored.fields.energies),
-                **({} if rollout is None else rollout.scores()),
-            },
-            "controls": scored.control_scores,
-        }
+        scores = scored.scores | ablation_scores(effects, scored.fields.energies)
+        if (rollout := follow_case(surrogate, case)) is not None:
+            scores |= rollout.scores()
+        found[name] = {"scores": scores, "controls": scored.control_scores}
         del scored
-    scores, controls = ([case[part] for case in found.values()] for part in ("scores", "controls"))
+    controls = [case["controls"] for case in found.values()]
     names = dict.fromkeys(name for each in controls for name in each)
     return {
         "revision": REVISION,
@@ -133,12 +117,17 @@ def score_run(
         "dataset": dict(surrogate.dataset, parameters=None),
         "other": None if other is None else other.url,
         "definitions": {each.key: vars(each) for each in SCORES},
-        "mean": mean_scores(scores),
+        "mean": mean_scores([case["scores"] for case in found.values()]),
         "controls": {
             name: mean_scores([each[name] for each in controls if name in each]) for name in names
         },
         "cases": found,
     }
+
+
+def _part(progress: Progress, number: int, parts: int) -> Progress:
+    """Return the progress of one of several parts, in percent of all."""
+    return lambda done, total: progress(100 * number + 100 * done // max(1, total), 100 * parts)
 
 
 def nearest_design(dataset: Dataset, case: StoredCase) -> StoredCase | None:
@@ -147,42 +136,15 @@ def nearest_design(dataset: Dataset, case: StoredCase) -> StoredCase | None:
     Each parameter is taken over its range among the cases. None where there is no other case, or
     where the cases have the same parameters.
     """
-    others = [name for name in dataset.cases() if name != case.id]
     names = list(case.parameters)
-    if not others or not names:
+    designs = dataset.design.loc[dataset.cases(), names].astype(float)
+    span = designs.max() - designs.min()
+    varied = list(span.index[span > 0])
+    others = designs.drop(index=case.id)
+    if not varied or others.empty:
         return None
-    designs = np.array([[dataset[each].parameters[name] for name in names] for each in others])
-    own = np.array([case.parameters[name] for name in names])
-    span = np.ptp(np.vstack([designs, own]), axis=0)
-    if not span.any():
-        return None
-    away = np.square((designs - own)[:, span > 0] / span[span > 0]).sum(axis=1)
-    return dataset[others[int(np.argmin(away))]]
-
-
-def case_arrays(case: CaseScores) -> dict[str, np.ndarray]:
-    """Return what the scores of a case were computed from, by anchor or by cell."""
-    fields = case.fields
-    arrays: dict[str, np.ndarray | None] = {
-        "energies": fields.energies,
-        "gram": fields.gram,
-        "centroids": fields.centroids,
-        "gyration_radii": gyration_radii(fields),
-        "support": support_fractions(fields),
-        "anchors": fields.anchors,
-        "temporal_variance": case.temporal_variance,
-        "points": fields.points,
-        "volumes": fields.volumes,
-        "dominant_anchor": case.dominant,
-    }
-    if case.addresses is not None:
-        arrays |= {
-            "error_address": case.addresses.errors,
-            "error_governed": case.addresses.governed,
-            "error_centre": case.addresses.centres,
-            "squared_error": case.addresses.squared,
-        }
-    return {name: values for name, values in arrays.items() if values is not None}
+    away = ((others - designs.loc[case.id])[varied] / span[varied]).pow(2).sum(axis=1)
+    return dataset[str(away.idxmin())]
 
 
 @dataclass(frozen=True)
@@ -208,12 +170,11 @@ class ScoredRun:
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """Runs that differ in their seed alone."""
+    """Runs that differ in their seed alone, or a control of a family's runs."""
 
     label: str
-    runs: tuple[str, ...]
-    scores: dict[str, Interval]
-    """Mean over runs with its interval; of a single run without"""
+    runs: tuple[str, ...]  # none of a control
+    scores: dict[str, Interval]  # mean over runs with its interval; of a single run without
     family: str = ""
 
 
@@ -223,7 +184,6 @@ class RunComparison:
 
     rows: tuple[ScoreRow, ...]
     controls: tuple[ScoreRow, ...] = ()
-    """Of each family, the mean over its runs; the label names the control"""
 
     @property
     def families(self) -> list[str]:
@@ -246,7 +206,7 @@ class RunComparison:
     def heading(self, row: ScoreRow) -> str:
         """`baseline (3)`, of several families `cylinder-flow: baseline (3)`."""
         family = f"{row.family}: " if len(self.families) > 1 else ""
-        return f"{family}{row.label}" + ("" if row in self.controls else f" ({len(row.runs)})")
+        return f"{family}{row.label}" + (f" ({len(row.runs)})" if row.runs else "")
 
     @property
     def keys(self) -> list[str]:
@@ -256,46 +216,40 @@ class RunComparison:
     def to_json(self) -> dict[str, Any]:
         """Return means and half-widths of the intervals, by row and score."""
 
-        def listed(rows: Iterable[ScoreRow]) -> list[dict[str, Any]]:
-            return [
-                {
-                    "family": row.family,
-                    "label": row.label,
-                    "runs": list(row.runs),
-                    "scores": {
-                        key: {"mean": each.mean, "half_width": each.half_width, "runs": each.count}
-                        for key, each in row.scores.items()
-                    },
-                }
-                for row in rows
-            ]
+        def listed(row: ScoreRow) -> dict[str, Any]:
+            scores = {
+                key: {"mean": each.mean, "half_width": each.half_width, "runs": each.count}
+                for key, each in row.scores.items()
+            }
+            return {**vars(row), "runs": list(row.runs), "scores": scores}
 
-        definitions = {each.key: vars(each) for each in SCORES if each.key in self.keys}
-        rows, controls = listed(self.rows), listed(self.controls)
-        return {"definitions": definitions, "rows": rows, "controls": controls}
+        return {
+            "definitions": {each.key: vars(each) for each in SCORES if each.key in self.keys},
+            "rows": [listed(row) for row in self.rows],
+            "controls": [listed(row) for row in self.controls],
+        }
 
     def to_csv(self) -> str:
         """Return one line for each row and score."""
-        lines = ["family,row,score,mean,half_width,runs"]
-        for row in self.columns:
-            for key, each in row.scores.items():
-                width = "" if each.half_width is None else f"{each.half_width:.6g}"
-                lines.append(
-                    f'{row.family},"{row.label}",{key},{each.mean:.6g},{width},{each.count}'
-                )
-        return "\n".join(lines) + "\n"
+        lines = [
+            (row.family, row.label, key, each.mean, each.half_width, each.count)
+            for row in self.columns
+            for key, each in row.scores.items()
+        ]
+        names = ["family", "row", "score", "mean", "half_width", "runs"]
+        return str(pd.DataFrame(lines, columns=names).to_csv(index=False, float_format="%.6g"))
 
     def to_markdown(self) -> str:
         """Return a table with one line for each score."""
         columns = self.columns
-        head = ["score", *(self.heading(row) for row in columns), "good is"]
-        lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * len(columns) + " --- |"]
+        lines = [["score", *(self.heading(row) for row in columns), "good is"]]
+        lines += [["---", *["---:"] * len(columns), "---"]]
         for score in SCORES:
             if score.key in self.keys:
                 found = [row.scores.get(score.key) for row in columns]
                 cells = ["" if each is None else each.text() for each in found]
-                lines.append("| " + " | ".join([score.name, *cells, score.aim_text]) + " |")
-        return "\n".join(lines) + "\n"
+                lines.append([score.name, *cells, score.aim_text])
+        return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def compare_runs(
@@ -315,86 +269,69 @@ def compare_runs(
     urls = list(dict.fromkeys(url.rstrip("/") for url in runs))
     if len(urls) < 2:
         raise InputError("one run has nothing to be compared with; name two or more")
-    named = []
+    named, records = [], {}
     for url in urls:
         settings = flatten(RunDirectory(url).read_object("experiment.json"))
-        record = read_dataset_record(RunDirectory(url))
+        records[url] = record = read_dataset_record(RunDirectory(url))
         version = {f"dataset.{key}": record[key] for key in ("version", "snapshot_id")}
         named.append(ScoredRun(url, settings | version))
-    families = _grouped(named, lambda run: run.family)
-    rows = _grouped(named, lambda run: run.row)
-    _check_comparable(families, rows)
+    families, rows = _grouped(named, "family"), _grouped(named, "row")
+    for first, *others in families.values():
+        for run in others:
+            for key in QUESTION:
+                if run.settings.get(key) != first.settings.get(key):
+                    raise InputError(
+                        f"{run.url} and {first.url} differ in {key}: compare runs that predict the"
+                        " same"
+                    )
     chosen = {
-        family: _cases_of(family, members, cases, dataset_url, len(families) > 1)
+        family: _cases_of(
+            family, {run.url: records[run.url] for run in members}, cases, dataset_url
+        )
         for family, members in families.items()
     }
-    partners = {
-        run.url: row[(number + 1) % len(row)].url
-        for row in rows.values()
-        if len(row) > 1
-        for number, run in enumerate(row)
-    }
+    if unknown := set(cases).difference(*chosen.values()):
+        raise InputError(f"case {min(unknown)} is in no dataset of these runs")
+    partners = {}
+    for row in rows.values():
+        seeds: dict[Any, ScoredRun] = {}
+        for run in row:
+            twin = seeds.setdefault(run.settings["training.seed"], run)
+            if twin is not run:
+                raise InputError(
+                    f"{run.url} and {twin.url} are one training: same settings, data and seed;"
+                    " name one"
+                )
+        if len(row) > 1:
+            partners |= {run.url: row[(n + 1) % len(row)].url for n, run in enumerate(row)}
+    digests = {url: weights_digest(RunDirectory(url)) for url in urls}
     found = []
     for number, run in enumerate(named):
-
-        def report(done: int, total: int, before: int = number) -> None:
-            progress(100 * before + 100 * done // max(1, total), 100 * len(named))
-
         partner, judged = partners.get(run.url), chosen[run.family]
-        beside = None if partner is None else [partner, weights_digest(RunDirectory(partner))]
-        digest = weights_digest(RunDirectory(run.url))
-        asked = [run.url, digest, beside, REVISION, sorted(judged), dataset_url]
+        beside = None if partner is None else [partner, digests[partner]]
+        asked = [run.url, digests[run.url], beside, REVISION, sorted(judged), dataset_url]
         key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
         name = f"{run.url.rsplit('/', 1)[-1]}-{key}.json"
         if not folder.exists(name):
+            report = _part(progress, number, len(named))
             folder.write_json(name, score_run(run.url, judged, partner, report, dataset_url))
         known = folder.read_object(name)
         found.append(replace(run, scores=known["mean"], controls=known["controls"]))
     return gather(found)
 
 
-def _grouped(
-    runs: Iterable[ScoredRun], key: Callable[[ScoredRun], str]
-) -> dict[str, list[ScoredRun]]:
-    """Return the runs by a key, in the order in which they were named."""
+def _grouped(runs: Iterable[ScoredRun], attribute: str) -> dict[str, list[ScoredRun]]:
+    """Return the runs by their family or row, in the order in which they were named."""
     found: dict[str, list[ScoredRun]] = {}
     for run in runs:
-        found.setdefault(key(run), []).append(run)
+        found.setdefault(getattr(run, attribute), []).append(run)
     return found
 
 
-def _check_comparable(
-    families: Mapping[str, list[ScoredRun]], rows: Mapping[str, list[ScoredRun]]
-) -> None:
-    """Raise InputError for runs of different questions, and for two that are the same training."""
-    for first, *others in families.values():
-        for run in others:
-            for key in _QUESTION:
-                if run.settings.get(key) != first.settings.get(key):
-                    raise InputError(
-                        f"{run.url} and {first.url} differ in {key}: compare runs that predict the"
-                        " same"
-                    )
-    for row in rows.values():
-        for twins in _grouped(row, lambda run: str(run.settings["training.seed"])).values():
-            if len(twins) > 1:
-                raise InputError(
-                    f"{twins[1].url} and {twins[0].url} are one training: same settings, data and"
-                    " seed; name one"
-                )
-
-
 def _cases_of(
-    family: str,
-    members: Sequence[ScoredRun],
-    named: Sequence[str],
-    dataset_url: str | None,
-    several_families: bool,
+    family: str, records: Mapping[str, Any], named: Sequence[str], dataset_url: str | None
 ) -> list[str]:
     """Return the named cases of a family, or the test cases of all its runs' dataset versions."""
-    if named and not several_families:
-        return list(named)
-    records = {run.url: read_dataset_record(RunDirectory(run.url)) for run in members}
     versions = {record["snapshot_id"]: (url, record) for url, record in records.items()}
     opened = [open_recorded(url, record, dataset_url) for url, record in versions.values()]
     if named:
@@ -414,8 +351,8 @@ def _cases_of(
 def gather(runs: Sequence[ScoredRun]) -> RunComparison:
     """Gather runs that differ in their seed alone into rows."""
     rows, controls = [], []
-    for family, members in _grouped(runs, lambda run: run.family).items():
-        groups = list(_grouped(members, lambda run: run.row).values())
+    for family, members in _grouped(runs, "family").items():
+        groups = list(_grouped(members, "row").values())
         labels = _labels([group[0].settings for group in groups])
         for label, group in zip(labels, groups, strict=True):
             scores = values_by_score([run.scores for run in group])
@@ -445,23 +382,17 @@ def _labels(groups: Sequence[Mapping[str, Any]]) -> list[str]:
         other, values = IDLE.get(key, (ANCHORS, ()))
         return settings.get(other, PLAIN[other]) not in values
 
+    def label(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
+        anchors, windows = (settings.get(key, PLAIN[key]) for key in (ANCHORS, WINDOWS))
+        parts = [] if anchors == PLAIN[ANCHORS] else [f"{anchors} anchors"]
+        parts += [] if windows == PLAIN[WINDOWS] else [f"windows ({windows})"]
+        others = (key for key in keys if key not in PLAIN)
+        parts += [f"{key.rpartition('.')[2]}={settings.get(key)}" for key in others]
+        return ", ".join(parts) or "baseline"
+
     acting = [[key for key in main if acts(key, settings)] for settings in groups]
     for named in (acting, [main] * len(groups), [differing] * len(groups)):
-        labels = [_label(settings, keys) for settings, keys in zip(groups, named, strict=True)]
+        labels = [label(settings, keys) for settings, keys in zip(groups, named, strict=True)]
         if len(set(labels)) == len(labels):
             break
     return labels
-
-
-def _label(settings: Mapping[str, Any], differing: Sequence[str]) -> str:
-    parts = []
-    if settings.get(ANCHORS, PLAIN[ANCHORS]) != PLAIN[ANCHORS]:
-        parts.append(f"{settings[ANCHORS]} anchors")
-    if settings.get(WINDOWS, PLAIN[WINDOWS]) != PLAIN[WINDOWS]:
-        parts.append(f"windows ({settings[WINDOWS]})")
-    parts += [
-        f"{key.rpartition('.')[2]}={settings.get(key)}"
-        for key in differing
-        if key not in (ANCHORS, WINDOWS)
-    ]
-    return ", ".join(parts) or "baseline"

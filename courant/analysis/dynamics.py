@@ -1,22 +1,18 @@
 """Frequencies and modes of series, states and latent systems, as functions of arrays.
 
 Spectra are Welch's as in the paper (Appendix vortex-shedding-section): Hann window, half overlap,
-each segment without its mean, N_seg = min(N / 2, 64) samples. Its bins are f_s / N_seg wide: at one
-sample in 10 s and 90 samples, 0.0022 Hz. `simgen`'s `peak_frequency` (a zero-padded periodogram,
-refined by a parabola) is finer.
+each segment without its mean, N_seg = min(N / 2, 64) samples, bins f_s / N_seg wide. `simgen`'s
+`peak_frequency` (a zero-padded periodogram, refined by a parabola) is finer.
 
 A scalogram follows the frequency of a series in time, by a complex Morlet wavelet:
 
     W(t, f) = inverse FFT of 2 exp(-(s w - w0)^2 / 2) FFT(x)(w) over w > 0,    s = w0 / (2 pi f)
 
-w0 = 6 in radians: the wavelet is about one period wide at either side of its middle. (The paper
-has 6 cycles; its code base's usual omega_0 is in radians, and with 6 cycles a record of 40
-snapshots of 10 s would be shorter than the wavelet at the shedding frequency.) With this scale |W|
-is the amplitude of a tone, whatever its frequency, so that the largest |W| is at the tone. The 64
-frequencies are logarithmic in [max(f_s / T, f_ref / 8), min(0.45 f_s, 4 f_ref)], as the paper
-prints. (Its text has one octave below to two above; the bounds reach three octaves below.)
-The series is taken without its mean, and padded with zeros to a power of two of at least twice its
-length, so that its end does not leak into its beginning.
+w0 = 6 in radians, the usual unit (the paper has 6 cycles, longer than a rollout of 40 steps). With
+this scale |W| is the amplitude of a tone, whatever its frequency. The 64 frequencies are
+logarithmic in [max(f_s / T, f_ref / 8), min(0.45 f_s, 4 f_ref)], as the paper prints. The series is
+taken without its mean, and padded with zeros to a power of two of at least twice its length, so
+that its end does not leak into its beginning.
 
 POD (energy) and DMD (frequency and growth) take snapshots (T, M, C), equally spaced in time, apart
 into linear modes. Inner products are weighted by the cells' volumes over the total volume.
@@ -30,15 +26,13 @@ A latent system dZ/dtau = f(Z) has a spectrum at each state, and so has its solv
 
 An eigenvalue mu of the step map turns by arg(mu) in a step of h and grows by |mu|: its frequency is
 arg(mu) / (2 pi h dt) with dt the seconds in one unit of tau, its growth rate ln|mu| / (h dt). These
-are what a rollout does; lambda alone is only for small h. Small systems get all eigenvalues from
-the exact Jacobian; large ones the largest of I + h J by Arnoldi iteration on Jacobian-vector
-products.
+are what a rollout does; lambda alone is only for small h.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,37 +49,23 @@ from torch.nn.functional import one_hot
 from simgen.cases.cylinder.shedding import PROBES, peak_frequency
 
 LONGEST_SEGMENT = 64
-MIN_SAMPLES = 8
-"""Shorter series have no spectrum worth the name"""
-PADDING = 16
-"""Times that a series is lengthened by zeros: peaks are read between the bins of its own length"""
+MIN_SAMPLES = 8  # shorter series have no spectrum worth the name
+PADDING = 16  # times that a series is lengthened by zeros, to read peaks between its own bins
 OMEGA = 6.0
 NUM_BINS = 64
-BAND = 0.2
-"""Drift up to which the frequency counts as locked in"""
-PART = 4_000_000
-"""Values of the states that are copied at a time"""
-CYLINDER = ("radius", "center_x", "center_y")
-"""Design parameters that place the wake"""
-NEAR_DIAMETERS = 0.5
-"""A probe farther than this from every point lies outside the channel"""
+BAND = 0.2  # drift up to which the frequency counts as locked in
+CYLINDER = ("radius", "center_x", "center_y")  # design parameters that place the wake
+NEAR_DIAMETERS = 0.5  # a probe farther than this from every point lies outside the channel
 NUM_COMPONENTS = 3
-STRONGEST_SHOWN, WEAKEST_SHOWN = 7, 3
-"""Anchors that the paper's figure shows"""
-LEADING = 2
-"""POD modes that are compared: a travelling wave is a pair of them"""
-EXACT_UP_TO = 8192
-"""Numbers in a state up to which the whole Jacobian is computed; 8,192 take 0.5 GiB and minutes"""
-ROWS = 256
-"""Of the Jacobian that are computed at once"""
-NUM_LEADING = 32
-"""Eigenvalues that are computed of larger systems"""
-VECTORS = 3
-"""Vectors of the iteration for each eigenvalue: with scipy's two, products grow by a third"""
+STRONGEST_SHOWN, WEAKEST_SHOWN = 7, 3  # anchors that the paper's figure shows
+LEADING = 2  # POD modes that are compared: a travelling wave is a pair of them
+EXACT_UP_TO = 8192  # numbers in a state with a whole Jacobian: 0.5 GiB and minutes
+ROWS = 256  # of the Jacobian that are computed at once
+NUM_LEADING = 32  # eigenvalues that are computed of larger systems
+VECTORS = 3  # of the iteration for each eigenvalue: with scipy's two, products grow by a third
+MAX_RESTARTS = 100  # of the iteration; eigenvalues that have not converged by then are left out
 ORDERS = {"euler": 1, "midpoint": 2, "heun2": 2, "heun3": 3, "rk4": 4}
 """Of the solvers with a fixed step; one step of such a solver is a Taylor series to this order"""
-MAX_RESTARTS = 100
-"""Restarts of the iteration; eigenvalues that have not converged by then are left out"""
 
 Derivative = Callable[[Tensor], Tensor]
 
@@ -94,25 +74,22 @@ Derivative = Callable[[Tensor], Tensor]
 class Spectrum:
     """Power spectral densities of some series, one-sided."""
 
-    frequencies: np.ndarray
-    """(F,) Hz, from 0 on"""
-    density: np.ndarray
-    """(F, ...) in the series' unit squared per Hz"""
+    frequencies: np.ndarray  # (F,) Hz, from 0 on
+    density: np.ndarray  # (F, ...) in the series' unit squared per Hz
 
     @property
     def premultiplied(self) -> np.ndarray:
         """f PSD(f), whose area over log f is the variance: (F, ...)."""
-        shape = (-1,) + (1,) * (self.density.ndim - 1)
-        return self.frequencies.reshape(shape) * self.density
+        return self.frequencies.reshape(-1, *[1] * (self.density.ndim - 1)) * self.density
 
     @property
     def bin_hz(self) -> float:
-        """Return the width of a bin: peaks are known to half of it."""
+        """The width of a bin: peaks are known to half of it."""
         return float(self.frequencies[1] - self.frequencies[0])
 
     @property
     def peaks(self) -> np.ndarray:
-        """Return the frequency of largest density above zero, of each series: (...) Hz."""
+        """The frequency of largest density above zero, of each series: (...) Hz."""
         return self.frequencies[1 + np.argmax(self.density[1:], axis=0)]
 
     def at(self, frequency: float) -> np.ndarray:
@@ -121,22 +98,13 @@ class Spectrum:
 
 
 def spectrum(series: np.ndarray, interval_s: float) -> Spectrum:
-    """Estimate the spectra of series (N, ...) with one sample in `interval_s`.
-
-    ValueError for fewer than 8 samples.
-    """
+    """Estimate the spectra of series (N, ...); ValueError for fewer than 8 samples."""
     num = len(series)
     if num < MIN_SAMPLES:
         raise ValueError(f"a spectrum needs at least {MIN_SAMPLES} samples, got {num}")
-    frequencies, density = welch(
-        series,
-        fs=1 / interval_s,
-        window="hann",
-        nperseg=min(num // 2, LONGEST_SEGMENT),
-        detrend="constant",
-        axis=0,
-    )
-    return Spectrum(frequencies, density)
+    length = min(num // 2, LONGEST_SEGMENT)
+    options: Any = {"window": "hann", "nperseg": length, "detrend": "constant", "axis": 0}
+    return Spectrum(*welch(series, fs=1 / interval_s, **options))
 
 
 def mean_frequency(series: np.ndarray, interval_s: float) -> float:
@@ -150,8 +118,7 @@ def change_frequency(series: np.ndarray, interval_s: float) -> float:
 
     That is the peak of (2 pi f)^2 PSD(f), the spectrum of the rate of change, summed over the
     series; Hann window, mean removed, padded with zeros. A slow drift has most of the power of a
-    latent, and little of its change. The paper multiplies by f once, which leaves more of the drift
-    (fig. cf_latent_psd). NaN for constant series.
+    latent, and little of its change. NaN for constant series.
     """
     deviation = series - series.mean(axis=0)
     if not deviation.any():
@@ -171,29 +138,25 @@ def change_frequency(series: np.ndarray, interval_s: float) -> float:
 class Scalogram:
     """|W(t, f)| of a series."""
 
-    frequencies: np.ndarray
-    """(F,) Hz, rising"""
-    times: np.ndarray
-    """(T,) s from the first sample"""
-    magnitude: np.ndarray
-    """(F, T) in the series' unit"""
+    frequencies: np.ndarray  # (F,) Hz, rising
+    times: np.ndarray  # (T,) s from the first sample
+    magnitude: np.ndarray  # (F, T) in the series' unit
 
     @property
     def decibels(self) -> np.ndarray:
-        """Return 20 log10 of the magnitude over its largest, at least -60: (F, T)."""
+        """20 log10 of the magnitude over its largest, at least -60: (F, T)."""
         largest = float(self.magnitude.max()) or 1.0
         return 20 * np.log10(np.maximum(self.magnitude / largest, 1e-3))
 
     @property
     def trusted(self) -> np.ndarray:
         """Where the ends of the record have no influence, sqrt(2) s from both: (F, T) bool."""
-        reach = end_reach(self.frequencies)
         from_ends = np.minimum(self.times, self.times[-1] - self.times)
-        return from_ends[None] >= reach[:, None]
+        return from_ends[None] >= end_reach(self.frequencies)[:, None]
 
     @property
     def peaks(self) -> np.ndarray:
-        """Return the frequency of largest magnitude at each time, (T,) Hz.
+        """The frequency of largest magnitude at each time, (T,) Hz.
 
         Between bins a parabola through the logarithms of three magnitudes finds it.
         """
@@ -203,10 +166,8 @@ class Scalogram:
         below, at, above = (
             np.log(self.magnitude[inner + shift, columns] + 1e-300) for shift in (-1, 0, 1)
         )
-        curvature = below - 2 * at + above
-        shift = np.divide(
-            0.5 * (below - above), curvature, out=np.zeros_like(at), where=curvature < 0
-        )
+        curvature, none = below - 2 * at + above, np.zeros_like(at)
+        shift = np.divide(0.5 * (below - above), curvature, out=none, where=curvature < 0)
         refined = inner + np.where(places == inner, np.clip(shift, -0.5, 0.5), places - inner)
         ratio = self.frequencies[1] / self.frequencies[0]
         return self.frequencies[0] * ratio**refined
@@ -231,9 +192,8 @@ def scalogram(series: np.ndarray, interval_s: float, reference: float) -> Scalog
     transformed = np.fft.fft(series - series.mean(), padded)
     angular = 2 * np.pi * np.fft.fftfreq(padded, interval_s)
     scales = OMEGA / (2 * np.pi * frequencies)
-    wavelets = np.where(
-        angular > 0, 2 * np.exp(-0.5 * np.square(scales[:, None] * angular - OMEGA)), 0.0
-    )
+    bells = 2 * np.exp(-0.5 * np.square(scales[:, None] * angular - OMEGA))
+    wavelets = np.where(angular > 0, bells, 0.0)
     magnitude = np.abs(np.fft.ifft(wavelets * transformed, axis=1))[:, :num]
     return Scalogram(frequencies, interval_s * np.arange(num), magnitude)
 
@@ -243,18 +203,15 @@ def drift(frequencies: np.ndarray, reference: float) -> np.ndarray:
     return (frequencies - reference) / reference
 
 
-def lost_at(
-    times: np.ndarray, drifts: np.ndarray, reference: float, band: float = BAND
-) -> float | None:
+def lost_at(times: np.ndarray, drifts: np.ndarray, reference: float) -> float | None:
     """Return when the frequency leaves the band for at least one period of the reference, s.
 
     None where it never does. A shorter excursion counts only where it lasts until the end.
     """
-    outside = np.abs(drifts) > band
+    outside = np.abs(drifts) > BAND
     edges = np.flatnonzero(np.diff(np.concatenate([[False], outside, [False]]).astype(int)))
     for begin, end in edges.reshape(-1, 2).tolist():
-        at_end = end == len(times)
-        if at_end or times[end] - times[begin] >= 1 / reference:
+        if end == len(times) or times[end] - times[begin] >= 1 / reference:
             return float(times[begin])
     return None
 
@@ -268,8 +225,7 @@ def wake_probes(parameters: Mapping[str, float], points: np.ndarray) -> np.ndarr
         return np.zeros(0, dtype=int)
     diameter = 2 * parameters["radius"]
     centre = np.array([parameters["center_x"], parameters["center_y"]])
-    places = centre + diameter * np.array(PROBES)
-    distance, nearest = cKDTree(points[:, :2]).query(places)
+    distance, nearest = cKDTree(points[:, :2]).query(centre + diameter * np.array(PROBES))
     return np.asarray(nearest)[distance < NEAR_DIAMETERS * diameter]
 
 
@@ -278,12 +234,9 @@ class Rhythm:
     """What shows the rhythm of a flow, read in the same way from a solution and a prediction."""
 
     name: str
-    read: Callable[[np.ndarray], np.ndarray]
-    """(T, N, C) -> (T, P)"""
-    usual: float
-    """The standard deviation, over the training, of what it reads"""
-    places: np.ndarray | None = None
-    """(P, d) m of the probes; None where it reads no places"""
+    read: Callable[[np.ndarray], np.ndarray]  # (T, N, C) -> (T, P)
+    usual: float  # the standard deviation, over the training, of what it reads
+    places: np.ndarray | None = None  # (P, d) m of the probes; None where it reads no places
 
     def strength(self, series: np.ndarray) -> float:
         """Return the root mean square of series (T, P) about their means, over what is usual."""
@@ -306,64 +259,33 @@ def reference_rhythm(
     cells = wake_probes(parameters, points)
     if len(cells) and "velocity.y" in channels:
         column = list(channels).index("velocity.y")
-        return Rhythm(
-            "wake probes",
-            lambda of: of[:, cells, column].astype(float),
-            float(std[column]),
-            points[cells],
-        )
-    scale = np.sqrt(volumes / volumes.sum())[:, None] / np.asarray(std)
-    mean = states.mean(axis=0, dtype=np.float64)
 
-    def scaled(of: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield parts of the points with their scaled deviations, some millions of values each."""
-        size = max(1, PART // (len(of) * of.shape[-1]))
-        for start in range(0, of.shape[1], size):
-            part = slice(start, start + size)
-            yield part, (of[:, part] - mean[part]) * scale[part]
+        def at_probes(of: np.ndarray) -> np.ndarray:
+            return of[:, cells, column].astype(float)
 
-    # The direction (N, C) in which scaled states vary most, from the snapshots' Gram matrix.
-    gram = np.zeros((len(states), len(states)))
-    for _, deviation in scaled(states):
-        flat = deviation.reshape(len(states), -1)
-        gram += flat @ flat.T
-    leading = np.linalg.eigh(gram)[1][:, -1]
-    mode = np.concatenate([np.tensordot(leading, each, 1) for _, each in scaled(states)])
-    mode = mode / (np.linalg.norm(mode) or 1.0)
-
-    def coefficient(of: np.ndarray) -> np.ndarray:
-        found = np.zeros((len(of), 1))
-        for part, deviation in scaled(of):
-            found[:, 0] += np.tensordot(deviation, mode[part], 2)
-        return found
-
-    return Rhythm("leading POD mode", coefficient, 1.0)
+        return Rhythm("wake probes", at_probes, float(std[column]), points[cells])
+    # In double precision: a pressure in Pa may swing little about a large value.
+    scale = np.asarray(std, np.float64)
+    mode = pod(states / scale, volumes, 1)
+    return Rhythm("leading POD mode", lambda of: mode.project(of / scale, volumes), 1.0)
 
 
 @dataclass(frozen=True)
 class Components:
     """Time series of each anchor on the leading components."""
 
-    series: np.ndarray
-    """(T, L, K)"""
-    directions: np.ndarray
-    """(K, d), orthonormal"""
-    explained: np.ndarray
-    """Share of the variance within the horizon that each explains, (K,)"""
+    series: np.ndarray  # (T, L, K)
+    explained: np.ndarray  # (K,), share of the variance within the horizon
 
 
-def principal_components(
-    latents: np.ndarray, horizon: int, number: int = NUM_COMPONENTS
-) -> Components:
-    """Fit components to the first `horizon` steps of latents (T, L, d), and project all steps."""
-    width = latents.shape[-1]
-    fitted = latents[:horizon].reshape(-1, width).astype(np.float64)
+def principal_components(latents: np.ndarray, horizon: int) -> Components:
+    """Fit 3 components to the first `horizon` steps of latents (T, L, d), and project all steps."""
+    fitted = latents[:horizon].reshape(-1, latents.shape[-1]).astype(np.float64)
     mean = fitted.mean(axis=0)
     _, values, right = np.linalg.svd(fitted - mean, full_matrices=False)
-    kept = min(number, len(values))
     power = np.square(values)
-    explained = power[:kept] / power.sum() if power.sum() else np.zeros(kept)
-    return Components((latents - mean) @ right[:kept].T, right[:kept], explained)
+    explained = power[:NUM_COMPONENTS] / (power.sum() or 1.0)
+    return Components((latents - mean) @ right[:NUM_COMPONENTS].T, explained)
 
 
 def shown_anchors(found: Spectrum, reference: float) -> tuple[np.ndarray, np.ndarray]:
@@ -377,39 +299,30 @@ def shown_anchors(found: Spectrum, reference: float) -> tuple[np.ndarray, np.nda
 class Pod:
     """u(x, t) = mean(x) + sum_r a_r(t) phi_r(x), the modes orthonormal, the strongest first."""
 
-    mean: np.ndarray
-    """(M, C)"""
-    modes: np.ndarray
-    """phi_r: (R, M, C)"""
-    coefficients: np.ndarray
-    """a_r: (T, R)"""
-    energies: np.ndarray
-    """mean over time of a_r^2, (R,)"""
-    total: float
-    """The variance of the snapshots: the energies of all modes, kept or not"""
+    mean: np.ndarray  # (M, C)
+    modes: np.ndarray  # phi_r: (R, M, C)
+    coefficients: np.ndarray  # a_r: (T, R)
+    energies: np.ndarray  # mean over time of a_r^2, (R,)
+    total: float  # the variance of the snapshots: the energies of all modes, kept or not
+
+    def project(self, values: np.ndarray, volumes: np.ndarray) -> np.ndarray:
+        """Return the coefficients a_r (..., R) of fields (..., M, C)."""
+        deviation = (volumes / volumes.sum())[:, None] * (values - self.mean)
+        return np.tensordot(deviation, self.modes, axes=((-2, -1), (1, 2)))
 
     def fields(self, values: np.ndarray, volumes: np.ndarray) -> np.ndarray:
         """Return a_r phi_r, (R, M, C), of a field (M, C): its projection on each mode."""
-        shares = (volumes / volumes.sum())[:, None]
-        deviation = shares * (values - self.mean)
-        coefficients = np.tensordot(self.modes, deviation, axes=((1, 2), (0, 1)))
-        return coefficients[:, None, None] * self.modes
+        return self.project(values, volumes)[:, None, None] * self.modes
 
 
 @dataclass(frozen=True)
 class Dmd:
     """u(x, t) = sum_r b_r exp(s_r t) psi_r(x), the largest amplitudes first."""
 
-    eigenvalues: np.ndarray
-    """mu_r over one interval: (R,) complex"""
-    frequencies: np.ndarray
-    """arg(mu_r) / (2 pi dt): (R,) Hz, negative for the conjugate of a pair"""
-    growth_rates: np.ndarray
-    """ln|mu_r| / dt: (R,) 1/s"""
-    modes: np.ndarray
-    """psi_r: (R, M, C) complex, of norm one"""
-    amplitudes: np.ndarray
-    """|b_r|: (R,)"""
+    eigenvalues: np.ndarray  # mu_r over one interval: (R,) complex
+    frequencies: np.ndarray  # arg(mu_r) / (2 pi dt): (R,) Hz, negative for one of each pair
+    growth_rates: np.ndarray  # ln|mu_r| / dt: (R,) 1/s
+    modes: np.ndarray  # psi_r: (R, M, C) complex, of norm one
 
     @property
     def leading(self) -> int | None:
@@ -427,10 +340,10 @@ def pod(snapshots: np.ndarray, volumes: np.ndarray, rank: int | None = None) -> 
     mean = snapshots.mean(axis=0)
     scaled, roots = _weighted(snapshots - mean, volumes)
     left, values, right = np.linalg.svd(scaled, full_matrices=False)
-    kept = min(_rank(values, scaled.shape), len(values) if rank is None else rank)
+    kept = _rank(values, scaled.shape, rank)
     modes = (right[:kept] / roots).reshape(kept, *mean.shape)
-    coefficients = left[:, :kept] * values[:kept]
     energies = values**2 / len(snapshots)
+    coefficients = left[:, :kept] * values[:kept]
     return Pod(mean, modes, coefficients, energies[:kept], float(energies.sum()))
 
 
@@ -446,10 +359,9 @@ def dmd(snapshots: np.ndarray, volumes: np.ndarray, interval_s: float, rank: int
     scaled, roots = _weighted(snapshots, volumes)
     before, after = scaled[:-1].T, scaled[1:].T
     left, values, right = np.linalg.svd(before, full_matrices=False)
-    kept = min(rank, _rank(values, before.shape))
-    left, values, right = left[:, :kept], values[:kept], right[:kept]
-    shifted = after @ right.T / values
-    eigenvalues, vectors = np.linalg.eig(left.T @ shifted)
+    kept = _rank(values, before.shape, rank)
+    shifted = after @ right[:kept].T / values[:kept]
+    eigenvalues, vectors = np.linalg.eig(left[:, :kept].T @ shifted)
     modes = shifted @ vectors
     modes = modes / np.maximum(np.linalg.norm(modes, axis=0), 1e-300)
     amplitudes = np.abs(np.linalg.lstsq(modes, before[:, 0].astype(complex), rcond=None)[0])
@@ -460,7 +372,6 @@ def dmd(snapshots: np.ndarray, volumes: np.ndarray, interval_s: float, rank: int
         frequencies=logarithms.imag / (2 * np.pi * interval_s),
         growth_rates=logarithms.real / interval_s,
         modes=(modes[:, order].T / roots).reshape(kept, *snapshots.shape[1:]),
-        amplitudes=amplitudes[order],
     )
 
 
@@ -470,12 +381,11 @@ def _weighted(snapshots: np.ndarray, volumes: np.ndarray) -> tuple[np.ndarray, n
     return snapshots.reshape(len(snapshots), -1) * roots, roots
 
 
-def _rank(values: np.ndarray, shape: tuple[int, ...]) -> int:
-    """Return how many singular values are more than rounding."""
-    if not len(values):
-        return 0
+def _rank(values: np.ndarray, shape: tuple[int, ...], most: int | None) -> int:
+    """Return how many singular values are more than rounding, at least one and at most `most`."""
     limit = values[0] * max(shape) * float(np.finfo(values.dtype).eps)
-    return max(1, int((values > limit).sum()))
+    found = max(1, int((values > limit).sum()))
+    return found if most is None else min(found, most)
 
 
 def compare_modes(
@@ -485,10 +395,9 @@ def compare_modes(
 
     Of both, the solution first: `variances`, mean square deviations from the time mean;
     `leading_shares` of the two leading POD modes in them; `frequencies` in Hz and `growth_rates` in
-    1/s of the leading oscillating DMD modes. Between them: `pod_correlation` of the planes that the
-    POD modes span, the root mean square cosine of the angles between them, 0 (at right angles) to 1
-    (the same); `dmd_correlation`, |inner product| of the DMD modes, whatever their phases. None
-    where nothing oscillates.
+    1/s of the leading DMD modes. Between them: `pod_correlation`, the root mean square cosine of
+    the angles between the planes of the POD modes; `dmd_correlation`, |inner product| of the DMD
+    modes, whatever their phases. None where nothing oscillates.
     """
     roots = np.sqrt(volumes / volumes.sum())[:, None]
 
@@ -499,16 +408,13 @@ def compare_modes(
 
     true_plane, plane = (rows(each.modes[:LEADING]) for each in pods)
     cosines = np.linalg.svd(true_plane @ plane.T, compute_uv=False)
-    leading = [each.leading for each in dmds]
-    both = list(zip(dmds, leading, strict=True))
+    both = [(each, each.leading) for each in dmds]
     shapes = [rows(each.modes[[number]])[0] for each, number in both if number is not None]
+    led = [float(each.energies[:LEADING].sum()) / (each.total or 1.0) for each in pods]
     return {
         "variances": [each.total for each in pods],
-        "leading_shares": [
-            float(each.energies[:LEADING].sum()) / each.total if each.total else 0.0
-            for each in pods
-        ],
-        "pod_correlation": float(np.sqrt(np.square(cosines).mean())) if len(cosines) else 0.0,
+        "leading_shares": led,
+        "pod_correlation": float(np.sqrt(np.square(cosines).mean())),
         "frequencies": [None if n is None else float(each.frequencies[n]) for each, n in both],
         "growth_rates": [None if n is None else float(each.growth_rates[n]) for each, n in both],
         "dmd_correlation": float(np.abs(np.vdot(*shapes))) if len(shapes) == 2 else None,
@@ -519,25 +425,20 @@ def compare_modes(
 class StepSpectrum:
     """Eigenvalues at one state, the largest |mu| first."""
 
-    derivative: np.ndarray
-    """lambda of J: (n,) or the leading ones, complex"""
-    step: np.ndarray
-    """mu of the solver's step, in the same order"""
-    step_size: float
-    """h, in units of tau"""
-    unit_s: float
-    """Seconds in one unit of tau"""
-    exact: bool
-    """Whether these are all eigenvalues"""
+    derivative: np.ndarray  # lambda of J: (n,) or the leading ones, complex
+    step: np.ndarray  # mu of the solver's step, in the same order
+    step_size: float  # h, in units of tau
+    unit_s: float  # seconds in one unit of tau
+    exact: bool  # whether these are all eigenvalues
 
     @property
     def frequencies(self) -> np.ndarray:
-        """Return arg(mu) / (2 pi h dt), Hz; negative for the conjugate of a pair."""
+        """arg(mu) / (2 pi h dt), Hz; negative for the conjugate of a pair."""
         return np.angle(self.step) / (2 * np.pi * self.step_size * self.unit_s)
 
     @property
     def growth_rates(self) -> np.ndarray:
-        """Return ln|mu| / (h dt), 1/s."""
+        """ln|mu| / (h dt), 1/s."""
         return np.log(np.maximum(np.abs(self.step), 1e-300)) / (self.step_size * self.unit_s)
 
     @property
@@ -561,11 +462,11 @@ class StepSpectrum:
         """Return the numbers of a mode, complex ones as [real, imaginary]; None for none."""
         if number is None:
             return None
-        frequency, values = float(self.frequencies[number]), (self.derivative, self.step)
-        derivative, step = ([float(each[number].real), float(each[number].imag)] for each in values)
+        frequency = float(self.frequencies[number])
+        derivative, step = complex(self.derivative[number]), complex(self.step[number])
         return {
-            "derivative": derivative,
-            "step": step,
+            "derivative": [derivative.real, derivative.imag],
+            "step": [step.real, step.imag],
             "modulus": float(np.abs(self.step[number])),
             "frequency_hz": frequency,
             "growth_rate_per_s": float(self.growth_rates[number]),
@@ -585,7 +486,9 @@ def spectrum_at(
 ) -> StepSpectrum:
     """Return the eigenvalues at a state (L, d), of a `derivative` (L, d) -> (L, d).
 
-    `solver` is the scheme that integrates it with `step_size`.
+    `solver` is the scheme that integrates it with `step_size`. States of up to `exact_up_to`
+    numbers get all eigenvalues, from the Jacobian; larger ones the `number` largest of I + h J, by
+    Arnoldi iteration on Jacobian-vector products.
     """
     exact = state.numel() <= exact_up_to
     if exact:
@@ -626,7 +529,6 @@ def exact_jacobian(derivative: Derivative, state: Tensor) -> np.ndarray:
 def _largest_of_step(
     derivative: Derivative, state: Tensor, step_size: float, number: int
 ) -> np.ndarray:
-    """Return the largest eigenvalues of I + h J, by Arnoldi iteration."""
     size, at = state.numel(), state.detach()
 
     def advance(vector: np.ndarray) -> np.ndarray:
@@ -636,20 +538,11 @@ def _largest_of_step(
         return vector.ravel() + step_size * pushed.detach().cpu().numpy().ravel()
 
     operator = LinearOperator((size, size), matvec=advance, dtype=np.float64)
-    generator = np.random.default_rng(0)
+    start = np.random.default_rng(0).normal(size=size)
     wanted = min(number, size - 2)
+    options: Any = {"which": "LM", "ncv": min(size, VECTORS * wanted), "tol": 1e-5}
+    options |= {"v0": start, "maxiter": MAX_RESTARTS, "return_eigenvectors": False}
     try:
-        return np.asarray(
-            eigs(
-                operator,
-                k=wanted,
-                which="LM",
-                ncv=min(size, VECTORS * wanted),
-                v0=generator.normal(size=size),
-                return_eigenvectors=False,
-                tol=1e-5,
-                maxiter=MAX_RESTARTS,
-            )
-        )
+        return np.asarray(eigs(operator, k=wanted, **options))
     except ArpackNoConvergence as error:
         return np.asarray(error.eigenvalues)

@@ -30,12 +30,9 @@ from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase
 
 FACTOR = 2.0
-LEAST_LEAD = 1
-"""Steps by which a flag has to come first"""
-MAX_CASES = 100
-"""Cases of a split that are rolled out"""
-ROLLOUTS = 400
-"""Rollouts of a split, spread over its cases"""
+LEAST_LEAD = 1  # steps by which a flag has to come first
+MAX_CASES = 100  # of a split that are rolled out
+ROLLOUTS = 400  # of a split, spread over its cases
 MAX_STEPS = 200
 
 Progress = Callable[[int, int], None]
@@ -45,10 +42,8 @@ Progress = Callable[[int, int], None]
 class Detection:
     """One rollout: when its error doubled, and when it was flagged, in steps from 1."""
 
-    level: float
-    """Of the error within the horizon, in the unit of the errors"""
-    doubled_at: int | None
-    """None where the error never doubles"""
+    level: float  # of the error within the horizon, in the unit of the errors
+    doubled_at: int | None  # None where the error never doubles
     flagged_at: int | None
 
     @property
@@ -58,18 +53,13 @@ class Detection:
             return None
         return self.doubled_at - self.flagged_at
 
-    @property
-    def detected(self) -> bool:
-        return self.lead is not None and self.lead >= LEAST_LEAD
-
 
 def detect(errors: np.ndarray, horizon: int, flagged_at: int | None) -> Detection:
     """Find the doubling of errors (T,) of a rollout, whose first `horizon` steps are the level."""
     level = float(np.sqrt(np.mean(np.square(errors[:horizon], dtype=np.float64))))
     # Errors that are not finite have doubled: a comparison with NaN is false.
     grown = np.flatnonzero(~(errors[horizon:] < FACTOR * level))
-    doubled_at = horizon + int(grown[0]) + 1 if len(grown) else None
-    return Detection(level, doubled_at, flagged_at)
+    return Detection(level, horizon + int(grown[0]) + 1 if len(grown) else None, flagged_at)
 
 
 @dataclass(frozen=True)
@@ -78,11 +68,9 @@ class WatchedRollout:
 
     case: str
     start_s: float
-    times: np.ndarray
-    """(T,) s from the start"""
+    times: np.ndarray  # (T,) s from the start
     quality: RolloutQuality
-    errors: np.ndarray
-    """Root mean square error over the standard deviation of the training cases, (T,)"""
+    errors: np.ndarray  # (T,), root mean square over the training cases' standard deviation
 
     @property
     def detection(self) -> Detection:
@@ -108,17 +96,9 @@ class MonitorJudgement:
     """How a monitor does on cases that it was not calibrated on."""
 
     monitor: Monitor
-    false_alarms: float
-    """Share of test rollouts of the training's length that are flagged"""
+    false_alarms: float  # share of test rollouts of the training's length that are flagged
     num_rollouts: int
     watched: tuple[WatchedRollout, ...]
-
-    @property
-    def rank_correlation(self) -> float:
-        """Spearman's correlation of departure and error over all steps of long rollouts."""
-        departure = np.concatenate([each.quality.departure for each in self.watched])
-        errors = np.concatenate([each.errors for each in self.watched])
-        return float(spearmanr(departure, errors)[0])
 
     @property
     def detection(self) -> dict[str, Any]:
@@ -128,26 +108,29 @@ class MonitorJudgement:
         double, and `median_lead` is over the detected ones, in steps; None where there is none.
         """
         every = [each.detection for each in self.watched]
-        doubled = [each for each in every if each.doubled_at is not None]
-        leads = [each.lead for each in doubled if each.detected and each.lead is not None]
-        vain = [each for each in every if each.doubled_at is None and each.flagged_at is not None]
+        others = [each for each in every if each.doubled_at is None]
+        doubled = len(every) - len(others)
+        leads = [each.lead for each in every if each.lead is not None and each.lead >= LEAST_LEAD]
         return {
             "rollouts": len(every),
-            "doubled": len(doubled),
+            "doubled": doubled,
             "detected": len(leads),
-            "flagged_in_vain": len(vain),
+            "flagged_in_vain": sum(each.flagged_at is not None for each in others),
             "median_lead": float(np.median(leads)) if leads else None,
-            "rate": len(leads) / len(doubled) if doubled else None,
+            "rate": len(leads) / doubled if doubled else None,
             "least_lead": LEAST_LEAD,
             "factor": FACTOR,
         }
 
     def to_json(self) -> dict[str, Any]:
+        """Return all numbers, and Spearman's correlation of departure and error over all steps."""
+        departure = np.concatenate([each.quality.departure for each in self.watched])
+        errors = np.concatenate([each.errors for each in self.watched])
         return {
             "false_alarms": self.false_alarms,
             "rollouts": self.num_rollouts,
             "horizon": self.monitor.horizon,
-            "rank_correlation": self.rank_correlation,
+            "rank_correlation": float(spearmanr(departure, errors)[0]),
             "detection": self.detection,
             "long_rollouts": [each.to_json() for each in self.watched],
         }
@@ -164,17 +147,14 @@ def calibrate_monitor(
     InputError for a steady model, one without latents, and for too few validation rollouts.
     """
     splits = {split: dataset.cases(split)[:MAX_CASES] for split in ("train", "validation")}
-    total = sum(map(len, splits.values()))
+    todo = [(split, case) for split, cases in splits.items() for case in cases]
     found: dict[str, list[np.ndarray]] = {split: [] for split in splits}
-    number = 0
-    for split, cases in splits.items():
-        for case in cases:
-            found[split] += short_rollouts(surrogate, dataset[case], -(-rollouts // len(cases)))
-            number += 1
-            progress(number, total)
-    return fit_monitor(found["train"], found["validation"]).model_copy(
-        update={"weights": surrogate.weights, "version": dataset.version}
-    )
+    for number, (split, case) in enumerate(todo, start=1):
+        most = -(-rollouts // len(splits[split]))
+        found[split] += _short_rollouts(surrogate, dataset[case], most)
+        progress(number, len(todo))
+    monitor = fit_monitor(found["train"], found["validation"])
+    return monitor.model_copy(update={"weights": surrogate.weights, "version": dataset.version})
 
 
 def write_monitor(surrogate: Surrogate, monitor: Monitor) -> None:
@@ -197,16 +177,15 @@ def judge_monitor(
 
     InputError for a case of the validation split, on which the monitor is calibrated.
     """
-    calibrated_on = set(dataset.cases("validation"))
-    if known := [case for case in cases if case in calibrated_on]:
+    if known := set(cases) & set(dataset.cases("validation")):
         raise InputError(
-            f"case {known[0]} is of the validation split, on which the monitor is calibrated: name"
-            " cases of another one"
+            f"case {min(known)} is of the validation split, on which the monitor is calibrated:"
+            " name cases of another one"
         )
     flagged: list[bool] = []
     watched: list[WatchedRollout] = []
     for number, case in enumerate(cases, start=1):
-        for latents in short_rollouts(surrogate, dataset[case], -(-rollouts // len(cases))):
+        for latents in _short_rollouts(surrogate, dataset[case], -(-rollouts // len(cases))):
             flagged.append(bool(monitor.quality(latents).max() >= 1))
         watched.append(_watch_case(surrogate, dataset[case], monitor))
         progress(number, len(cases))
@@ -220,8 +199,7 @@ def _watch_case(surrogate: Surrogate, case: StoredCase, monitor: Monitor) -> Wat
     steps = min(steps, MAX_STEPS)
     latents = surrogate.rollout_latents(surrogate.prepare_case(case, start, steps))
     predicted = surrogate.predict_case(case, start_s=start, steps=steps)
-    times = problem.times(start, steps)
-    assert times is not None
+    times = np.asarray(problem.times(start, steps))
     frames = np.abs(np.asarray(case.time)[None] - times[:, None]).argmin(axis=1)
     solved = read_states(case, surrogate.normaliser.channels, slice(None))[frames]
     deviation = (predicted - solved) / np.asarray(surrogate.normaliser.std)
@@ -230,7 +208,7 @@ def _watch_case(surrogate: Surrogate, case: StoredCase, monitor: Monitor) -> Wat
     return WatchedRollout(case.id, start, times - start, quality, errors)
 
 
-def short_rollouts(surrogate: Surrogate, case: StoredCase, most: int) -> Iterator[np.ndarray]:
+def _short_rollouts(surrogate: Surrogate, case: StoredCase, most: int) -> Iterator[np.ndarray]:
     """Yield latents (T + 1, L, d) of rollouts as long as a training window, over the case."""
     first, last = surrogate.problem.start(case), surrogate.problem.shown_start(case)
     starts: list[float | None] = [None]  # The rollout raises for a steady model.

@@ -19,14 +19,11 @@ Economy: how few anchors make up a prediction, and how much of them cancels.
     cancellation        integral of sum_k |delta_k| over integral of |sum_k delta_k|, from 1 on
 
 Faithfulness: whether the prediction depends on the anchors of most energy. S is the set of the
-first j anchors in some order, and u - u_0 the sum of all fields.
+first j anchors in some order, and u - u_0 the sum of all fields. All curves follow from the Gram
+matrix G_kl. Fields that cancel each other take a curve above one.
 
     deletion(j)   |sum over S of delta_k|^2 / |u - u_0|^2            what is lost without them
     insertion(j)  |sum over the others of delta_k|^2 / |u - u_0|^2   what they alone do not explain
-
-A decomposition that can be trusted loses much by few anchors (large area under deletion) and is
-rebuilt by few (small area under insertion), compared with a random order. All curves follow from
-the Gram matrix G_kl. Fields that cancel each other take a curve above one.
 
 Stability: whether the same fields are there again, across time, seeds or designs.
 
@@ -53,7 +50,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -61,17 +58,14 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
-TOP = 8
-"""Number of anchors that the paper's figures show"""
-ENERGY_SHARE = 0.9
-"""Share of a field's energy that its support has"""
-JOINED_NEIGHBOURS = {1: 2, 2: 6, 3: 10}
-"""Nearest points that count as neighbours, by the dimension of the domain"""
+from courant.evaluation.metrics import ratio
+
+TOP = 8  # anchors that the paper's figures show
+ENERGY_SHARE = 0.9  # share of a field's energy that its support has
+JOINED_NEIGHBOURS = {1: 2, 2: 6, 3: 10}  # nearest points that are joined, by dimension
 CONNECTED = 0.99
-STENCIL = {1: 3, 2: 8, 3: 16}
-"""Points that a gradient is fitted to, by the dimension of the domain"""
-WEAKEST = 0.2
-"""Swirl of a core, over the largest in the domain"""
+STENCIL = {1: 3, 2: 8, 3: 16}  # points that a gradient is fitted to, by dimension
+WEAKEST = 0.2  # swirl of a core, over the largest in the domain
 MAX_CANDIDATES = 5000
 
 
@@ -79,18 +73,13 @@ MAX_CANDIDATES = 5000
 class AnchorFields:
     """L fields at M points, reduced: memory grows as L M, not as L M C."""
 
-    points: np.ndarray
-    """(M, d) m"""
-    volumes: np.ndarray
-    """(M,) of the cells, in any unit; ones where the dataset has none"""
-    magnitudes: np.ndarray
-    """|delta_k(x)|, the norm over the components: (L, M)"""
-    total: np.ndarray
-    """|sum_k delta_k(x)|: (M,)"""
+    points: np.ndarray  # (M, d) m
+    volumes: np.ndarray  # (M,) of the cells, in any unit; ones where the dataset has none
+    magnitudes: np.ndarray  # |delta_k(x)|, the norm over the components: (L, M)
+    total: np.ndarray  # |sum_k delta_k(x)|: (M,)
     products: np.ndarray
     """sum over points of V delta_k . delta_l, not yet divided by the total volume: (L, L)"""
-    anchors: np.ndarray | None = None
-    """(L, d) m; None for anchors without positions"""
+    anchors: np.ndarray | None = None  # (L, d) m; None for anchors without positions
 
     @classmethod
     def of(
@@ -102,14 +91,10 @@ class AnchorFields:
     ) -> AnchorFields:
         """Reduce fields (L, M, C)."""
         scaled = (fields * np.sqrt(volumes)[:, None].astype(fields.dtype)).reshape(len(fields), -1)
-        return cls(
-            points=points,
-            volumes=volumes,
-            magnitudes=np.linalg.norm(fields, axis=-1),
-            total=np.linalg.norm(fields.sum(axis=0), axis=-1),
-            products=(scaled @ scaled.T).astype(np.float64),
-            anchors=anchors,
-        )
+        magnitudes = np.linalg.norm(fields, axis=-1)
+        total = np.linalg.norm(fields.sum(axis=0), axis=-1)
+        products = (scaled @ scaled.T).astype(np.float64)
+        return cls(points, volumes, magnitudes, total, products, anchors)
 
     @classmethod
     def joined(cls, parts: Sequence[AnchorFields]) -> AnchorFields:
@@ -172,15 +157,12 @@ class AnchorFields:
 class AnchorScore:
     """One number about a decomposition."""
 
+    subject: str
     key: str
-    subject: Literal[
-        "accuracy", "locality", "economy", "faithfulness", "stability", "meaning", "error", "rhythm"
-    ]
     name: str
     range: str
     good: Literal["small", "large", "neither"]
-    aim: float | None = None
-    """A value from which on it is good"""
+    aim: float | None = None  # a value from which on it is good
 
     @property
     def aim_text(self) -> str:
@@ -196,52 +178,49 @@ class AnchorScore:
         return value <= self.aim if self.good == "small" else value >= self.aim
 
 
-SCORES = (
-    AnchorScore("nmae", "accuracy", "NMAE of the prediction", "0 ..", "small"),
-    AnchorScore(
-        "anchor_distance", "locality", "anchor to centroid / spacing", "0 .. √L", "small", 0.4
-    ),
-    AnchorScore("own_anchor_nearest", "locality", "own anchor is nearest", "0 .. 1", "large", 0.6),
-    AnchorScore(
-        "start_anchor_distance", "locality", "start of the anchor to centroid", "0 .. √L", "small"
-    ),
-    AnchorScore("start_own_anchor_nearest", "locality", "own start is nearest", "0 .. 1", "large"),
-    AnchorScore("support", "locality", "volume with 90 % of the energy", "0 .. 0.9", "small", 0.08),
-    AnchorScore("gyration_radius", "locality", "radius of gyration / spacing", "0 .. √L", "small"),
-    AnchorScore("overlap", "locality", "overlap of pairs", "0 .. 1", "small"),
-    AnchorScore("top_share", "economy", f"energy of the top {TOP}", f"{TOP}/L .. 1", "large"),
-    AnchorScore("gini", "economy", "Gini of the energies", "0 .. 1 - 1/L", "large"),
-    AnchorScore("cancellation", "economy", "cancellation", "1 .. ∞", "small"),
-    AnchorScore("insertion_area", "faithfulness", "area under insertion", "0 ..", "small"),
-    AnchorScore("deletion_area", "faithfulness", "area under deletion", "0 ..", "large"),
-    AnchorScore("random_area", "faithfulness", "the same in random order", "0 ..", "neither"),
-    AnchorScore(
-        "ablation_after", "faithfulness", "energy ranks the effect of zₖ = 0", "-1 .. 1", "large"
-    ),
-    AnchorScore(
-        "ablation_before", "faithfulness", "the same before the processor", "-1 .. 1", "large"
-    ),
-    AnchorScore("time_correlation", "stability", "matched, first to last step", "-1 .. 1", "large"),
-    AnchorScore("time_kept", "stability", "anchors that keep their field", "0 .. 1", "large"),
-    AnchorScore(
-        "seed_correlation", "stability", "matched, with the other run", "-1 .. 1", "large", 0.8
-    ),
-    AnchorScore(
-        "design_correlation", "stability", "matched, with the nearest design", "-1 .. 1", "large"
-    ),
-    AnchorScore("contiguity", "meaning", "contiguity of the partition", "0 .. 1", "large"),
-    AnchorScore("temporal_variance", "meaning", "temporal variance", "0 .. 1", "neither"),
-    AnchorScore(
-        "vortex_distance", "meaning", "moving part to vortex / spacing", "0 .. √L", "neither"
-    ),
-    AnchorScore("vortex_chance", "meaning", "the same at other times", "0 .. √L", "neither"),
-    AnchorScore(
-        "error_carried", "error", "error at the worst tenth of anchors", "0.1 .. 1", "neither"
-    ),
-    AnchorScore("frequency_error", "rhythm", "error of the flow's frequency", "0 ..", "small", 0.1),
-    AnchorScore("locked_in", "rhythm", "anchors within 20 % of it", "0 .. 1", "large"),
-    AnchorScore("rhythm_kept", "rhythm", "part of the rollout within 20 %", "0 .. 1", "large"),
-)
+_TABLE: dict[str, list[tuple[Any, ...]]] = {
+    "accuracy": [("nmae", "NMAE of the prediction", "0 ..", "small")],
+    "locality": [
+        ("anchor_distance", "anchor to centroid / spacing", "0 .. √L", "small", 0.4),
+        ("own_anchor_nearest", "own anchor is nearest", "0 .. 1", "large", 0.6),
+        ("start_anchor_distance", "start of the anchor to centroid", "0 .. √L", "small"),
+        ("start_own_anchor_nearest", "own start is nearest", "0 .. 1", "large"),
+        ("support", "volume with 90 % of the energy", "0 .. 0.9", "small", 0.08),
+        ("gyration_radius", "radius of gyration / spacing", "0 .. √L", "small"),
+        ("overlap", "overlap of pairs", "0 .. 1", "small"),
+    ],
+    "economy": [
+        ("top_share", f"energy of the top {TOP}", f"{TOP}/L .. 1", "large"),
+        ("gini", "Gini of the energies", "0 .. 1 - 1/L", "large"),
+        ("cancellation", "cancellation", "1 .. ∞", "small"),
+    ],
+    "faithfulness": [
+        ("insertion_area", "area under insertion", "0 ..", "small"),
+        ("deletion_area", "area under deletion", "0 ..", "large"),
+        ("random_area", "the same in random order", "0 ..", "neither"),
+        ("ablation_after", "energy ranks the effect of zₖ = 0", "-1 .. 1", "large"),
+        ("ablation_before", "the same before the processor", "-1 .. 1", "large"),
+    ],
+    "stability": [
+        ("time_correlation", "matched, first to last step", "-1 .. 1", "large"),
+        ("time_kept", "anchors that keep their field", "0 .. 1", "large"),
+        ("seed_correlation", "matched, with the other run", "-1 .. 1", "large", 0.8),
+        ("design_correlation", "matched, with the nearest design", "-1 .. 1", "large"),
+    ],
+    "meaning": [
+        ("contiguity", "contiguity of the partition", "0 .. 1", "large"),
+        ("temporal_variance", "temporal variance", "0 .. 1", "neither"),
+        ("vortex_distance", "moving part to vortex / spacing", "0 .. √L", "neither"),
+        ("vortex_chance", "the same at other times", "0 .. √L", "neither"),
+    ],
+    "error": [("error_carried", "error at the worst tenth of anchors", "0.1 .. 1", "neither")],
+    "rhythm": [
+        ("frequency_error", "error of the flow's frequency", "0 ..", "small", 0.1),
+        ("locked_in", "anchors within 20 % of it", "0 .. 1", "large"),
+        ("rhythm_kept", "part of the rollout within 20 %", "0 .. 1", "large"),
+    ],
+}
+SCORES = tuple(AnchorScore(subject, *row) for subject, rows in _TABLE.items() for row in rows)
 
 
 def field_scores(fields: AnchorFields, spacing_m: float) -> dict[str, float]:
@@ -272,13 +251,11 @@ def field_scores(fields: AnchorFields, spacing_m: float) -> dict[str, float]:
 
 def place_scores(fields: AnchorFields, spacing_m: float) -> dict[str, float]:
     """Compute the scores of how far fields are from their anchors; none without positions."""
-    distances, nearest = anchor_distances(fields), own_anchor_nearest(fields)
-    if distances is None or nearest is None:
+    distances = anchor_distances(fields)
+    if distances is None:
         return {}
-    return {
-        "anchor_distance": _median(distances) / spacing_m,
-        "own_anchor_nearest": float(nearest[np.isfinite(distances)].mean()),
-    }
+    nearest = own_anchor_nearest(fields)[np.isfinite(distances)].mean()
+    return {"anchor_distance": _median(distances) / spacing_m, "own_anchor_nearest": float(nearest)}
 
 
 def _median(values: np.ndarray) -> float:
@@ -288,11 +265,8 @@ def _median(values: np.ndarray) -> float:
 
 def values_by_score(scores: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
     """Return the values of each score that cases or runs have, in the order of SCORES."""
-    found = {}
-    for score in SCORES:
-        if values := [each[score.key] for each in scores if score.key in each]:
-            found[score.key] = values
-    return found
+    found = {each.key: [of[each.key] for of in scores if each.key in of] for each in SCORES}
+    return {key: values for key, values in found.items() if values}
 
 
 def mean_scores(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -332,21 +306,18 @@ def anchor_distances(fields: AnchorFields) -> np.ndarray | None:
     return np.linalg.norm(fields.centroids - fields.anchors, axis=1)
 
 
-def own_anchor_nearest(fields: AnchorFields) -> np.ndarray | None:
+def own_anchor_nearest(fields: AnchorFields) -> np.ndarray:
     """Return whether no anchor is nearer to a field's centroid than its own, (L,) bool."""
-    if fields.anchors is None:
-        return None
-    centres = fields.centroids
-    has_energy = np.isfinite(centres).all(axis=1)
-    nearest = cKDTree(fields.anchors).query(np.nan_to_num(centres))[0]
-    own = np.linalg.norm(centres - fields.anchors, axis=1)
-    return has_energy & (own <= nearest * (1 + 1e-9))
+    distances = anchor_distances(fields)
+    assert fields.anchors is not None and distances is not None
+    nearest = cKDTree(fields.anchors).query(np.nan_to_num(fields.centroids))[0]
+    return distances <= nearest * (1 + 1e-9)  # NaN is no distance
 
 
 def energy_curve(energies: np.ndarray) -> np.ndarray:
     """Return the share of the energy that the k strongest hold, for k = 0..L: (L + 1,)."""
     held = np.concatenate([[0.0], np.cumsum(np.sort(energies)[::-1])])
-    return held / held[-1] if held[-1] else held
+    return held / (held[-1] or 1.0)
 
 
 def gini(energies: np.ndarray) -> float:
@@ -360,10 +331,8 @@ def gini(energies: np.ndarray) -> float:
 
 def cancellation(fields: AnchorFields) -> float:
     """Return how many times larger the fields are than their sum; 1 is the least, NaN of zero."""
-    shares = fields.shares
-    apart = float((fields.magnitudes @ shares).sum())
-    together = float(fields.total @ shares)
-    return apart / together if together else float("nan")
+    apart = (fields.magnitudes @ fields.shares).sum()
+    return float(ratio(apart, fields.total @ fields.shares))
 
 
 def by_energy(gram: np.ndarray) -> np.ndarray:
@@ -409,25 +378,20 @@ def _whole(gram: np.ndarray) -> float:
 class Matching:
     """Each field's partner in the other decomposition."""
 
-    partners: np.ndarray
-    """(K,) number of the partner; -1 for a field that is left over"""
-    correlations: np.ndarray
-    """(K,) with the partner; 0 for a field that is left over"""
-    energies: np.ndarray
-    """(K,) of the first decomposition's fields"""
+    partners: np.ndarray  # (K,) number of the partner; -1 for a field that is left over
+    correlations: np.ndarray  # (K,) with the partner; 0 for a field that is left over
+    energies: np.ndarray  # (K,) of the first decomposition's fields
 
     @property
     def score(self) -> float:
-        """Return the mean correlation, weighted by energy."""
-        total = float(self.energies.sum())
-        return float(self.correlations @ self.energies) / total if total else 0.0
+        """The mean correlation, weighted by energy."""
+        return float(self.correlations @ self.energies) / (float(self.energies.sum()) or 1.0)
 
     @property
     def kept(self) -> float:
-        """Return the share of the energy whose fields are their own partners."""
-        total = float(self.energies.sum())
+        """The share of the energy whose fields are their own partners."""
         own = self.partners == np.arange(len(self.partners))
-        return float(self.energies[own].sum()) / total if total else 0.0
+        return float(self.energies[own].sum()) / (float(self.energies.sum()) or 1.0)
 
 
 def product_sums(first: np.ndarray, second: np.ndarray, volumes: np.ndarray) -> np.ndarray:
@@ -446,8 +410,7 @@ def product_sums(first: np.ndarray, second: np.ndarray, volumes: np.ndarray) -> 
 def match(sums: np.ndarray) -> Matching:
     """Match fields by their `product_sums` over all points."""
     cross, first, second = sums[:-1, :-1], sums[:-1, -1], sums[-1, :-1]
-    norms = np.sqrt(np.outer(first, second))
-    correlations = np.divide(cross, norms, out=np.zeros_like(cross), where=norms > 0)
+    correlations = np.nan_to_num(ratio(cross, np.sqrt(np.outer(first, second))))
     rows, columns = linear_sum_assignment(correlations, maximize=True)
     partners, found = np.full(len(first), -1), np.zeros(len(first))
     partners[rows], found[rows] = columns, correlations[rows, columns]
@@ -459,16 +422,14 @@ def temporal_moments(fields: np.ndarray, volumes: np.ndarray) -> np.ndarray:
 
     `fields` are (T, L, M, C). The sums add up over parts of the points.
     """
-    mean = fields.mean(axis=0)
-    variance = np.square(fields - mean).mean(axis=0).sum(axis=-1)
+    variance = np.square(fields - fields.mean(axis=0)).mean(axis=0).sum(axis=-1)
     power = np.square(fields).mean(axis=0).sum(axis=-1)
     return np.stack([variance @ volumes, power @ volumes]).astype(np.float64)
 
 
 def temporal_variance(moments: np.ndarray) -> np.ndarray:
     """Return v_k, (L,), from the summed moments (2, L); NaN for a field without energy."""
-    variance, power = moments
-    return np.divide(variance, power, out=np.full_like(power, np.nan), where=power > 0)
+    return ratio(*moments)
 
 
 def contiguity(
@@ -488,12 +449,10 @@ def contiguity(
     def share(labels: np.ndarray) -> float:
         alike, num = labels[own] == labels[near], len(labels)
         joined = (np.ones(int(alike.sum()), bool), (own[alike], near[alike]))
-        num_pieces, piece = connected_components(
-            coo_array(joined, shape=(num, num)), directed=False
-        )
-        sizes = np.bincount(piece, weights=volumes, minlength=num_pieces)
+        pieces = connected_components(coo_array(joined, shape=(num, num)), directed=False)[1]
+        sizes = np.bincount(pieces, weights=volumes)
         largest = np.zeros(int(labels.max()) + 1)
-        np.maximum.at(largest, labels, sizes[piece])
+        np.maximum.at(largest, labels, sizes[pieces])
         return float(largest.sum() / volumes.sum())
 
     return share(labels) if share(np.zeros_like(labels)) >= CONNECTED else None
@@ -505,15 +464,14 @@ def velocity_gradients(points: np.ndarray, velocity: np.ndarray) -> np.ndarray:
     Each is fitted to the nearest points, weighted by the inverse square of their distance, so a
     linear flow is found exactly. Zero where the points do not span the domain's directions.
     """
-    dimension = points.shape[1]
-    number = min(STENCIL[dimension] + 1, len(points))
+    number = min(STENCIL[points.shape[1]] + 1, len(points))
     near = np.asarray(cKDTree(points).query(points, k=number)[1]).reshape(len(points), number)
     apart = points[near[:, 1:]].astype(np.float64) - points[:, None]
     change = velocity[near[:, 1:]].astype(np.float64) - velocity[:, None]
     weight = 1 / np.maximum(np.square(apart).sum(axis=-1, keepdims=True), 1e-300)
-    moments = np.swapaxes(apart * weight, 1, 2) @ apart
-    flux = np.swapaxes(apart * weight, 1, 2) @ change
-    return np.swapaxes(np.linalg.pinv(moments, rcond=1e-9, hermitian=True) @ flux, 1, 2)
+    weighted = np.swapaxes(apart * weight, 1, 2)
+    inverse = np.linalg.pinv(weighted @ apart, rcond=1e-9, hermitian=True)
+    return np.swapaxes(inverse @ (weighted @ change), 1, 2)
 
 
 def swirl(gradients: np.ndarray) -> np.ndarray:
@@ -553,19 +511,16 @@ def core_distances(
     The second is the mean over all other steps. NaN at a step without a core, and for a centroid
     that is not known.
     """
-    num = len(cores)
+    num, known = len(cores), np.isfinite(centroids).all(axis=-1)
     every = np.full((num, *centroids.shape[:2]), np.nan)
-    known = np.isfinite(centroids).all(axis=-1)
     for step, places in enumerate(cores):
         if len(places):
-            found = cKDTree(places).query(np.nan_to_num(centroids))[0]
-            every[step] = np.where(known, found, np.nan)
-    now = every[np.arange(num), np.arange(num)]
-    others = ~np.eye(num, dtype=bool)
-    filled, counted = np.nan_to_num(every), np.isfinite(every)
-    total = np.einsum("st,stk->tk", others.astype(float), filled)
-    count = np.einsum("st,stk->tk", others.astype(float), counted.astype(float))
-    return now, np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+            distances = cKDTree(places).query(np.nan_to_num(centroids))[0]
+            every[step] = np.where(known, distances, np.nan)
+    steps = np.arange(num)
+    now = every[steps, steps]
+    every[steps, steps] = np.nan
+    return now, ratio(np.nansum(every, axis=0), np.isfinite(every).sum(axis=0))
 
 
 def following_scores(
@@ -576,21 +531,16 @@ def following_scores(
     Takes `motion_sums` over all points, (T, L, d + 1). Nothing where there are no cores at two
     steps or more.
     """
-    if sum(len(places) > 0 for places in cores) < 2:
-        return {}
-    energy = motion[..., -1:]
-    unknown = np.full_like(motion[..., :-1], np.nan)
-    centroids = np.divide(motion[..., :-1], energy, out=unknown, where=energy > 0)
+    centroids = ratio(motion[..., :-1], motion[..., -1:])
     now, others = core_distances(centroids, cores)
-    both = np.isfinite(now) & np.isfinite(others)
-    seen = both.any(axis=0)
+    both = np.isfinite(now) & np.isfinite(others)  # none unless two steps have cores
+    seen, count = both.any(axis=0), both.sum(axis=0)
     if not seen.any():
         return {}
-    means = (
-        np.where(both, each, 0.0).sum(axis=0)[seen] / both.sum(axis=0)[seen]
+    here, elsewhere = (
+        float(np.median(np.where(both, each, 0.0).sum(axis=0)[seen] / count[seen])) / spacing_m
         for each in (now, others)
     )
-    here, elsewhere = (float(np.median(each)) / spacing_m for each in means)
     return {"vortex_distance": here, "vortex_chance": elsewhere}
 
 

@@ -66,7 +66,7 @@ METRICS = {
     "nmae": Metric(
         "NMAE",
         "NMAE (normalised mean absolute error) is Σ|û − u| / Σ|u|, both sums over all {over}.",
-        lambda sums: float(_ratio(sums.absolute.sum(), sums.magnitude.sum())),
+        lambda sums: float(ratio(sums.absolute.sum(), sums.magnitude.sum())),
     ),
     "rae": Metric(
         "RAE",
@@ -76,7 +76,7 @@ METRICS = {
         lambda sums: (
             None
             if sums.variation is None
-            else float(_ratio(sums.absolute.sum(), sums.variation.sum()))
+            else float(ratio(sums.absolute.sum(), sums.variation.sum()))
         ),
     ),
     "relative_l2": Metric(
@@ -87,7 +87,7 @@ METRICS = {
     "maximum": Metric(
         "largest error",
         "",
-        lambda sums: float(_ratio(sums.worst.max(), sums.peak.max())),
+        lambda sums: float(ratio(sums.worst.max(), sums.peak.max())),
         in_tables=False,
         digits=2,
     ),
@@ -132,8 +132,8 @@ class ErrorSums:
             (absolute[:, field].sum(axis=1), magnitude[:, field].sum(axis=1))
             for field in self._fields()
         ]
-        joint = _mean_of_fields([_ratio(*each) for each in fields], [size for _, size in fields])
-        return self._named(joint, _ratio(absolute, magnitude))
+        joint = _mean_of_fields([ratio(*each) for each in fields], [size for _, size in fields])
+        return self._named(joint, ratio(absolute, magnitude))
 
     def relative_l2(self) -> dict[str, list[float]]:
         """Return relative L2 per step, for "all" and for each component."""
@@ -183,16 +183,21 @@ class ErrorSums:
         }
 
 
-def _ratio(error: np.ndarray, size: np.ndarray) -> np.ndarray:
+def ratio(error: np.ndarray, size: np.ndarray) -> np.ndarray:
     """Return error / size, NaN where there is no size."""
     out = np.full(np.shape(error), np.nan)
     return np.asarray(np.divide(error, size, out=out, where=np.asarray(size) > 0))
 
 
+def finite_or_none(value: float) -> float | None:
+    """Return a number as JSON has it: None for NaN and infinite ones."""
+    return float(value) if np.isfinite(value) else None
+
+
 def _mean_of_fields(values: Sequence[Any], sizes: Sequence[Any]) -> np.ndarray:
     """Average over the fields that have a size: nothing is relative to one that is zero."""
     known = np.stack(sizes) > 0
-    return _ratio(np.where(known, np.stack(values), 0).sum(axis=0), known.sum(axis=0))
+    return ratio(np.where(known, np.stack(values), 0).sum(axis=0), known.sum(axis=0))
 
 
 def _mean_ratio(squared: np.ndarray, power: np.ndarray) -> np.ndarray:

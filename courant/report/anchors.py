@@ -18,7 +18,6 @@ from courant.analysis.case_scores import (
     map_anchors,
     representative_anchors,
 )
-from courant.analysis.comparison import case_arrays
 from courant.analysis.scores import (
     SCORES,
     TOP,
@@ -579,7 +578,7 @@ def anchor_scores_panel(context: Context) -> Panel | None:
         " means little unless it is better than that of the random partition. The numbers are for"
         f" case {found.case}; `courant analyse {context.run.url}` scores all test cases."
         " docs/analysis.md defines every score.",
-        arrays={**case_arrays(found), "energy_curve": energy_curve(found.fields.energies)},
+        arrays={**found.arrays(), "energy_curve": energy_curve(found.fields.energies)},
     )
 
 

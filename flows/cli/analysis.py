@@ -91,7 +91,7 @@ def analyse_scores(
 
     docs/analysis.md explains every score.
     """
-    from courant.analysis.comparison import case_arrays, score_run
+    from courant.analysis.comparison import score_run
     from courant.analysis.scores import SCORES
 
     folder = RunDirectory(absolute(out))
@@ -102,7 +102,7 @@ def analyse_scores(
             absolute(other) if other else None,
             progress,
             dataset,
-            lambda found: folder.write_arrays(f"{found.case}.npz", case_arrays(found)),
+            lambda found: folder.write_arrays(f"{found.case}.npz", found.arrays()),
         )
     mean, controls = scores["mean"], scores["controls"]
     rows, subject = [], ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import ClassVar
 
@@ -126,8 +127,11 @@ def test_flow_latents_and_processor_have_the_frequencies_that_were_planted(
     scores = found.scores()
     assert scores["frequency_error"] == pytest.approx(0.1, abs=0.03)
     assert (scores["locked_in"], scores["rhythm_kept"]) == (1.0, 1.0)
-    for picture in frequency_pictures(found, dataset[0]):
+    pictures = {each.name: each for each in frequency_pictures(found, dataset[0])}
+    for picture in pictures.values():
         picture.draw().canvas.draw()
+    times = re.findall(r"at ([\d.]+) s", pictures["eigenvalues.png"].caption)
+    assert list(map(float, times)) == [time for time, _ in found.jacobians]
     shown = {row[""]: row["frequency (Hz)"] for row in frequency_table(found).rows}
     assert shown["DMD of the solution, strongest pair"] == f"{WAVE_HZ:.3g}"
 
