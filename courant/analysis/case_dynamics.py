@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from courant.analysis import dynamics
+from courant.analysis import Progress, dynamics
 from courant.analysis.dynamics import Components, Dmd, Pod, Rhythm, Scalogram, StepSpectrum
 from courant.evaluation.metrics import finite_or_none
 from courant.field_model import Evolves
@@ -30,8 +30,6 @@ MAX_STEPS = 100
 DMD_RANK = 12
 FEW_NUMBERS = 1024  # in a state, up to which a report computes all eigenvalues: more take minutes
 STEADY = 0.05  # a rhythm weaker than this share of the training's standard deviation is none
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -88,10 +86,7 @@ class CaseDynamics:
 
     @cached_property
     def anchor_hz(self) -> np.ndarray:
-        """The frequency at which each anchor's first component changes fastest, (L,) Hz.
-
-        NaN for an anchor that is constant.
-        """
+        """Where each anchor's first component changes fastest, (L,) Hz; NaN if it is constant."""
         columns = self.components.series[..., 0].T[..., None]
         return np.array([dynamics.change_frequency(each, self.interval_s) for each in columns])
 
@@ -104,7 +99,7 @@ class CaseDynamics:
     @property
     def lock_in(self) -> np.ndarray:
         """The relative error of the frequency of each anchor's first component, (L,)."""
-        return np.abs(dynamics.drift(self.anchor_hz, self.reference_hz))
+        return np.abs(self.anchor_hz - self.reference_hz) / self.reference_hz
 
     @cached_property
     def scalogram(self) -> Scalogram:
@@ -114,7 +109,8 @@ class CaseDynamics:
 
     @property
     def drift(self) -> np.ndarray:
-        return dynamics.drift(self.scalogram.peaks, self.reference_hz)
+        """(f - f_ref) / f_ref of the scalogram's peaks, (T,)."""
+        return (self.scalogram.peaks - self.reference_hz) / self.reference_hz
 
     @property
     def lost_s(self) -> float | None:
@@ -134,7 +130,6 @@ class CaseDynamics:
     def record(self, case: str) -> dict[str, Any]:
         """Return the frequencies in Hz and all else that a study lists; None for what is unknown.
 
-        `true_dmd_hz` and `dmd_hz` are of the strongest oscillating DMD modes in the rollout's time,
         `drift` is that of the leading anchor at the last time on which the end has no influence.
         """
         times, reference = self.times, self.reference_hz
@@ -218,10 +213,9 @@ def read_rhythm(surrogate: Surrogate, case: StoredCase, start: float) -> CaseRhy
 def follow_case(
     surrogate: Surrogate, case: StoredCase, *, steps: int = MAX_STEPS
 ) -> CaseDynamics | None:
-    """Roll a case out, at most `steps` and to its end; None where there is no rhythm on record.
+    """Roll a case out, at most `steps` and to its end; None where there is no rhythm.
 
-    That is so of a steady model, of one without latents, of a steady flow, and of a case that is
-    too short for a spectrum or for the frequency that it has.
+    A steady model or flow has none, nor a model without latents, nor a case too short to show it.
     """
     step_s, start, model = surrogate.step_s, surrogate.problem.start(case), surrogate.model
     if step_s is None or start is None or case.time is None:
@@ -270,10 +264,9 @@ def study_frequencies(
 ) -> dict[str, Any]:
     """Roll cases out, at most `steps` and to their ends, and find the frequencies of each.
 
-    The study has the records of the `cases`, those `without_rhythm`, and `medians` over the cases:
-    errors of the frequencies, lock-in, drift, and the part of its duration over which a rollout has
-    the frequency. `keep` gets each rollout, which is in memory for one case at a time. InputError
-    for a steady model, and for one without latents that evolve.
+    The study has the records of the `cases`, those `without_rhythm`, and `medians` over the cases.
+    `keep` gets each rollout, which is in memory for one case at a time. InputError for a steady
+    model, and for one without latents that evolve.
     """
     _check_evolves(surrogate)
     found: list[dict[str, Any]] = []
@@ -306,13 +299,11 @@ def case_spectra(
     exact_up_to: int,
     progress: Progress = lambda done, total: None,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Roll a case out, and compute the eigenvalues after some steps.
+    """Compute the eigenvalues after some steps of a rollout; none: a training window's ends.
 
-    Where none is named, these are the first and the last of a training window. Returns a record
-    with, of each state, the pair that lasts longest and the one nearest to the flow's frequency;
-    and arrays of all lambda and mu, the largest |mu| first. All eigenvalues are computed of states
-    of up to `exact_up_to` numbers. InputError for a steady model, and for one without latents that
-    evolve.
+    Returns a record with each state's longest-lasting pair and the one nearest to the flow's
+    frequency, and arrays of all lambda and mu, the largest |mu| first. InputError for a steady
+    model, and for one without latents that evolve.
     """
     model, start = _check_evolves(surrogate), surrogate.problem.start(case)
     assert surrogate.step_s is not None and start is not None
@@ -364,11 +355,9 @@ def _latent_spectrum(
     model: Evolves, state: torch.Tensor, step_s: float, exact_up_to: int
 ) -> StepSpectrum:
     """Return the eigenvalues at latents (L, d) of a model whose steps take `step_s` seconds."""
-    return dynamics.spectrum_at(
-        lambda Z: model.derivative(Z[None])[0],
-        state,
-        model.inner_step,
-        step_s,
-        solver=model.inner_solver,
-        exact_up_to=exact_up_to,
-    )
+
+    def derivative(Z: torch.Tensor) -> torch.Tensor:
+        return model.derivative(Z[None])[0]
+
+    solver = {"solver": model.inner_solver, "exact_up_to": exact_up_to}
+    return dynamics.spectrum_at(derivative, state, model.inner_step, step_s, **solver)

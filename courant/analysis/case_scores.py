@@ -32,9 +32,10 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 from courant import field_model as seam
+from courant.analysis import Progress
 from courant.analysis import scores as measures
 from courant.analysis.dynamics import pod
-from courant.analysis.scores import TOP, AnchorFields, by_energy, match
+from courant.analysis.scores import AnchorFields, match
 from courant.evaluation.metrics import ALL, ErrorSums, ratio
 from courant.evaluation.references import TrainingFields
 from courant.prediction.surrogate import Surrogate
@@ -44,14 +45,11 @@ from simgen.store.read import StoredCase
 
 MAX_VALUES = 1 << 22  # contributions in memory at once: 16 MiB, and a few times that on the way
 WORST_SHARE = 0.1  # share of the anchors whose part in the error is reported
-CORE_RADIUS = 0.5  # around a vortex core, in spacings of the anchors: they resolve no nearer ones
 MAX_SNAPSHOTS = 256  # stored snapshots that POD is made from
 RANDOM, NEAREST, POD = "random partition", "nearest-anchor partition", "POD"
 MAX_CELLS = 2048  # at which predictions are compared in an ablation: every n-th of the case
 TOGETHER = 16  # anchors that are left out at once, each in a copy of the state
 MAPPED_WEIGHTS = 8_192  # points whose weights are in memory, times steps, heads and anchors
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -167,16 +165,13 @@ def score_case(
     case: StoredCase,
     *,
     other: Surrogate | None = None,
-    neighbour: StoredCase | None = None,
     training: Callable[[], TrainingFields] | None = None,
     progress: Progress = lambda done, total: None,
 ) -> CaseScores:
     """Score the prediction that ends at the case's last snapshot (steady: the prediction).
 
-    `other` is a second run, such as one of another seed, whose fields are matched with these, and
-    `neighbour` a case of another design, whose fields at the nearest cells are matched. `training`
-    reads the training cases, of which the POD of a steady case is made; without it there is none.
-    InputError for a model that does not decompose its predictions.
+    The fields are matched with those of the run `other`. `training` reads the training cases, of
+    which the POD of a steady case is made. InputError for a model that does not decompose.
     """
     problem, points, volumes = surrogate.problem, case.points, volumes_of(case)
     start = problem.shown_start(case)
@@ -202,32 +197,23 @@ def score_case(
 
     # One walk over the cells: fields and labels are joined, all else adds up.
     size = _chunk(decomposed)
-    compared = {}
+    others: Iterator[seam.Contributions] = iter(())
     if other is not None:
         steps = None if start is None else problem.num_steps
-        beside = other.decomposition(case, start_s=start, steps=steps)
-        compared["seed_correlation"] = beside.chunks(size)
-    if neighbour is not None:
-        cells = np.asarray(cKDTree(neighbour.points).query(points)[1])
-        its_start = problem.shown_start(neighbour)
-        its = surrogate.decomposition(neighbour, start_s=its_start, cells=cells)
-        compared["design_correlation"] = its.chunks(size)
+        others = other.decomposition(case, start_s=start, steps=steps).chunks(size)
     joined, labels, addressed = [], [], []
     sums: dict[str, np.ndarray] = {}
     for part in decomposed.chunks(size):
         values = part.contributions[0].cpu().numpy()  # (T, L, m, C)
         at, here = points[part.queries], volumes[part.queries]
         joined.append(AnchorFields.of(values[-1], at, here, places))
-        found = {
-            key: measures.product_sums(
-                values[-1], next(parts).contributions[0, -1].cpu().numpy(), here
-            )
-            for key, parts in compared.items()
-        }
+        found = {}
+        if other is not None:
+            theirs = next(others).contributions[0, -1].cpu().numpy()
+            found["seed"] = measures.product_sums(values[-1], theirs, here)
         if len(values) > 1:
             found["time"] = measures.product_sums(values[0], values[-1], here)
             found["moments"] = measures.temporal_moments(values, here)
-            found["motion"] = measures.motion_sums(values, at, here)
         for key, value in found.items():
             sums[key] = value + sums.get(key, 0.0)
         if isinstance(part, seam.Partitions):
@@ -247,7 +233,7 @@ def score_case(
     variance = None
     if "time" in sums:
         over_time = match(sums["time"])
-        variance = measures.temporal_variance(sums["moments"])
+        variance = ratio(*sums["moments"])
         scores |= {"time_correlation": over_time.score, "time_kept": over_time.kept}
         if np.isfinite(variance).any():
             scores["temporal_variance"] = float(np.nanmedian(variance))
@@ -257,13 +243,8 @@ def score_case(
             dominant, fields.points, fields.volumes, case.dataset.schema.dimension
         )
         scores |= {} if whole is None else {"contiguity": whole}
-    scores |= {key: match(sums[key]).score for key in compared}
-    if start is not None and "motion" in sums:
-        cores = _solved_cores(surrogate, case, start, CORE_RADIUS * spacing_m)
-        if cores is not None:
-            strongest, columns = by_energy(fields.gram)[:TOP], [*range(cores[0].shape[1]), -1]
-            motion = sums["motion"][:, strongest][..., columns]
-            scores |= measures.following_scores(motion, cores, spacing_m)
+    if "seed" in sums:
+        scores["seed_correlation"] = match(sums["seed"]).score
     addresses = ErrorAddresses.joined(addressed) if addressed else None
     if addresses is not None:
         scores["error_carried"] = addresses.worst_part()
@@ -284,30 +265,6 @@ def _chunk(decomposed: seam.FieldDecomposition) -> int:
 def _places(surrogate: Surrogate, anchors: Tensor | None) -> np.ndarray | None:
     """Return anchors (1, L, d) of a model in metres, (L, 3); None for anchors without places."""
     return None if anchors is None else surrogate.places(anchors[0].detach().cpu().numpy())
-
-
-def _solved_cores(
-    surrogate: Surrogate, case: StoredCase, start_s: float, radius: float
-) -> list[np.ndarray] | None:
-    """Return the vortex cores (n, d) m of the solution at each step of a training's rollout.
-
-    None where the velocity is not modelled in all directions of the domain, or the case has no
-    solution at one of the times.
-    """
-    dimension = case.dataset.schema.dimension
-    names = [f"velocity.{axis}" for axis in "xyz"[:dimension]]
-    times = surrogate.times(start_s)
-    if times is None or dimension < 2 or not set(names) <= set(surrogate.channels):
-        return None
-    columns = [surrogate.channels.index(name) for name in names]
-    points, found = case.points[:, :dimension], []
-    for time in times.tolist():
-        state = surrogate.problem.solution(case, time)
-        if state is None:
-            return None
-        strength = measures.swirl(measures.velocity_gradients(points, state[:, columns]))
-        found.append(measures.vortex_cores(points, strength, radius))
-    return found
 
 
 def case_controls(
@@ -400,9 +357,8 @@ def ranked_fields(surrogate: Surrogate, case: StoredCase, top: int) -> dict[str,
     """Return the prediction that `score_case` scores as arrays, in physical units.
 
     `offset` u_0 (C,), `contributions` (K, M, C) of the `top` strongest anchors, `total` u (M, C);
-    of all anchors `energies` E_k (L,) in standard deviations squared, their `ranking` (L,), the
-    strongest first, and the `anchors` where they start (L, 3) m, if any; `points` (M, 3) m and
-    `volumes` (M,). InputError for a model that does not decompose its predictions.
+    of all anchors `energies` E_k (L,) in standard deviations squared, their `ranking` (L,), and the
+    `anchors` where they start (L, 3) m. InputError for a model that does not decompose.
     """
     decomposed = surrogate.decomposition(case, start_s=surrogate.problem.shown_start(case))
     volumes, normaliser = volumes_of(case), surrogate.normaliser.at(case.parameters)
@@ -468,8 +424,7 @@ def map_anchors(
 ) -> AnchorMaps:
     """Map some anchors in the prediction of a case that starts at a time.
 
-    InputError for a number that no anchor has, and for a model whose contributions do not divide
-    the points among anchors.
+    InputError for a number that no anchor has, and for a model without weights.
     """
     model, decomposed = surrogate.model, surrogate.decomposition(case, start_s=start)
     first = next(decomposed.chunks(1))
@@ -508,10 +463,7 @@ def map_anchors(
 
 
 def representative_anchors(energies: np.ndarray, variance: np.ndarray | None) -> list[int]:
-    """Choose three anchors of the stronger half: the two that vary most in time and the steadiest.
-
-    Of a steady case, whose `variance` is None, the three strongest.
-    """
+    """Choose three of the stronger half: two that vary most, the steadiest; else the strongest."""
     strong = np.argsort(-energies, kind="stable")[: max(3, len(energies) // 2)]
     if variance is None:
         return [int(each) for each in strong[:3]]

@@ -20,6 +20,7 @@ from typing import Any
 
 import pandas as pd
 
+from courant.analysis import Progress
 from courant.analysis.case_dynamics import follow_case
 from courant.analysis.case_scores import CaseScores, ablation_effects, ablation_scores, score_case
 from courant.analysis.scores import SCORES, mean_scores, values_by_score
@@ -31,13 +32,10 @@ from courant.runs.record import open_recorded, read_dataset_record
 from courant.runs.summary import flatten
 from courant.runs.weights import weights_digest
 from simgen.errors import InputError
-from simgen.store.read import Dataset, StoredCase
 
-REVISION = 4
+REVISION = 5
 """Raise this when the file has other entries, or the same run would get other scores"""
 LEFT_OUT = ("training.seed", "name")  # settings by which runs of one row may differ
-WATCHED = ("training.validate_every", "training.checkpoint_every", "training.keep_checkpoints")
-"""Settings that name a row only where no other one differs"""
 ANCHORS, WINDOWS = "model.anchor_kind", "model.gaussian_window"
 PLAIN = {ANCHORS: "sampled", WINDOWS: "none"}
 IDLE = {
@@ -47,8 +45,6 @@ IDLE = {
 """Settings that do nothing where another one has one of these values"""
 QUESTION = ("task", "data.fields", "data.step_s")  # what a run of a family predicts
 SEEDS = "seed_correlation"
-
-Progress = Callable[[int, int], None]
 
 
 def score_run(
@@ -61,13 +57,10 @@ def score_run(
 ) -> dict[str, Any]:
     """Score the run on some cases (none named: on the test split), beside controls.
 
-    The record has the `mean` scores, those of the `controls` by name, both of each of the `cases`,
-    and each score's name, range and what is good as `definitions`. `dataset_url` is where the
-    dataset of the training is now, if it was moved. `keep` gets each case with its fields, which
-    are in memory for one case at a time.
-
-    InputError where there is no such run or case, where the model does not decompose its
-    predictions, or where the other run predicts something else.
+    The record has the `mean` scores, those of the `controls` by name, and both of each of the
+    `cases`. `dataset_url` is where the dataset of the training is now, if it was moved. `keep` gets
+    each case with its fields, which are in memory for one case at a time. InputError for a model
+    that does not decompose its predictions, and for another run that predicts something else.
     """
     surrogate = load(run_url)
     other = None if other_url is None else load(other_url)
@@ -98,7 +91,6 @@ def score_run(
             surrogate,
             case,
             other=other,
-            neighbour=nearest_design(dataset, case),
             training=training,
             progress=_part(progress, number, len(chosen)),
         )
@@ -128,23 +120,6 @@ def score_run(
 def _part(progress: Progress, number: int, parts: int) -> Progress:
     """Return the progress of one of several parts, in percent of all."""
     return lambda done, total: progress(100 * number + 100 * done // max(1, total), 100 * parts)
-
-
-def nearest_design(dataset: Dataset, case: StoredCase) -> StoredCase | None:
-    """Return the other case of the version, of any split, whose parameters are nearest.
-
-    Each parameter is taken over its range among the cases. None where there is no other case, or
-    where the cases have the same parameters.
-    """
-    names = list(case.parameters)
-    designs = dataset.design.loc[dataset.cases(), names].astype(float)
-    span = designs.max() - designs.min()
-    varied = list(span.index[span > 0])
-    others = designs.drop(index=case.id)
-    if not varied or others.empty:
-        return None
-    away = ((others - designs.loc[case.id])[varied] / span[varied]).pow(2).sum(axis=1)
-    return dataset[str(away.idxmin())]
 
 
 @dataclass(frozen=True)
@@ -194,14 +169,6 @@ class RunComparison:
         """Each family's rows, and after them its controls."""
         every = [*self.rows, *self.controls]
         return [row for family in self.families for row in every if row.family == family]
-
-    def of_family(self, family: str) -> RunComparison:
-        """Return the rows and controls of one family."""
-        rows, controls = (
-            tuple(row for row in each if row.family == family)
-            for each in (self.rows, self.controls)
-        )
-        return RunComparison(rows, controls)
 
     def heading(self, row: ScoreRow) -> str:
         """`baseline (3)`, of several families `cylinder-flow: baseline (3)`."""
@@ -262,9 +229,8 @@ def compare_runs(
     """Score the runs on some cases (none: on the test split), and gather them by their settings.
 
     A run that is named twice counts once, and a named case for the family that has it. InputError
-    for fewer than two runs, runs of one family that predict different things, runs that differ in
-    nothing, not even in their seed, versions of a family without a test case in common, and as
-    `score_run` has it.
+    for fewer than two runs, runs of one family that predict different things, the same training
+    twice, versions of a family without a test case in common, and as `score_run` has it.
     """
     urls = list(dict.fromkeys(url.rstrip("/") for url in runs))
     if len(urls) < 2:
@@ -375,7 +341,6 @@ def _labels(groups: Sequence[Mapping[str, Any]]) -> list[str]:
     """Name rows by their anchors and windows, and by what else differs between them."""
     names = dict.fromkeys(key for settings in groups for key in settings if key not in LEFT_OUT)
     differing = [key for key in names if len({str(settings.get(key)) for settings in groups}) > 1]
-    main = [key for key in differing if key not in WATCHED]
 
     def acts(key: str, settings: Mapping[str, Any]) -> bool:
         """Whether a setting does anything in a run that has the others."""
@@ -390,8 +355,8 @@ def _labels(groups: Sequence[Mapping[str, Any]]) -> list[str]:
         parts += [f"{key.rpartition('.')[2]}={settings.get(key)}" for key in others]
         return ", ".join(parts) or "baseline"
 
-    acting = [[key for key in main if acts(key, settings)] for settings in groups]
-    for named in (acting, [main] * len(groups), [differing] * len(groups)):
+    acting = [[key for key in differing if acts(key, settings)] for settings in groups]
+    for named in (acting, [differing] * len(groups)):
         labels = [label(settings, keys) for settings, keys in zip(groups, named, strict=True)]
         if len(set(labels)) == len(labels):
             break

@@ -116,9 +116,8 @@ def mean_frequency(series: np.ndarray, interval_s: float) -> float:
 def change_frequency(series: np.ndarray, interval_s: float) -> float:
     """Return the frequency in Hz at which series (N, M) change fastest, of all M together.
 
-    That is the peak of (2 pi f)^2 PSD(f), the spectrum of the rate of change, summed over the
-    series; Hann window, mean removed, padded with zeros. A slow drift has most of the power of a
-    latent, and little of its change. NaN for constant series.
+    That is the peak of (2 pi f)^2 PSD(f), summed over the series, by Hann window and padding. A
+    slow drift has most of the power of a latent, and little of its change. NaN for constant series.
     """
     deviation = series - series.mean(axis=0)
     if not deviation.any():
@@ -156,10 +155,7 @@ class Scalogram:
 
     @property
     def peaks(self) -> np.ndarray:
-        """The frequency of largest magnitude at each time, (T,) Hz.
-
-        Between bins a parabola through the logarithms of three magnitudes finds it.
-        """
+        """The frequency of largest magnitude at each time, (T,) Hz, by a log-parabola."""
         places = np.argmax(self.magnitude, axis=0)
         inner = np.clip(places, 1, len(self.frequencies) - 2)
         columns = np.arange(len(self.times))
@@ -198,15 +194,10 @@ def scalogram(series: np.ndarray, interval_s: float, reference: float) -> Scalog
     return Scalogram(frequencies, interval_s * np.arange(num), magnitude)
 
 
-def drift(frequencies: np.ndarray, reference: float) -> np.ndarray:
-    """Return (f - f_ref) / f_ref of each frequency, such as those of peaks over time."""
-    return (frequencies - reference) / reference
-
-
 def lost_at(times: np.ndarray, drifts: np.ndarray, reference: float) -> float | None:
-    """Return when the frequency leaves the band for at least one period of the reference, s.
+    """Return when the frequency leaves the band for a period of the reference, or until the end.
 
-    None where it never does. A shorter excursion counts only where it lasts until the end.
+    In s; None where it never does.
     """
     outside = np.abs(drifts) > BAND
     edges = np.flatnonzero(np.diff(np.concatenate([[False], outside, [False]]).astype(int)))
@@ -350,9 +341,8 @@ def pod(snapshots: np.ndarray, volumes: np.ndarray, rank: int | None = None) -> 
 def dmd(snapshots: np.ndarray, volumes: np.ndarray, interval_s: float, rank: int) -> Dmd:
     """Fit u(t + dt) = A u(t) to snapshots (T, M, C), `interval_s` apart, and return A's modes.
 
-    This is exact DMD (Tu et al. 2014) on the first `rank` directions of the snapshots. Steady
-    parts are modes of eigenvalue one, so no mean is taken off. ValueError for fewer than three
-    snapshots.
+    This is exact DMD (Tu et al. 2014) on the first `rank` directions. Steady parts are modes of
+    eigenvalue one, so no mean is taken off. ValueError for fewer than three snapshots.
     """
     if len(snapshots) < 3:
         raise ValueError(f"DMD needs at least 3 snapshots, got {len(snapshots)}")
@@ -393,11 +383,10 @@ def compare_modes(
 ) -> dict[str, Any]:
     """Compare the modes of a solution and of its prediction at cells with volumes (M,).
 
-    Of both, the solution first: `variances`, mean square deviations from the time mean;
-    `leading_shares` of the two leading POD modes in them; `frequencies` in Hz and `growth_rates` in
-    1/s of the leading DMD modes. Between them: `pod_correlation`, the root mean square cosine of
-    the angles between the planes of the POD modes; `dmd_correlation`, |inner product| of the DMD
-    modes, whatever their phases. None where nothing oscillates.
+    Of both, the solution first: variance about the time mean, the share of the two leading POD
+    modes in it, frequency in Hz and growth rate in 1/s of the leading DMD mode. Between them: the
+    root mean square cosine of the angles between the planes of these POD modes, and |inner product|
+    of the DMD modes. None where nothing oscillates.
     """
     roots = np.sqrt(volumes / volumes.sum())[:, None]
 

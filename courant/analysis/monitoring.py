@@ -5,8 +5,6 @@
     detected    flagged at least one step before that
     lead        steps from the flag to the doubling
 
-A rollout no longer than the training's has no step at which it could double.
-
 The monitor is calibrated on training and validation rollouts, as long as a training window and from
 starts all over the cases. It is judged on such rollouts of test cases (false alarms), and on
 rollouts to the cases' ends, beside their true errors.
@@ -14,13 +12,14 @@ rollouts to the cases' ends, beside their true errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.stats import spearmanr
 
+from courant.analysis import Progress
 from courant.prediction.monitor import Monitor, RolloutQuality, fit_monitor
 from courant.prediction.surrogate import Surrogate
 from courant.problems.transient import read_states, times_between
@@ -34,8 +33,6 @@ LEAST_LEAD = 1  # steps by which a flag has to come first
 MAX_CASES = 100  # of a split that are rolled out
 ROLLOUTS = 400  # of a split, spread over its cases
 MAX_STEPS = 200
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -102,10 +99,9 @@ class MonitorJudgement:
 
     @property
     def detection(self) -> dict[str, Any]:
-        """How many long rollouts are flagged before their errors double.
+        """How many long rollouts are flagged before their errors double, and by how many steps.
 
-        `flagged_in_vain` counts flags of others; `rate` is the detected share of the rollouts that
-        double, and `median_lead` is over the detected ones, in steps; None where there is none.
+        `flagged_in_vain` counts flags of others; `rate` is the detected share.
         """
         every = [each.detection for each in self.watched]
         others = [each for each in every if each.doubled_at is None]
@@ -159,9 +155,7 @@ def calibrate_monitor(
 
 def write_monitor(surrogate: Surrogate, monitor: Monitor) -> None:
     """Write the monitor into the run, where `surrogate.predict` finds it."""
-    run = RunDirectory(surrogate.url)
-    run.check_writable()
-    run.write_json(MONITOR, monitor.model_dump(mode="json"))
+    RunDirectory(surrogate.url).write_json(MONITOR, monitor.model_dump(mode="json"))
     surrogate.__dict__.pop("monitor", None)  # It may have looked before.
 
 

@@ -25,23 +25,17 @@ matrix G_kl. Fields that cancel each other take a curve above one.
     deletion(j)   |sum over S of delta_k|^2 / |u - u_0|^2            what is lost without them
     insertion(j)  |sum over the others of delta_k|^2 / |u - u_0|^2   what they alone do not explain
 
-Stability: whether the same fields are there again, across time, seeds or designs.
+Stability: whether the same fields are there again, across time or seeds.
 
     correlation   c_kl = integral of a_k . b_l / (|a_k| |b_l|), in -1..1
     matching      the pairs k, l(k) that make the sum of the correlations largest (Hungarian)
     score         the mean of c_{k,l(k)}, weighted by the energy of a_k
 
-Meaning: the regions of anchors, and which anchors move with the flow.
+Meaning: the regions of anchors, and how much their fields vary in time.
 
     contiguity         the share of the volume in the largest connected piece of its region
     temporal variance  v_k = mean over time of |delta_k - its mean|^2 / mean of |delta_k|^2, from 0
                        (constant) to 1 (oscillates around zero)
-    swirl              lambda_ci, the largest imaginary part of the eigenvalues of the velocity's
-                       gradient (Zhou et al. 1999, J. Fluid Mech. 387): zero in a shear flow, half
-                       the vorticity in a rotation
-    vortex core        a point of largest swirl within a radius, of at least a fifth of the largest
-    vortex distance    from the centroid of delta_k - its mean to the nearest core at each step,
-                       beside the same to the cores of all other steps, which is what chance gives
 """
 
 from __future__ import annotations
@@ -50,7 +44,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -64,9 +58,6 @@ TOP = 8  # anchors that the paper's figures show
 ENERGY_SHARE = 0.9  # share of a field's energy that its support has
 JOINED_NEIGHBOURS = {1: 2, 2: 6, 3: 10}  # nearest points that are joined, by dimension
 CONNECTED = 0.99
-STENCIL = {1: 3, 2: 8, 3: 16}  # points that a gradient is fitted to, by dimension
-WEAKEST = 0.2  # swirl of a core, over the largest in the domain
-MAX_CANDIDATES = 5000
 
 
 @dataclass(frozen=True)
@@ -205,13 +196,10 @@ _TABLE: dict[str, list[tuple[Any, ...]]] = {
         ("time_correlation", "matched, first to last step", "-1 .. 1", "large"),
         ("time_kept", "anchors that keep their field", "0 .. 1", "large"),
         ("seed_correlation", "matched, with the other run", "-1 .. 1", "large", 0.8),
-        ("design_correlation", "matched, with the nearest design", "-1 .. 1", "large"),
     ],
     "meaning": [
         ("contiguity", "contiguity of the partition", "0 .. 1", "large"),
         ("temporal_variance", "temporal variance", "0 .. 1", "neither"),
-        ("vortex_distance", "moving part to vortex / spacing", "0 .. √L", "neither"),
-        ("vortex_chance", "the same at other times", "0 .. √L", "neither"),
     ],
     "error": [("error_carried", "error at the worst tenth of anchors", "0.1 .. 1", "neither")],
     "rhythm": [
@@ -280,10 +268,7 @@ def gyration_radii(fields: AnchorFields) -> np.ndarray:
 
 
 def support_fractions(fields: AnchorFields) -> np.ndarray:
-    """Return the smallest share of the volume that has 90 % of each field's energy, (L,).
-
-    Between a cell's volume and 0.9, which a field of constant magnitude has.
-    """
+    """Return the smallest share of the volume that has 90 % of each field's energy, (L,)."""
     return fields.extents[:, -1]
 
 
@@ -345,7 +330,7 @@ def deletion_curve(gram: np.ndarray, order: np.ndarray) -> np.ndarray:
     ordered = gram[np.ix_(order, order)]
     # The sum over the leading j x j block, for every j.
     blocks = np.diagonal(np.cumsum(np.cumsum(ordered, axis=0), axis=1))
-    return np.concatenate([[0.0], blocks]) / _whole(gram)
+    return np.concatenate([[0.0], blocks]) / float(gram.sum())
 
 
 def insertion_curve(gram: np.ndarray, order: np.ndarray) -> np.ndarray:
@@ -355,7 +340,7 @@ def insertion_curve(gram: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 def random_deletion(gram: np.ndarray) -> np.ndarray:
     """Return the mean deletion curve over all orders, exactly; reversed it is that of insertion."""
-    num, own, whole = len(gram), float(np.trace(gram)), _whole(gram)
+    num, own, whole = len(gram), float(np.trace(gram)), float(gram.sum())
     taken = np.arange(num + 1)
     pairs = taken * (taken - 1) / max(1, num * (num - 1))
     return (taken / num * own + pairs * (whole - own)) / whole
@@ -364,34 +349,6 @@ def random_deletion(gram: np.ndarray) -> np.ndarray:
 def area(curve: np.ndarray) -> float:
     """Return the area under a curve over the share j / L of the anchors, 0 to 1."""
     return float((curve[1:] + curve[:-1]).mean() / 2)
-
-
-def _whole(gram: np.ndarray) -> float:
-    """Return |u - u_0|^2; ValueError where the fields add up to nothing."""
-    whole = float(gram.sum())
-    if whole <= 0:
-        raise ValueError("the fields add up to zero: there is no prediction to take apart")
-    return whole
-
-
-@dataclass(frozen=True)
-class Matching:
-    """Each field's partner in the other decomposition."""
-
-    partners: np.ndarray  # (K,) number of the partner; -1 for a field that is left over
-    correlations: np.ndarray  # (K,) with the partner; 0 for a field that is left over
-    energies: np.ndarray  # (K,) of the first decomposition's fields
-
-    @property
-    def score(self) -> float:
-        """The mean correlation, weighted by energy."""
-        return float(self.correlations @ self.energies) / (float(self.energies.sum()) or 1.0)
-
-    @property
-    def kept(self) -> float:
-        """The share of the energy whose fields are their own partners."""
-        own = self.partners == np.arange(len(self.partners))
-        return float(self.energies[own].sum()) / (float(self.energies.sum()) or 1.0)
 
 
 def product_sums(first: np.ndarray, second: np.ndarray, volumes: np.ndarray) -> np.ndarray:
@@ -407,6 +364,14 @@ def product_sums(first: np.ndarray, second: np.ndarray, volumes: np.ndarray) -> 
     return found
 
 
+class Matching(NamedTuple):
+    """Fields that have each a partner in another decomposition."""
+
+    partners: np.ndarray  # (K,) number of the partner; -1 for a field that is left over
+    score: float  # the mean correlation with it, weighted by energy; 0 for a field left over
+    kept: float  # the share of the energy whose fields are their own partners
+
+
 def match(sums: np.ndarray) -> Matching:
     """Match fields by their `product_sums` over all points."""
     cross, first, second = sums[:-1, :-1], sums[:-1, -1], sums[-1, :-1]
@@ -414,22 +379,18 @@ def match(sums: np.ndarray) -> Matching:
     rows, columns = linear_sum_assignment(correlations, maximize=True)
     partners, found = np.full(len(first), -1), np.zeros(len(first))
     partners[rows], found[rows] = columns, correlations[rows, columns]
-    return Matching(partners, found, first)
+    own, total = partners == np.arange(len(first)), float(first.sum()) or 1.0
+    return Matching(partners, float(found @ first) / total, float(first[own].sum()) / total)
 
 
 def temporal_moments(fields: np.ndarray, volumes: np.ndarray) -> np.ndarray:
     """Return sums over points of V Var_t(delta_k) and V mean_t |delta_k|^2, (2, L).
 
-    `fields` are (T, L, M, C). The sums add up over parts of the points.
+    `fields` are (T, L, M, C). The sums add up over parts of the points; v_k is their ratio.
     """
     variance = np.square(fields - fields.mean(axis=0)).mean(axis=0).sum(axis=-1)
     power = np.square(fields).mean(axis=0).sum(axis=-1)
     return np.stack([variance @ volumes, power @ volumes]).astype(np.float64)
-
-
-def temporal_variance(moments: np.ndarray) -> np.ndarray:
-    """Return v_k, (L,), from the summed moments (2, L); NaN for a field without energy."""
-    return ratio(*moments)
 
 
 def contiguity(
@@ -458,97 +419,8 @@ def contiguity(
     return share(labels) if share(np.zeros_like(labels)) >= CONNECTED else None
 
 
-def velocity_gradients(points: np.ndarray, velocity: np.ndarray) -> np.ndarray:
-    """Return du_i/dx_j at points (N, d) of velocities (N, d), (N, d, d), by least squares.
-
-    Each is fitted to the nearest points, weighted by the inverse square of their distance, so a
-    linear flow is found exactly. Zero where the points do not span the domain's directions.
-    """
-    number = min(STENCIL[points.shape[1]] + 1, len(points))
-    near = np.asarray(cKDTree(points).query(points, k=number)[1]).reshape(len(points), number)
-    apart = points[near[:, 1:]].astype(np.float64) - points[:, None]
-    change = velocity[near[:, 1:]].astype(np.float64) - velocity[:, None]
-    weight = 1 / np.maximum(np.square(apart).sum(axis=-1, keepdims=True), 1e-300)
-    weighted = np.swapaxes(apart * weight, 1, 2)
-    inverse = np.linalg.pinv(weighted @ apart, rcond=1e-9, hermitian=True)
-    return np.swapaxes(inverse @ (weighted @ change), 1, 2)
-
-
-def swirl(gradients: np.ndarray) -> np.ndarray:
-    """Return lambda_ci of gradients (N, d, d), (N,) 1/s."""
-    return np.asarray(np.abs(np.linalg.eigvals(gradients).imag).max(axis=-1))
-
-
-def vortex_cores(points: np.ndarray, strength: np.ndarray, radius: float) -> np.ndarray:
-    """Return the points (n, d) where the swirl `strength` (N,) is largest within a radius."""
-    largest = float(strength.max())
-    if largest <= 0:
-        return points[:0]
-    candidates = np.flatnonzero(strength >= WEAKEST * largest)
-    candidates = candidates[np.argsort(-strength[candidates], kind="stable")][:MAX_CANDIDATES]
-    around = cKDTree(points[candidates]).query_ball_point(points[candidates], radius)
-    # Candidates are in order: a core is the first of those around it.
-    cores = [number for number, near in enumerate(around) if min(near) == number]
-    return points[candidates[cores]]
-
-
-def motion_sums(fields: np.ndarray, points: np.ndarray, volumes: np.ndarray) -> np.ndarray:
-    """Return sums over points of V x |delta'|^2 and V |delta'|^2, (T, L, d + 1).
-
-    `fields` (T, L, M, C), of which delta' is what differs from the mean over time. The sums add up
-    over parts of the points.
-    """
-    density = np.square(fields - fields.mean(axis=0)).sum(axis=-1) * volumes
-    extended = np.concatenate([points, np.ones((len(points), 1))], axis=1)
-    return np.asarray(density.astype(np.float64) @ extended)
-
-
-def core_distances(
-    centroids: np.ndarray, cores: Sequence[np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return distances (T, L) from centroids (T, L, d) to the nearest core now, and at other times.
-
-    The second is the mean over all other steps. NaN at a step without a core, and for a centroid
-    that is not known.
-    """
-    num, known = len(cores), np.isfinite(centroids).all(axis=-1)
-    every = np.full((num, *centroids.shape[:2]), np.nan)
-    for step, places in enumerate(cores):
-        if len(places):
-            distances = cKDTree(places).query(np.nan_to_num(centroids))[0]
-            every[step] = np.where(known, distances, np.nan)
-    steps = np.arange(num)
-    now = every[steps, steps]
-    every[steps, steps] = np.nan
-    return now, ratio(np.nansum(every, axis=0), np.isfinite(every).sum(axis=0))
-
-
-def following_scores(
-    motion: np.ndarray, cores: Sequence[np.ndarray], spacing_m: float
-) -> dict[str, float]:
-    """Return the median over fields of their mean distances, now and at other times, in spacings.
-
-    Takes `motion_sums` over all points, (T, L, d + 1). Nothing where there are no cores at two
-    steps or more.
-    """
-    centroids = ratio(motion[..., :-1], motion[..., -1:])
-    now, others = core_distances(centroids, cores)
-    both = np.isfinite(now) & np.isfinite(others)  # none unless two steps have cores
-    seen, count = both.any(axis=0), both.sum(axis=0)
-    if not seen.any():
-        return {}
-    here, elsewhere = (
-        float(np.median(np.where(both, each, 0.0).sum(axis=0)[seen] / count[seen])) / spacing_m
-        for each in (now, others)
-    )
-    return {"vortex_distance": here, "vortex_chance": elsewhere}
-
-
 def partition_fields(fields: AnchorFields, labels: np.ndarray) -> AnchorFields:
-    """Divide the sum of fields: each cell's to the anchor that `labels` (M,) names, as a control.
-
-    Random labels show what chance gives; by nearest anchors no fields are more local.
-    """
+    """Give each cell's sum of fields to the anchor that `labels` (M,) names, as a control."""
     magnitudes = np.zeros_like(fields.magnitudes)
     magnitudes[labels, np.arange(len(labels))] = fields.total
     weights = fields.volumes * np.square(fields.total, dtype=np.float64)

@@ -379,7 +379,7 @@ def analyse_compare(
     has an aim; and fields.png with fields.npz, the strongest fields of each row's first run for one
     case. After an interruption the same command continues.
     """
-    from courant.analysis.comparison import compare_runs
+    from courant.analysis.comparison import RunComparison, compare_runs
     from courant.analysis.scores import SCORES
     from courant.report.comparison import (
         draw_comparison,
@@ -410,7 +410,7 @@ def analyse_compare(
     if trade_off := draw_trade_off(found):
         folder.write_bytes("trade-off.png", png_bytes(trade_off))
         print_line(f"figure {place}/trade-off.png")
-    first = found.of_family(found.families[0])
+    first = RunComparison(tuple(row for row in found.rows if row.family == found.families[0]))
     if (fields := fields_of_runs(first, case or (), dataset)) is not None:
         folder.write_bytes("fields.png", png_bytes(draw_run_fields(fields)))
         folder.write_arrays("fields.npz", fields.arrays())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -16,15 +15,7 @@ from typer.testing import CliRunner
 
 from courant.analysis import comparison
 from courant.analysis.case_scores import NEAREST, POD, RANDOM
-from courant.analysis.comparison import (
-    ANCHORS,
-    WINDOWS,
-    ScoredRun,
-    _labels,
-    compare_runs,
-    gather,
-    score_run,
-)
+from courant.analysis.comparison import ANCHORS, WINDOWS, ScoredRun, compare_runs, gather, score_run
 from courant.prediction.surrogate import Surrogate
 from courant.runs.directory import RunDirectory
 from flows.cli.app import app
@@ -55,22 +46,28 @@ def test_seeds_are_one_row_with_the_mean_and_its_interval() -> None:
     assert gini.half_width == pytest.approx(12.706 * 0.1, rel=1e-3)
     assert found.rows[1].scores["gini"].half_width is None
     table = found.to_markdown().splitlines()
-    assert table[0] == (
-        "| score | baseline (2) | learned anchors (1) | windows (both) (1) | good is |"
-    )
+    head = "| score | baseline (2) | learned anchors (1) | windows (both) (1) | good is |"
+    assert table[0] == head
     assert table[2].startswith("| Gini of the energies | 0.300 ± 1.271 | 0.9 | 0.5 |")
     assert ",windows (both),gini,0.5,,1" in found.to_csv()
 
 
-def test_other_settings_that_differ_name_the_rows() -> None:
-    rarely = planted("a", 1, 0.2, model__width="64", training__validate_every=20)
-    often = planted("b", 1, 0.2, model__width="64", training__validate_every=2)
-    wide = planted("b", 1, 0.3, model__width="128", training__validate_every=2)
-    found = gather([rarely, wide])
-    assert [row.label for row in found.rows] == ["width=64", "width=128"]
-    # How often a training is validated names a row only if nothing else does.
-    found = gather([rarely, often])
-    assert [row.label for row in found.rows] == ["validate_every=20", "validate_every=2"]
+def test_rows_are_named_by_the_settings_that_differ_and_act() -> None:
+    def labels(*settings: dict[str, str]) -> list[str]:
+        runs = [ScoredRun(str(n), {**each, "training.seed": 1}) for n, each in enumerate(settings)]
+        return [row.label for row in gather(runs).rows]
+
+    assert labels({"model.width": "64"}, {"model.width": "128"}) == ["width=64", "width=128"]
+    plain = {ANCHORS: "sampled", WINDOWS: "none", "model.window_scale": "1.0"}
+    cloud = {"model.window_scale": "0.35", "data.anchor_start": "cloud"}
+    learned = {**plain, ANCHORS: "learned", "data.anchor_start": "cloud"}
+    assert labels(plain, learned, {ANCHORS: "learned", WINDOWS: "both", **cloud}) == [
+        "baseline",
+        "learned anchors, anchor_start=cloud",
+        "learned anchors, windows (both), window_scale=0.35, anchor_start=cloud",
+    ]
+    # Where nothing else differs between two rows, a setting that does nothing names them.
+    assert len(set(labels(plain, {**plain, "model.window_scale": "0.5"}))) == 2
 
 
 def test_families_are_in_one_table_each_with_its_controls_once() -> None:
@@ -89,56 +86,63 @@ def test_families_are_in_one_table_each_with_its_controls_once() -> None:
     )
     cells = [cell.strip() for cell in line.split("|")[2:-2]]
     assert cells[0].startswith("0.300 ±") and cells[1:] == ["0.15", "0.9", "0.6", "0.3", "0.9"]
-    csv = table.to_csv()
-    assert "pipe,random partition,gini,0.15,,2" in csv and "pump,POD,gini,0.9,,1" in csv
+    assert "pipe,random partition,gini,0.15,,2" in table.to_csv()
     written = table.to_json()
     assert [row["family"] for row in written["rows"]] == ["pipe", "pump"]
     assert [row["label"] for row in written["controls"]] == ["random partition", "POD"] * 2
-    alone = table.of_family("pump")
-    assert len(alone.rows) == 1 and "pump: " not in alone.to_markdown()
 
 
-def test_named_cases_are_scored_by_the_runs_of_their_family(
+@pytest.fixture
+def runs(surrogate: Surrogate, tmp_path: Path) -> list[str]:
+    """The same weights twice, as of two seeds."""
+    shutil.copytree(surrogate.url, tmp_path / "run")
+    return [edited(str(tmp_path / "run"), f"seed-{seed}", training__seed=seed) for seed in (1, 2)]
+
+
+def edited(url: str, name: str, **changes: Any) -> str:
+    """A copy of a run with other settings, such as data__step_s=2.0."""
+    copy = Path(url).with_name(name)
+    shutil.copytree(url, copy)
+    experiment = json.loads((copy / "experiment.json").read_text())
+    for key, value in changes.items():
+        section, _, setting = key.partition("__")
+        experiment[section] = experiment[section] | {setting: value} if setting else value
+    (copy / "experiment.json").write_text(json.dumps(experiment))
+    return str(copy)
+
+
+def test_cases_are_those_of_the_runs_families_and_of_all_versions(
     runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = edited(runs[0], "other", family="centrifugal-pump")
-    known = {runs[0]: ["a", "b"], other: ["c"]}
-    monkeypatch.setattr(comparison, "read_dataset_record", lambda run: {
-        "version": "v1", "snapshot_id": run.url, "url": run.url
-    })  # fmt: skip
-    monkeypatch.setattr(
-        comparison,
-        "open_recorded",
-        lambda url, *_: SimpleNamespace(cases=lambda split=None: known[url]),
-    )
+    known = {runs[0]: ["a", "b"], runs[1]: ["b", "c", "a"], other: ["e"]}
     scored: dict[str, list[str]] = {}
 
     def score(run: str, cases: list[str], *_: Any) -> Any:
         scored[run] = list(cases)
         return {"mean": {"gini": 0.5}, "controls": {}}
 
+    def record(run: RunDirectory) -> dict[str, str]:
+        return {"version": "v1", "snapshot_id": run.url}
+
+    def opened(url: str, *_: Any) -> Any:
+        return SimpleNamespace(cases=lambda split=None: known[url])
+
+    monkeypatch.setattr(comparison, "read_dataset_record", record)
+    monkeypatch.setattr(comparison, "open_recorded", opened)
     monkeypatch.setattr(comparison, "score_run", score)
     folder = RunDirectory(tmp_path / "out")
-    found = compare_runs([runs[0], other], folder)
-    assert scored == {runs[0]: ["a", "b"], other: ["c"]} and len(found.families) == 2
-    compare_runs([runs[0], other], folder, ["b", "c"])
-    assert scored == {runs[0]: ["b"], other: ["c"]}
+    assert len(compare_runs([*runs, other], folder).families) == 2
+    assert scored == {runs[0]: ["a", "b"], runs[1]: ["a", "b"], other: ["e"]}
+    compare_runs([runs[0], other], folder, ["b", "e"])
+    assert (scored[runs[0]], scored[other]) == (["b"], ["e"])
     with pytest.raises(InputError, match="none of the named cases is of centrifugal-pump"):
         compare_runs([runs[0], other], folder, ["b"])
-
-
-@pytest.fixture
-def runs(surrogate: Surrogate, tmp_path: Path) -> list[str]:
-    """The same weights twice, as of two seeds."""
-    urls = []
-    for seed in (1, 2):
-        folder = tmp_path / f"seed-{seed}"
-        shutil.copytree(surrogate.url, folder)
-        experiment = json.loads((folder / "experiment.json").read_text())
-        experiment["training"]["seed"] = seed
-        (folder / "experiment.json").write_text(json.dumps(experiment))
-        urls.append(str(folder))
-    return urls
+    with pytest.raises(InputError, match="case x is in no dataset"):
+        compare_runs(runs, folder, ["b", "x"])
+    known[runs[1]] = ["d"]
+    with pytest.raises(InputError, match="no test case in common"):
+        compare_runs(runs, folder)
 
 
 def test_the_command_writes_one_table_and_goes_on_where_it_was_cut_off(
@@ -163,41 +167,19 @@ def test_the_command_writes_one_table_and_goes_on_where_it_was_cut_off(
     assert scored == [runs[0], "cut", runs[1]]
     written = json.loads((tmp_path / "out/comparison.json").read_text())
     (row,) = written["rows"]
-    assert row["label"] == "baseline" and row["runs"] == runs
-    # The same weights have the same scores.
+    assert row["label"] == "baseline" and row["runs"] == runs and row["scores"]["nmae"]["mean"] > 0
+    # The same weights have the same scores; two seeds are one pair, from whichever side.
     matched = row["scores"].pop("seed_correlation")
+    assert matched == {"mean": pytest.approx(1), "half_width": None, "runs": 1}
     for each in row["scores"].values():
-        assert math.isclose(each["half_width"], 0, abs_tol=1e-9) and each["runs"] == 2
-    # Two seeds are one pair, from whichever side it is looked at.
-    assert matched["half_width"] is None and matched["runs"] == 1
-    row["scores"]["seed_correlation"] = matched
-    assert row["scores"]["seed_correlation"]["mean"] == pytest.approx(1)
-    assert row["scores"]["nmae"]["mean"] > 0
-    assert (tmp_path / "out/comparison.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "out/trade-off.png").read_bytes().startswith(b"\x89PNG")
-    assert "trade-off.png" in done.stdout
-    assert (tmp_path / "out/fields.png").read_bytes().startswith(b"\x89PNG")
+        assert each["half_width"] == pytest.approx(0, abs=1e-9) and each["runs"] == 2
+    assert [each["label"] for each in written["controls"]] == [RANDOM, NEAREST, POD]
+    for name in ("comparison", "trade-off", "fields"):
+        assert (tmp_path / f"out/{name}.png").read_bytes().startswith(b"\x89PNG")
     with np.load(tmp_path / "out/fields.npz") as fields:
         assert fields["magnitudes_0"].shape == (len(fields["anchors_0"]), len(fields["points"]))
     assert "baseline (2)" in (tmp_path / "out/comparison.md").read_text()
-    assert "Gini of the energies" in done.stdout
-    assert [each["label"] for each in written["controls"]] == [RANDOM, NEAREST, POD]
-    assert "nearest-anchor" in done.stdout and "partition" in done.stdout
-
-
-def edited(url: str, name: str, **changes: Any) -> str:
-    """A copy of a run with other settings, such as data__step_s=2.0."""
-    copy = Path(url).with_name(name)
-    shutil.copytree(url, copy)
-    experiment = json.loads((copy / "experiment.json").read_text())
-    for key, value in changes.items():
-        section, _, setting = key.partition("__")
-        if setting:
-            experiment[section][setting] = value
-        else:
-            experiment[section] = value
-    (copy / "experiment.json").write_text(json.dumps(experiment))
-    return str(copy)
+    assert "Gini of the energies" in done.stdout and "nearest-anchor" in done.stdout
 
 
 def test_runs_are_compared_once_each_and_with_what_answers_the_same(
@@ -212,47 +194,3 @@ def test_runs_are_compared_once_each_and_with_what_answers_the_same(
     other = edited(runs[0], "other", data__fields=["kinematic_pressure"])
     with pytest.raises(InputError, match=r"differ in data\.fields.*: compare runs that predict"):
         compare_runs([*runs, other], folder)
-
-
-def test_runs_of_several_versions_are_scored_on_the_cases_of_all(
-    runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    versions = {"v1": ["a", "b"], "v2": ["b", "c", "a"], "v3": ["d"]}
-    records = dict(zip(runs, ("v1", "v2"), strict=True))
-
-    def record(run: RunDirectory) -> dict[str, Any]:
-        version = records[run.url]
-        return {"version": version, "snapshot_id": version}
-
-    scored: list[list[str]] = []
-
-    def score(run: str, cases: list[str], *_: Any) -> Any:
-        scored.append(list(cases))
-        return {"mean": {"gini": 0.5}, "controls": {}}
-
-    monkeypatch.setattr(comparison, "read_dataset_record", record)
-    monkeypatch.setattr(
-        comparison,
-        "open_recorded",
-        lambda _, known, __: SimpleNamespace(cases=lambda split: versions[known["version"]]),
-    )
-    monkeypatch.setattr(comparison, "score_run", score)
-    compare_runs(runs, RunDirectory(tmp_path / "out"))
-    assert scored == [["a", "b"], ["a", "b"]]
-    records[runs[1]] = "v3"
-    with pytest.raises(InputError, match="no test case in common"):
-        compare_runs(runs, RunDirectory(tmp_path / "out"))
-
-
-def test_settings_that_do_nothing_name_no_row() -> None:
-    plain = {ANCHORS: "sampled", WINDOWS: "none", "model.window_scale": "1.0"}
-    cloud = {"model.window_scale": "0.35", "data.anchor_start": "cloud"}
-    learned = {**plain, ANCHORS: "learned", "data.anchor_start": "cloud"}
-    both = {ANCHORS: "learned", WINDOWS: "both", **cloud}
-    assert _labels([plain, learned, both]) == [
-        "baseline",
-        "learned anchors, anchor_start=cloud",
-        "learned anchors, windows (both), window_scale=0.35, anchor_start=cloud",
-    ]
-    # Where nothing else differs between two rows, it does.
-    assert len(set(_labels([plain, {**plain, "model.window_scale": "0.5"}]))) == 2

@@ -72,27 +72,19 @@ def flagged_at(monitor: Monitor, latents: np.ndarray) -> int | None:
     return int(raised[0]) + 1 if len(raised) else None
 
 
-def test_a_kick_is_flagged_at_its_step(swing: Swing, monitor: Monitor) -> None:
+def test_kicks_and_rest_are_flagged_and_healthy_rollouts_as_seldom_as_promised(
+    swing: Swing, monitor: Monitor
+) -> None:
+    """States of a rollout that comes to rest are ever nearer to the mean: slowness shows it."""
     for seed in range(2000, 2020):
         if flagged_at(monitor, swing.rollout(seed)) is None:
             assert flagged_at(monitor, swing.rollout(seed, kick_at=17)) == 17
-
-
-def test_a_rollout_that_comes_to_rest_amid_known_states_is_flagged(
-    swing: Swing, monitor: Monitor
-) -> None:
-    """Its states come ever nearer to the mean of the training: only slowness gives it away."""
-    for seed in range(2000, 2020):
-        if flagged_at(monitor, swing.rollout(seed)) is None:
             at = flagged_at(monitor, swing.rollout(seed, damped_from=10))
             assert at is not None and 10 <= at <= 20
-
-
-def test_healthy_rollouts_are_flagged_as_seldom_as_promised(swing: Swing, monitor: Monitor) -> None:
     flagged = [flagged_at(monitor, swing.rollout(seed)) for seed in range(3000, 3400)]
-    assert np.mean([each is not None for each in flagged]) == pytest.approx(FALSE_ALARMS, abs=0.05)
+    share = np.mean([each is not None for each in flagged])
     # Some are: a limit that none reaches would mean nothing.
-    assert any(each is not None for each in flagged)
+    assert share > 0 and share == pytest.approx(FALSE_ALARMS, abs=0.05)
 
 
 def test_latents_that_stand_still_throughout_the_training_make_no_monitor_fail() -> None:
@@ -102,23 +94,19 @@ def test_latents_that_stand_still_throughout_the_training_make_no_monitor_fail()
     assert flagged_at(found, still * np.linspace(1, 2, 5)[:, None, None]) == 1
 
 
-def test_latents_that_are_not_finite_raise_the_flag(swing: Swing, monitor: Monitor) -> None:
+def test_latents_that_are_not_finite_raise_the_flag_and_too_few_calibrate_nothing(
+    swing: Swing, monitor: Monitor
+) -> None:
     latents = swing.rollout(2000)
     latents[7:] = np.nan
-    quality = RolloutQuality(monitor.quality(latents), monitor.horizon)
-    assert quality.flagged_at == 7
-    training = [swing.rollout(seed) for seed in range(20)]
-    validation = [swing.rollout(1000 + seed) for seed in range(30)]
-    for each in validation[:3]:
+    assert RolloutQuality(monitor.quality(latents), monitor.horizon).flagged_at == 7
+    rollouts = [swing.rollout(seed) for seed in range(30)]
+    with pytest.raises(InputError, match="needs 19 validation rollouts, there are 18"):
+        fit_monitor(rollouts, rollouts[:18])
+    for each in rollouts[:3]:
         each[5:] = np.inf
     with pytest.raises(InputError, match="3 of 30 validation rollouts have latents that are not"):
-        fit_monitor(training, validation)
-
-
-def test_nineteen_validation_rollouts_are_needed(swing: Swing) -> None:
-    rollouts = [swing.rollout(seed) for seed in range(18)]
-    with pytest.raises(InputError, match="needs 19 validation rollouts, there are 18"):
-        fit_monitor(rollouts, rollouts)
+        fit_monitor(rollouts[3:], rollouts)
 
 
 def errors_that_double(at: int | None) -> np.ndarray:
@@ -137,7 +125,6 @@ def test_the_step_at_which_an_error_doubles_is_the_planted_one(at: int | None) -
     assert found.doubled_at == at
     assert found.level == pytest.approx(np.sqrt(np.mean(errors[:10] ** 2)))
     assert found.lead == (None if at is None else at - 20)
-    assert found.detected == (at in (25, STEPS))
 
 
 def test_an_error_that_is_not_finite_has_doubled_and_a_short_rollout_cannot() -> None:
@@ -147,27 +134,13 @@ def test_an_error_that_is_not_finite_has_doubled_and_a_short_rollout_cannot() ->
     assert detect(errors_that_double(5)[:10], 10, 3).doubled_at is None
 
 
-def test_detection_counts_flags_that_come_a_step_before_the_error_doubles(
-    swing: Swing, monitor: Monitor
-) -> None:
-    """Sixteen rollouts are kicked at step 17; their errors double when it is planted."""
-    seeds = [
-        seed for seed in range(2000, 2040) if flagged_at(monitor, swing.rollout(seed)) is None
-    ][:16]
-    monitor = monitor.model_copy(update={"horizon": 10})
+def test_detection_counts_flags_that_come_a_step_before_the_error_doubles(monitor: Monitor) -> None:
+    """Sixteen rollouts are flagged at step 17; their errors double when it is planted."""
+    departure = np.where(np.arange(STEPS) < 16, 0.5, 2.0)
     doubled = [18] * 4 + [22] * 4 + [17] * 2 + [14] * 2 + [None] * 4
-    watched = [
-        WatchedRollout(
-            f"case {seed}",
-            0.0,
-            np.arange(1.0, STEPS + 1),
-            RolloutQuality(monitor.quality(swing.rollout(seed, kick_at=17)), monitor.horizon),
-            errors_that_double(at),
-        )
-        for seed, at in zip(seeds, doubled, strict=True)
-    ]
-    found = MonitorJudgement(monitor, 0.05, 400, tuple(watched))
-    written = found.to_json()
+    times, quality = np.arange(1.0, STEPS + 1), RolloutQuality(departure, 10)
+    watched = [WatchedRollout("a", 0.0, times, quality, errors_that_double(at)) for at in doubled]
+    written = MonitorJudgement(monitor, 0.05, 400, tuple(watched)).to_json()
     counts = {"rollouts": 16, "doubled": 12, "detected": 8, "flagged_in_vain": 4}
     expected = {**counts, "median_lead": 3.0, "rate": 8 / 12, "least_lead": 1, "factor": 2.0}
     assert written["detection"] == pytest.approx(expected)
@@ -220,29 +193,20 @@ def test_the_error_beside_the_departure_is_that_of_the_prediction(
     truth = own.problem.solution(case, watched.start_s + 9.0)
     deviation = (predicted - truth) / np.asarray(own.normaliser.std)
     assert watched.errors[2] == pytest.approx(np.sqrt(np.square(deviation).mean()), rel=1e-5)
-
-
-def test_cases_that_the_monitor_is_calibrated_on_are_not_judged(
-    own: Surrogate, dataset: Dataset, monitor: Monitor
-) -> None:
     known = dataset.cases("validation")[:1]
     with pytest.raises(InputError, match=f"case {known[0]} is of the validation split, on which"):
         judge_monitor(own, dataset, monitor, known)
 
 
-def test_a_monitor_of_other_weights_is_none(own: Surrogate, monitor: Monitor) -> None:
+def test_a_monitor_of_other_weights_or_of_a_model_without_latents_is_none(
+    own: Surrogate, plain: Surrogate, case: StoredCase, monitor: Monitor
+) -> None:
     path = Path(own.url) / "monitor.json"
     path.write_text(monitor.model_copy(update={"weights": "of another"}).model_dump_json())
     assert own.monitor is None
     path.write_text("{}")
     with pytest.raises(StoreError, match="is not what this project writes"):
         courant.load(own.url).monitor  # noqa: B018
-
-
-def test_a_model_without_latents_is_not_monitored(
-    plain: Surrogate, case: StoredCase, monitor: Monitor
-) -> None:
-    prepared = plain.prepare_case(case)
     plain.__dict__["monitor"] = monitor
     with pytest.raises(InputError, match="this is a transient model of kind plain"):
-        plain.rollout_quality(prepared)
+        plain.rollout_quality(plain.prepare_case(case))
