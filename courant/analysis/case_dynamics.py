@@ -359,5 +359,5 @@ def _latent_spectrum(
     def derivative(Z: torch.Tensor) -> torch.Tensor:
         return model.derivative(Z[None])[0]
 
-    solver = {"solver": model.inner_solver, "exact_up_to": exact_up_to}
+    solver: Any = {"solver": model.inner_solver, "exact_up_to": exact_up_to}
     return dynamics.spectrum_at(derivative, state, model.inner_step, step_s, **solver)

@@ -448,7 +448,7 @@ def map_anchors(
         with torch.inference_mode():
             found = model.reading(inputs, chosen)
         reading = found.weights[0].cpu().numpy()
-        moved = [_places(surrogate, each) for each in found.anchors]
+        moved = [np.asarray(_places(surrogate, each)) for each in found.anchors]
     return AnchorMaps(
         chosen=np.array(chosen),
         times=None if start is None else surrogate.times(start),

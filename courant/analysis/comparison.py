@@ -258,7 +258,7 @@ def compare_runs(
     }
     if unknown := set(cases).difference(*chosen.values()):
         raise InputError(f"case {min(unknown)} is in no dataset of these runs")
-    partners = {}
+    partners: dict[str, str] = {}
     for row in rows.values():
         seeds: dict[Any, ScoredRun] = {}
         for run in row:

@@ -2,20 +2,18 @@
 
 The cases of the calibration split are predicted; their errors are kept in the run (`bands.json`),
 and `courant.prediction.bands` makes bands of them. Where in a field errors are large is learned
-from the validation split, so that calibration cases are used for nothing but the width.
-
-The error of the solver's mesh comes from a dataset of the same designs on several meshes:
-
-    courant generate branched-pipe --cases 5 --set mesh_size=7 --store grids    # as the dataset's
-    courant generate branched-pipe --cases 5 --set mesh_size=5 --store grids
+from the validation split, so that calibration cases are used for nothing but the width. The error
+of the solver's mesh comes from a dataset of the same designs on several meshes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from courant.evaluation.metrics import finite_or_none
 from courant.evaluation.quantities import (
     family_of,
     fit_quantity,
@@ -23,26 +21,8 @@ from courant.evaluation.quantities import (
     scaled_designs,
     solved_and_predicted,
 )
-from courant.prediction.bands import (
-    LEVEL,
-    MOST_CASES,
-    MOST_DESIGNS,
-    REACH,
-    Bands,
-    CalibratedRollout,
-    FieldErrors,
-    GridError,
-    Outcomes,
-    Predicted,
-    Regressed,
-    RegressedQuantity,
-    conformal_quantile,
-    fit_grid_error,
-    fit_reach,
-    fit_scale,
-    least_cases,
-    shared_ranges,
-)
+from courant.prediction import bands
+from courant.prediction.bands import LEVEL, MOST_CASES, Bands, GridError, Predicted
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.directory import RunDirectory
 from courant.runs.record import BANDS
@@ -50,12 +30,9 @@ from courant.runs.weights import weights_digest
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase, open_dataset
 
-#: Rollouts of a transient case that are compared, spread over it.
-WINDOWS = 4
-#: Validation and training cases that are predicted, at most.
-MAX_CASES = 200
-#: Every family's setting for the size of its cells.
-MESH_SIZE = "mesh_size"
+WINDOWS = 4  # rollouts of a transient case that are compared, spread over it
+MAX_CASES = 200  # validation and training cases that are predicted, at most
+MESH_SIZE = "mesh_size"  # every family's setting for the size of its cells
 
 
 def calibrate(
@@ -80,12 +57,12 @@ def calibrate(
     if grid_url is not None:
         grid, no_grid = grid_errors(open_dataset(grid_url), surrogate.dataset["settings"])
     cases = dataset.cases("calibration")[:MOST_CASES]
-    if len(cases) < least_cases(LEVEL):
+    if len(cases) < bands.least_cases(LEVEL):
         raise InputError(
             f"{dataset.url} {dataset.version} has {len(cases)} calibration cases, bands of"
-            f" {LEVEL:.0%} need {least_cases(LEVEL)}, and some 50 to be narrow: courant generate"
-            f" {dataset.schema.family} --split calibration with --sampler uniform, another --seed"
-            " and the settings of the dataset"
+            f" {LEVEL:.0%} need {bands.least_cases(LEVEL)}, and some 50 to be narrow: courant"
+            f" generate {dataset.schema.family} --split calibration with --sampler uniform, another"
+            " --seed and the settings of the dataset"
         )
     known_settings = check_settings(dataset, cases, trained_on)
     validation = dataset.cases("validation")[:MAX_CASES]
@@ -106,23 +83,24 @@ def calibrate(
             yield dataset[case]
             done += 1
 
-    scale = fit_scale([next(_predictions(surrogate, case, 1)) for case in read(validation)])
+    scale = bands.fit_scale([next(_predictions(surrogate, case, 1)) for case in read(validation)])
     known = [each for case in read(train[:MAX_CASES]) for each in _latents(surrogate, case)]
     largest, errors, distances = [], [], []
-    reach = fit_reach(known)
+    reach = bands.fit_reach(known)
     for case in read(cases):
         over = [
-            one.errors / scale.at(one.points, one.values)
+            float((one.errors / scale.at(one.points, one.values)).max())
             for one in _predictions(surrogate, case, WINDOWS)
         ]
-        largest.append(max(float(each.max()) for each in over))
+        largest.append(max(over))
         errors.append(absolute_errors(*solved_and_predicted(surrogate, dataset, case)))
         if reach is not None:
             distances.append(max(map(reach.distance, _latents(surrogate, case))))
     if reach is not None:
         # All but a few calibration cases are within; latents that are all alike have no end.
-        limit = min(conformal_quantile(np.array(distances), REACH), max(distances))
-        reach = reach.model_copy(update={"limit": max(limit, reach.limit)})
+        quantile = bands.conformal_quantile(np.array(distances), bands.REACH)
+        limit = max(min(quantile, max(distances)), reach.limit)
+        reach = reach.model_copy(update={"limit": limit})
     # Withdrawn designs, and those with other settings, have no meaning here.
     records = [
         record
@@ -130,30 +108,30 @@ def calibrate(
         if record["status"] != "withdrawn" and record["settings"] in known_settings
     ][-MOST_CASES:]
     designs = scaled_designs(dataset, cases)
-    bands = Bands(
+    found = Bands(
         weights=surrogate.weights,
         version=dataset.version,
         cases=tuple(cases),
         designs=_rows(designs),
         quantities={name: tuple(of[name] for of in errors) for name in errors[0]},
         rollout=rollout,
-        field=FieldErrors(scale=scale, largest=tuple(largest)),
+        field=bands.FieldErrors(scale=scale, largest=tuple(largest)),
         reach=reach,
-        ranges=shared_ranges(scaled_designs(trained_on, train), designs),
-        outcomes=Outcomes(
+        ranges=bands.shared_ranges(scaled_designs(trained_on, train), designs),
+        outcomes=bands.Outcomes(
             designs=_rows([surrogate.scaled(record["parameters"]) for record in records]),
             unsolved=tuple(record["status"] != "accepted" for record in records),
         ),
         grid=grid,
         no_grid=no_grid,
-        regressed=regress_quantities(trained_on, dataset, cases),
+        regressed=_regress_quantities(trained_on, dataset, cases),
     )
     if weights_digest(run) != surrogate.weights:
         raise InputError(
             f"{run.url} was trained further meanwhile: calibrate it again when its training ends"
         )
-    run.write_json(BANDS, bands.model_dump(mode="json"))
-    return bands
+    run.write_json(BANDS, found.model_dump(mode="json"))
+    return found
 
 
 def newest(surrogate: Surrogate, dataset_url: str | None = None) -> Dataset:
@@ -161,7 +139,7 @@ def newest(surrogate: Surrogate, dataset_url: str | None = None) -> Dataset:
     return open_dataset(surrogate.open_dataset(dataset_url).url)
 
 
-def _rows(designs: Sequence[np.ndarray] | np.ndarray) -> tuple[tuple[float, ...], ...]:
+def _rows(designs: Any) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(design.tolist()) for design in designs)
 
 
@@ -169,11 +147,11 @@ def _predictions(surrogate: Surrogate, case: StoredCase, most: int) -> Iterator[
     """Yield predictions of a case in normalised units: of a transient one `most` windows."""
     windows = list(surrogate.problem.windows(case))
     ends = (0, len(windows) - 1) if most > 1 else (len(windows) // 2,) * 2
-    chosen = np.unique(np.linspace(*ends, most).round().astype(int))
-    for window in (windows[number] for number in chosen):
-        values = surrogate.predict_case(case, start_s=window.start_s).reshape(window.truth.shape)
-        normaliser = surrogate.normaliser.at(case.parameters)
-        errors = np.abs(values - window.truth) / np.asarray(normaliser.std)
+    normaliser = surrogate.normaliser.at(case.parameters)
+    for number in np.unique(np.linspace(*ends, most).round().astype(int)):
+        start, truth = windows[number].start_s, windows[number].truth
+        values = surrogate.predict_case(case, start_s=start).reshape(truth.shape)
+        errors = np.abs(values - truth) / np.asarray(normaliser.std)
         yield Predicted(np.asarray(case.points), normaliser.standardise(values), errors)
 
 
@@ -192,29 +170,27 @@ def absolute_errors(
     truth: Mapping[str, float], predicted: Mapping[str, float]
 ) -> dict[str, float | None]:
     """Return |predicted - truth| by quantity; None where it is not finite."""
-    errors = {name: abs(predicted[name] - truth[name]) for name in truth}
-    return {name: error if np.isfinite(error) else None for name, error in errors.items()}
+    return {name: finite_or_none(abs(predicted[name] - truth[name])) for name in truth}
 
 
 def _shared_rollout(
     surrogate: Surrogate, dataset: Dataset, cases: Sequence[str]
-) -> CalibratedRollout | None:
+) -> bands.CalibratedRollout | None:
     """Return the rollout that predicts all cases' quantities; InputError for several lengths."""
-    problem = surrogate.problem
-    starts = [problem.start(dataset[case]) for case in cases]
-    steps = [
-        problem.steps_to_end(dataset[case], start)
-        for case, start in zip(cases, starts, strict=True)
-    ]
-    for case, other in zip(cases, steps, strict=True):
-        if other != steps[0]:
+    problem, lengths = surrogate.problem, {}
+    for case in cases:
+        start = problem.start(dataset[case])
+        lengths[case] = steps = problem.steps_to_end(dataset[case], start)
+        if steps != lengths[cases[0]]:
             raise InputError(
-                f"{dataset.url}: the rollout to the end of case {cases[0]} has {steps[0]} steps,"
-                f" that of {case} {other}; calibrate with cases that end at one time"
+                f"{dataset.url}: the rollout to the end of case {cases[0]} has"
+                f" {lengths[cases[0]]} steps, that of {case} {steps}; calibrate with cases that end"
+                " at one time"
             )
-    if starts[0] is None or steps[0] is None:
+    start, steps = problem.start(dataset[cases[0]]), lengths[cases[0]]
+    if start is None or steps is None:
         return None
-    return CalibratedRollout(start_s=starts[0], steps=steps[0])
+    return bands.CalibratedRollout(start_s=start, steps=steps)
 
 
 def check_settings(
@@ -230,9 +206,8 @@ def check_settings(
         if settings in known:
             continue
         usual = known[0] if known else {}
-        name = next(
-            (each for each in {**usual, **settings} if usual.get(each) != settings.get(each)), ""
-        )
+        names = (each for each in {**usual, **settings} if usual.get(each) != settings.get(each))
+        name = next(names, "")
         raise InputError(
             f"{dataset.url} {dataset.version}: case {case} was solved with {name} ="
             f" {settings.get(name, 'none')}, the training's cases with {usual.get(name, 'none')}:"
@@ -264,19 +239,16 @@ def grid_errors(
     everywhere = sorted({size for sizes in by_design.values() for size in sizes})
     if here is None or here not in everywhere:
         raise InputError(f"{place} has no case of the training's {MESH_SIZE}, {here}")
-    complete = [
-        [sizes[size] for size in everywhere]
-        for sizes in by_design.values()
-        if len(sizes) == len(everywhere)
-    ]
+    complete = [each for each in by_design.values() if len(each) == len(everywhere)]
     found: dict[str, GridError] = {}
     without: dict[str, str] = {}
     for quantity in dataset.schema.quantities:
         table = dataset.design[quantity.name]
-        values = np.array([[float(table[case]) for case in cases] for cases in complete])
-        usable = np.isfinite(values).all(axis=1) if len(values) else np.zeros(0, bool)
+        rows = [[float(table[sizes[size]]) for size in everywhere] for sizes in complete]
+        values = np.array(rows).reshape(-1, len(everywhere))
+        usable = np.isfinite(values).all(axis=1)
         try:
-            found[quantity.name] = fit_grid_error(np.array(everywhere), values[usable], here)
+            found[quantity.name] = bands.fit_grid_error(np.array(everywhere), values[usable], here)
         except InputError as error:
             without[quantity.name] = str(error)
     if not found:
@@ -285,16 +257,16 @@ def grid_errors(
     return found, without
 
 
-def regress_quantities(
+def _regress_quantities(
     trained_on: Dataset, dataset: Dataset, cases: Sequence[str]
-) -> Regressed | None:
+) -> bands.Regressed | None:
     """Fit every quantity on record to the training cases; its errors are those on `cases`.
 
     The fit is the null of an evaluation. The cases are of `dataset`, a later version of the same.
     None where no quantity varies, or the cases have none.
     """
     family = family_of(trained_on)
-    train = trained_on.cases("train")[:MOST_DESIGNS]
+    train = trained_on.cases("train")[: bands.MOST_DESIGNS]
     if family is None or not train or not trained_on.schema.parameters:
         return None
     designs, fresh = scaled_designs(trained_on, train), scaled_designs(dataset, cases)
@@ -303,11 +275,9 @@ def regress_quantities(
         known = recorded(trained_on, name, train)
         if fit := fit_quantity(designs, known):
             errors = np.abs(fit(fresh)[:, 0] - recorded(dataset, name, cases))
-            fits[name] = RegressedQuantity(
-                values=_finite(known), logs=tuple(fit.logs.tolist()), errors=_finite(errors)
+            fits[name] = bands.RegressedQuantity(
+                values=tuple(map(finite_or_none, known)),
+                logs=tuple(fit.logs.tolist()),
+                errors=tuple(map(finite_or_none, errors)),
             )
-    return Regressed(designs=_rows(designs), quantities=fits) if fits else None
-
-
-def _finite(values: np.ndarray) -> tuple[float | None, ...]:
-    return tuple(float(value) if np.isfinite(value) else None for value in values)
+    return bands.Regressed(designs=_rows(designs), quantities=fits) if fits else None

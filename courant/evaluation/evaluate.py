@@ -11,20 +11,10 @@ from datetime import UTC, datetime
 import numpy as np
 import torch
 
+from courant.evaluation import record as records
 from courant.evaluation.metrics import ALL, ErrorSums
 from courant.evaluation.quantities import measure_quantities
-from courant.evaluation.record import (
-    EVALUATION,
-    MODEL,
-    CaseErrors,
-    EvaluatedDataset,
-    Evaluation,
-    MetricValues,
-    Split,
-    Timing,
-    fingerprint,
-    read_evaluation,
-)
+from courant.evaluation.record import MODEL, Evaluation, MetricValues, Split
 from courant.evaluation.references import references
 from courant.prediction.surrogate import load
 from courant.runs.directory import RunDirectory
@@ -39,9 +29,8 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
     Raises InputError where there is no such run, no case in the split, or no window that fits.
     """
     run = RunDirectory(run_url)
-    record = read_evaluation(run, split)
-    if record is not None:
-        return record
+    if (known := records.read_evaluation(run, split)) is not None:
+        return known
     run.check_writable()
     surrogate = load(run_url)
     dataset, problem = surrogate.open_dataset(dataset_url), surrogate.problem
@@ -53,7 +42,7 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
         )
     beside = references(problem, dataset)
     total = {name: ErrorSums(components) for name in (MODEL, *beside)}
-    cases: dict[str, CaseErrors] = {}
+    cases: dict[str, records.CaseErrors] = {}
     walls: list[float] = []
     processor: list[float] = []
     solved: list[float] = []
@@ -74,7 +63,7 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
         solve = case.provenance.get("wall_time_s", {}).get("solve")
         if solve and (share := problem.share_of_solve(case)):
             solved.append(solve * share)
-        cases[case.id] = CaseErrors(
+        cases[case.id] = records.CaseErrors(
             windows=len(sums[MODEL].windows),
             overall={name: MetricValues(of.total()) for name, of in sums.items()},
             nmae={name: _steps(of.nmae()) for name, of in sums.items()},
@@ -85,11 +74,11 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
     on_gpu = surrogate.device.type == "cuda"
     record = Evaluation(
         run=run.url,
-        fingerprint=fingerprint(run, split),
+        fingerprint=records.fingerprint(run, split),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         split=split,
         task=problem.kind,
-        dataset=EvaluatedDataset(
+        dataset=records.EvaluatedDataset(
             url=dataset.url, version=dataset.version, family=dataset.schema.family
         ),
         components=components,
@@ -104,7 +93,7 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
         nmae={name: _steps(of.nmae()) for name, of in total.items()},
         relative_l2={name: _steps(of.relative_l2()) for name, of in total.items()},
         **measure_quantities(surrogate, dataset, ids),
-        timing=Timing(
+        timing=records.Timing(
             prediction_s=float(np.median(walls)),
             prediction_total_s=sum(walls),
             prediction_processor_s=float(np.median(walls if on_gpu else processor)),
@@ -114,7 +103,7 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
             solver_host=str(dataset[ids[0]].provenance.get("host_class", "unknown")),
         ),
     )
-    run.write_json(EVALUATION, record.model_dump(mode="json"))
+    run.write_json(records.EVALUATION, record.model_dump(mode="json"))
     return record
 
 

@@ -18,40 +18,27 @@ from typing import Any
 
 import numpy as np
 
+from courant.evaluation.metrics import finite_or_none, ratio
 from courant.evaluation.record import QuantityScore
 from courant.prediction.surrogate import NotFiniteError, Surrogate, by_field, quantities_from
+from simgen import regression
 from simgen.case import CaseFamily
 from simgen.cases import FAMILIES
 from simgen.design_space import scaled
 from simgen.errors import InputError
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.quantities import CaseFields, Quantity, obtainable
-from simgen.regression import (
-    LEAST_DESIGNS,
-    GaussianProcess,
-    Regression,
-    Sensitivity,
-    gaussian_process,
-    least_squares,
-    sobol_indices,
-)
 from simgen.store.read import Dataset, StoredCase
 
 Pair = tuple[dict[str, float], dict[str, float]]
 """Quantities by name, of the solved and of the predicted fields of a case"""
-#: For a rank correlation.
-LEAST_CASES = 3
-#: Predicted for each parameter, at most, to measure dependences.
-DESIGNS = 12
-#: Standard deviation of a figure over its size, below which it is the same for all designs.
-_LEAST_SPREAD = 1e-9
+LEAST_CASES = 3  # for a rank correlation
+DESIGNS = 12  # predicted for each parameter, at most, to measure dependences
+LEAST_SPREAD = 1e-9  # standard deviation of a figure that varies, over its size
 
 
 def family_of(dataset: Dataset) -> CaseFamily | None:
-    """Return the family whose quantities a dataset's cases have; None where there are none.
-
-    Cases of another source, or without a boundary cloud, have no quantities of a family.
-    """
+    """Return the family whose quantities a dataset's cases have; None for cases without any."""
     schema = dataset.schema
     if schema.source is not None or not schema.boundary:
         return None
@@ -75,16 +62,13 @@ def scaled_designs(dataset: Dataset, cases: Sequence[str]) -> np.ndarray:
     return np.array(designs).reshape(-1, len(parameters))
 
 
-def fit_quantity(designs: np.ndarray, values: np.ndarray) -> GaussianProcess | None:
-    """Fit values (n,) to scaled designs (n, P); NaN values are left out.
-
-    None where too few are left, where there are no parameters, or all values are the same.
-    """
+def fit_quantity(designs: np.ndarray, values: np.ndarray) -> regression.GaussianProcess | None:
+    """Fit values (n,) to scaled designs (n, P), those that are known; None for too few."""
     usable = np.isfinite(values)
     known = values[usable]
     if usable.sum() < designs.shape[1] + 2 or not designs.shape[1] or not known.std():
         return None
-    return gaussian_process(designs[usable], known[:, None])
+    return regression.gaussian_process(designs[usable], known[:, None])
 
 
 def measure_quantities(
@@ -158,8 +142,7 @@ def score_quantities(
     designs, known_designs = scaled_designs(dataset, cases), scaled_designs(dataset, train)
 
     def by_case(values: np.ndarray) -> dict[str, float | None]:
-        finite = [float(value) if np.isfinite(value) else None for value in values]
-        return dict(zip(cases, finite, strict=True))
+        return dict(zip(cases, map(finite_or_none, values.tolist()), strict=True))
 
     scores = {}
     for each in obtainable(family.quantities, surrogate.channels)[0]:
@@ -188,10 +171,9 @@ def _error_and_rank(predicted: np.ndarray, truth: np.ndarray) -> tuple[float | N
     # None where one has no prediction: these are the hard ones, and the others would flatter.
     known = np.isfinite(truth)
     predicted, truth = predicted[known], truth[known]
+    error = finite_or_none(float(ratio(np.abs(predicted - truth).sum(), np.abs(truth).sum())))
     if not np.isfinite(predicted).all():
         return None, None
-    size = np.abs(truth).sum()
-    error = float(np.abs(predicted - truth).sum() / size) if size else None
     if len(truth) < LEAST_CASES or not np.ptp(predicted) or not np.ptp(truth):
         return error, None
     from scipy.stats import spearmanr  # half a second, which only an evaluation needs
@@ -203,8 +185,8 @@ def _error_and_rank(predicted: np.ndarray, truth: np.ndarray) -> tuple[float | N
 class Dependence:
     """The Sobol indices of one quantity; None where the designs do not give them."""
 
-    solved: Sensitivity | None
-    predicted: Sensitivity | None
+    solved: regression.Sensitivity | None
+    predicted: regression.Sensitivity | None
 
 
 def dependences(surrogate: Surrogate, dataset: Dataset) -> dict[str, Dependence]:
@@ -216,27 +198,24 @@ def dependences(surrogate: Surrogate, dataset: Dataset) -> dict[str, Dependence]
     """
     family, parameters = family_of(dataset), dataset.schema.parameters
     ids = dataset.cases()
-    if family is None or not parameters or len(ids) < LEAST_DESIGNS * len(parameters):
+    if family is None or not parameters or len(ids) < regression.LEAST_DESIGNS * len(parameters):
         return {}
     wanted, _ = obtainable(family.quantities, surrogate.channels)
     number = min(len(ids), DESIGNS * len(parameters))
-    chosen = sorted(np.random.default_rng(0).permutation(len(ids))[:number].tolist())
-    predicted = [_predict(surrogate, family, wanted, dataset[ids[place]])[1] for place in chosen]
+    some = sorted(np.random.default_rng(0).permutation(len(ids))[:number].tolist())
+    predicted = [_predict(surrogate, family, wanted, dataset[ids[place]])[1] for place in some]
     designs = [dataset[case].parameters for case in ids]
-    some = [designs[place] for place in chosen]
+
+    def indices(of: list[dict[str, float]], values: Any) -> regression.Sensitivity | None:
+        return regression.sobol_indices(parameters, of, values)
+
     return {
         each.name: Dependence(
-            sobol_indices(parameters, designs, recorded(dataset, each.name, ids)),
-            sobol_indices(parameters, some, [of_case[each.name] for of_case in predicted]),
+            indices(designs, recorded(dataset, each.name, ids)),
+            indices([designs[place] for place in some], [of[each.name] for of in predicted]),
         )
         for each in wanted
     }
-
-
-REGRESSIONS: dict[str, Regression] = {
-    "least squares": least_squares,
-    "Gaussian process": gaussian_process,
-}
 
 
 @dataclass(frozen=True)
@@ -245,12 +224,8 @@ class FigureScore:
 
     figure: str
     regression: str
-    r2: float
-    """1 - squared error over that of the split's own mean; negative is worse than that mean, nan is
-    a split whose cases share one value
-    """
-    nmae: float
-    """Sum of absolute errors over the sum of absolute values; nan where these are all zero"""
+    r2: float  # 1 - squared error over that of the split's own mean; nan of cases all alike
+    nmae: float  # absolute errors over absolute values; nan where these are all zero
     num_train: int
     num_cases: int
 
@@ -271,21 +246,21 @@ def regress_figures(dataset: Dataset, split: str = "test") -> list[FigureScore]:
             " cases, two each are needed; generate more cases"
         )
     stored = [dataset[case].provenance.get("figures", {}) for case in (*train, *cases)]
-    tables = {
-        name: np.array([each[name] for each in stored], dtype=float)
-        for name in sorted(set.intersection(*map(set, stored)))
-    }
     designs, others = scaled_designs(dataset, train), scaled_designs(dataset, cases)
+    fits: dict[str, regression.Regression] = {
+        "least squares": regression.least_squares,
+        "Gaussian process": regression.gaussian_process,
+    }
     scores = []
-    for regression, fit in REGRESSIONS.items():
-        for name, values in tables.items():
+    for method, fit in fits.items():
+        for name in sorted(set.intersection(*map(set, stored))):
+            values = np.array([each[name] for each in stored], dtype=float)
             known, truth = values[: len(train)], values[len(train) :]
-            spread_out = known.std() > _LEAST_SPREAD * np.abs(values).max()
-            if not np.isfinite(values).all() or not spread_out:
+            varies = known.std() > LEAST_SPREAD * np.abs(values).max()
+            if not np.isfinite(values).all() or not varies:
                 continue
             wrong = fit(designs, known[:, None])(others)[:, 0] - truth
-            spread, size = ((truth - truth.mean()) ** 2).sum(), np.abs(truth).sum()
-            r2 = float(1 - (wrong**2).sum() / spread) if spread else math.nan
-            nmae = float(np.abs(wrong).sum() / size) if size else math.nan
-            scores.append(FigureScore(name, regression, r2, nmae, len(train), len(cases)))
+            r2 = 1 - ratio((wrong**2).sum(), ((truth - truth.mean()) ** 2).sum())
+            nmae = ratio(np.abs(wrong).sum(), np.abs(truth).sum())
+            scores.append(FigureScore(name, method, float(r2), float(nmae), len(train), len(cases)))
     return scores

@@ -7,17 +7,15 @@ measures where several fields are modelled.
 
 from __future__ import annotations
 
-import re
 import zlib
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from courant.evaluation.metrics import ALL, METRICS
 from courant.experiment import Kind
 from courant.runs.directory import RunDirectory
 from courant.runs.weights import WEIGHTS, weights_digest
-from simgen.errors import StoreError
 
 MODEL = "model"
 PERSISTENCE = "persistence"
@@ -26,11 +24,8 @@ NEAREST_DESIGN = "nearest design"
 POD_GP, POD_RBF = "POD + GP", "POD + RBF"
 DMD = "DMD"
 
-
 EVALUATION = "evaluation.json"
-#: Raise this when the same weights would give other numbers.
-REVISION = 7
-_FINGERPRINT = re.compile(r"[0-9a-f]{16}-[a-z]+-([0-9a-f-]+)")
+REVISION = 7  # raise this when the same weights would give other numbers
 
 
 class _Frozen(BaseModel):
@@ -41,12 +36,6 @@ class MetricValues(RootModel[dict[str, float]]):
     """Errors over all steps together, by metric (`courant.evaluation.metrics.METRICS`)."""
 
     model_config = ConfigDict(frozen=True)
-
-    @model_validator(mode="after")
-    def _has_every_metric(self) -> Self:
-        if self.root.keys() != METRICS.keys():
-            raise ValueError(f"it does not hold {', '.join(METRICS)}")
-        return self
 
     def __getitem__(self, metric: str) -> float:
         return self.root[metric]
@@ -62,29 +51,26 @@ StepErrors = dict[str, tuple[float, ...]]
 
 
 class CaseErrors(_Frozen):
-    """Errors on one case."""
+    """Errors on one case, by predictor."""
 
     windows: int
     overall: dict[str, MetricValues]
-    """By predictor"""
     nmae: dict[str, StepErrors]
-    """By predictor"""
-    notes: dict[str, str] = {}
-    """What a reference used, such as the id of the nearest design"""
+    notes: dict[str, str] = {}  # what a reference used, such as the id of the nearest design
 
 
 class QuantityScore(_Frozen):
-    """A quantity of interest from predicted fields, beside the null: parameters without fields."""
+    """A quantity of interest from predicted fields, beside the null: parameters without fields.
+
+    An error is the sum of absolute errors over the sum of absolute values.
+    """
 
     unit: str
     meaning: str
-    truth: dict[str, float | None]
-    """By case, from its solved fields; None where they do not give it"""
+    truth: dict[str, float | None]  # by case, from its solved fields; None where they give none
     predicted: dict[str, float | None]
-    null: dict[str, float | None] = {}
-    """By a Gaussian process on the design parameters; empty where it could not be fitted"""
+    null: dict[str, float | None] = {}  # by a Gaussian process on the parameters, if it was fitted
     error: float | None
-    """Sum of absolute errors over the sum of absolute values"""
     rank_correlation: float | None
     null_error: float | None = None
     null_rank_correlation: float | None = None
@@ -100,15 +86,13 @@ class QuantityScore(_Frozen):
 class Timing(_Frozen):
     """The time of a prediction beside the solver's, each on the machine that it ran on."""
 
-    prediction_s: float
-    """Median over the evaluation's predictions, from stored arrays to numpy"""
+    prediction_s: float  # median over the evaluation's, from stored arrays to numpy
     prediction_total_s: float
     prediction_processor_s: float
     """Median of the processor's part: CPU seconds of all threads, on a GPU the same as above"""
     prediction_device: str
     prediction_threads: int
-    solver_s: float | None
-    """The solver's mean time for the same span; None where no case records one"""
+    solver_s: float | None  # the solver's mean time for the same span; None without a record
     solver_host: str
 
     @property
@@ -128,43 +112,22 @@ class Evaluation(_Frozen):
     """A trained run on a split of its dataset version."""
 
     run: str
-    fingerprint: str
-    """Hash of everything the numbers depend on"""
+    fingerprint: str  # of everything the numbers depend on
     date: str
     split: Split
     task: Kind
     dataset: EvaluatedDataset
     components: tuple[str, ...] = Field(min_length=1)
-    step_s: float | None
-    """Time between predicted states; None in steady problems"""
-    num_windows: int
-    """Predictions over all cases"""
+    step_s: float | None  # time between predicted states; None in steady problems
+    num_windows: int  # predictions over all cases
     cases: dict[str, CaseErrors] = Field(min_length=1)
     overall: dict[str, MetricValues]
     by_component: dict[str, dict[str, MetricValues]]
     nmae: dict[str, StepErrors]
     relative_l2: dict[str, StepErrors]
     quantities: dict[str, QuantityScore] = {}
-    not_predicted: dict[str, str] = {}
-    """The family's other quantities, with the reason in words"""
+    not_predicted: dict[str, str] = {}  # the family's other quantities, with the reason in words
     timing: Timing
-
-    @model_validator(mode="after")
-    def _is_complete(self) -> Self:
-        """Check that every predictor has every component, every case and every step."""
-        names, components = set(self.overall), set(self.components)
-        by_step = [each for of in (self.nmae, self.relative_l2) for each in of.values()]
-        complete = (
-            MODEL in names
-            and all(set(of) == names for of in (self.by_component, self.nmae, self.relative_l2))
-            and all(set(each) == components for each in self.by_component.values())
-            and all(set(each) == {ALL, *components} for each in by_step)
-            and all(set(case.overall) == names for case in self.cases.values())
-            and len({len(values) for each in by_step for values in each.values()}) == 1
-        )
-        if not complete:
-            raise ValueError("it does not hold every predictor, component, case and step")
-        return self
 
     @property
     def predictors(self) -> tuple[str, ...]:
@@ -187,26 +150,17 @@ class Evaluation(_Frozen):
 def read_evaluation(run: RunDirectory, split: Split | None = None) -> Evaluation | None:
     """Read the run's record if it is of its present weights and of `split` (None: any split).
 
-    Returns None as well for a record with other metrics, which is measured again. StoreError for an
-    invalid record.
+    None as well for a record with other metrics. StoreError for an invalid record.
     """
     if not run.exists(EVALUATION) or not run.exists(WEIGHTS):
         return None
-    try:
-        record = run.read_record(EVALUATION, Evaluation, "remove it and evaluate again")
-    except StoreError:
-        kept = _FINGERPRINT.fullmatch(str(run.read_object(EVALUATION).get("fingerprint")))
-        if kept is not None and kept[1] != _revision():
-            return None
-        raise
-    return record if record.fingerprint == fingerprint(run, split or record.split) else None
+    content = run.read_object(EVALUATION)
+    if content.get("fingerprint") != fingerprint(run, split or str(content.get("split"))):
+        return None
+    return run.read_record(EVALUATION, Evaluation, "remove it and evaluate again")
 
 
 def fingerprint(run: RunDirectory, split: str) -> str:
-    """Hash what the record depends on: the weights (whose run names its dataset) and the split."""
-    return f"{weights_digest(run)[:16]}-{split}-{_revision()}"
-
-
-def _revision() -> str:
-    """Name the entries of a record: a further metric is one more."""
-    return f"{REVISION}-{zlib.crc32(','.join(METRICS).encode()):08x}"
+    """Hash what a record depends on: the weights, whose run names its dataset, split and metrics."""
+    metrics = zlib.crc32(",".join(METRICS).encode())
+    return f"{weights_digest(run)[:16]}-{split}-{REVISION}-{metrics:08x}"

@@ -23,21 +23,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 from scipy.spatial import cKDTree
 
 from courant.data.normalisation import Channel, Normaliser
 from courant.data_config import TransientData
-from courant.evaluation.record import (
-    DMD,
-    NEAREST_DESIGN,
-    PERSISTENCE,
-    POD_GP,
-    POD_RBF,
-    TRAINING_MEAN,
-)
+from courant.evaluation import record as names
 from courant.problems import Problem, Window
 from courant.problems.steady import read_channels, read_solution
 from courant.problems.transient import SnapshotRange, read_states
@@ -45,27 +38,17 @@ from simgen.errors import InputError
 from simgen.regression import Regression, gaussian_process, radial_basis
 from simgen.store.read import Dataset, StoredCase
 
-#: Components that are kept, where the training cases have so many and no more are asked for.
-RANK = 64
-#: Variance of a component that is kept, over the first one's.
-_SMALLEST = 1e-10
-#: Points at which components are computed.
-MAX_PROBES = 4096
-#: Steps of each training case that a DMD learns from, spread over its time.
-MAX_PAIRS = 30
-#: Training fields that are taken at a case's points at once.
-MAX_FIELDS = 64
-#: Training cases that coefficients are regressed on.
-MIN_DESIGNS = 5
-#: A time mean over this many snapshots (or one per rollout step, if these are more) differs from
-#: the full one by less than a percent, at a tenth of the reading.
+RANK = 64  # components that are kept, where training cases have so many and no more are wanted
+SMALLEST = 1e-10  # variance of a component that is kept, over the first one's
+MAX_PROBES = 4096  # points at which components are computed
+MAX_PAIRS = 30  # steps of each training case that a DMD learns from, spread over its time
+MAX_FIELDS = 64  # training fields that are taken at a case's points at once
+MIN_DESIGNS = 5  # training cases that coefficients are regressed on
 MEAN_SNAPSHOTS = 30
-#: Minimum number of points where given fields are compared.
-NUM_PROBES = 256
-#: Cases read at the same time: reading waits for the store and for decompression.
-NUM_READERS = 4
-
-Read = TypeVar("Read")
+"""A time mean over this many snapshots (or one per rollout step, if these are more) differs from
+the full one by less than a percent, at a tenth of the reading"""
+NUM_PROBES = 256  # minimum number of points where given fields are compared
+NUM_READERS = 4  # cases read at the same time: reading waits for the store and decompression
 
 
 class Reference:
@@ -89,32 +72,29 @@ def references(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
     made: dict[str, Reference] = {}
     if problem.kind == "transient":
         data = cast(TransientData, problem.experiment.data)
-        made[PERSISTENCE] = Persistence()
-        made[TRAINING_MEAN] = MeanFlow(dataset, normaliser.channels, data.start_s, data.step_s)
-        made[DMD] = DynamicModes(dataset, normaliser, data.start_s, data.step_s)
+        made[names.PERSISTENCE] = Persistence()
+        made[names.TRAINING_MEAN] = MeanFlow(
+            dataset, normaliser.channels, data.start_s, data.step_s
+        )
+        made[names.DMD] = DynamicModes(dataset, normaliser, data.start_s, data.step_s)
         if has_designs:
-            made[NEAREST_DESIGN] = NearestRollout(dataset, problem)
+            made[names.NEAREST_DESIGN] = NearestDesign(dataset, problem)
         return made
     if has_designs:
-        made[NEAREST_DESIGN] = NearestDesign(dataset, normaliser)
-    made[TRAINING_MEAN] = MeanValue(normaliser)
-    if enough_designs(dataset, normaliser):
+        made[names.NEAREST_DESIGN] = NearestDesign(dataset, problem)
+    made[names.TRAINING_MEAN] = MeanValue(normaliser)
+    # Coefficients are regressed on more designs than there are parameters.
+    num_parameters = len(normaliser.parameters)
+    if num_parameters and len(dataset.cases("train")) >= max(MIN_DESIGNS, num_parameters + 2):
         fields = shared(dataset, normaliser)
         # As many as the model has anchors; a model with few does not weaken its reference.
         rank = max(RANK, getattr(problem.experiment.model, "num_anchors", 0))
-        made[POD_GP] = ProperOrthogonal(fields, gaussian_process, rank)
-        made[POD_RBF] = ProperOrthogonal(fields, radial_basis, rank)
+        made[names.POD_GP] = ProperOrthogonal(fields, gaussian_process, rank)
+        made[names.POD_RBF] = ProperOrthogonal(fields, radial_basis, rank)
     return made
 
 
-def enough_designs(dataset: Dataset, normaliser: Normaliser) -> bool:
-    """Whether coefficients can be regressed: some designs more than parameters."""
-    return bool(normaliser.parameters) and len(dataset.cases("train")) >= max(
-        MIN_DESIGNS, len(normaliser.parameters) + 2
-    )
-
-
-def _of_training_cases(dataset: Dataset, read: Callable[[StoredCase], Read]) -> list[Read]:
+def _of_training_cases(dataset: Dataset, read: Callable[[StoredCase], Any]) -> list[Any]:
     """Read every training case, some at the same time."""
     with ThreadPoolExecutor(NUM_READERS) as readers:
         return list(readers.map(lambda case: read(dataset[case]), dataset.cases("train")))
@@ -143,9 +123,8 @@ class MeanFlow(Reference):
     """The mean flow of the training cases.
 
     Each is averaged over its snapshots from `start_s` on. At a point of another case every training
-    case contributes its nearest cell's mean, with less weight the farther that cell is: where a
-    training case's body covers the point, its nearest cell lies at the body's surface and has
-    little to do with the flow there. Raises InputError for a case that ends before `start_s`.
+    case contributes its nearest cell's mean, with less weight the farther that cell is, since it
+    may lie at the surface of a body that covers the point. InputError for a case that ends before.
     """
 
     def __init__(
@@ -175,25 +154,27 @@ class MeanFlow(Reference):
         return np.broadcast_to(self._at(case), window.truth.shape)
 
     def _combine(self, case: StoredCase) -> np.ndarray:
-        total, weights = 0.0, 0.0
+        total, weights = np.zeros(1), np.zeros(1)
         for tree, mean, width in self._cases:
             distance, nearest = tree.query(case.points)
-            weight = np.exp(-((distance / width) ** 2)) + 1e-6
-            total = total + weight[:, None] * mean[nearest]
-            weights = weights + weight
-        return np.asarray(total / np.asarray(weights)[:, None])
+            weight = np.exp(-((distance / width) ** 2))[:, None] + 1e-6
+            total, weights = total + weight * mean[nearest], weights + weight
+        return total / weights
 
 
 class NearestDesign(Reference):
-    """The field of the nearest training design; a training case is never its own reference."""
+    """The solution of the nearest training design; a training case is never its own reference.
 
-    def __init__(self, dataset: Dataset, normaliser: Normaliser) -> None:
-        self._dataset, self._normaliser = dataset, normaliser
+    Of a transient case its rollout, at the solved times nearest to those of the predicted states.
+    """
+
+    def __init__(self, dataset: Dataset, problem: Problem) -> None:
+        self._dataset, self._problem, self._normaliser = dataset, problem, problem.normaliser
         self._ids = dataset.cases("train")
         probes = dataset[self._ids[0]].points
         self._probes = probes[:: max(1, len(probes) // NUM_PROBES)]
         self._designs = np.stack(_of_training_cases(dataset, self._known))
-        self._field = lru_cache(maxsize=4)(self._read)
+        self._field = lru_cache(maxsize=1)(self._read)  # a trajectory is large
 
     def predict(self, case: StoredCase, window: Window) -> np.ndarray:
         """Return the training split's mean where there is no other design."""
@@ -201,9 +182,11 @@ class NearestDesign(Reference):
         if nearest is None:
             return MeanValue(self._normaliser).predict(case, window)
         tree, values = self._field(nearest)
-        return self._at_times(nearest, values, window)[:, tree.query(case.points)[1]] * (
-            self._normaliser.scale(case.parameters)
-        )
+        if window.start_s is not None:
+            predicted = self._problem.times(window.start_s, len(window.truth))
+            solved = np.asarray(self._dataset[nearest].time)
+            values = values[np.abs(solved[:, None] - predicted).argmin(axis=0)]
+        return values[:, tree.query(case.points)[1]] * self._normaliser.scale(case.parameters)
 
     def note(self, case: StoredCase) -> str | None:
         """Return the id of the nearest training design; None where there is no other."""
@@ -213,52 +196,25 @@ class NearestDesign(Reference):
 
     def _known(self, case: StoredCase) -> np.ndarray:
         """Return what distinguishes designs: parameters, and given fields at a few points."""
-        design = self._normaliser.design(case.parameters)
-        if not self._normaliser.given:
+        design, channels = self._normaliser.design(case.parameters), self._normaliser.given
+        if not channels:
             return design
+        steady = case.time is None
+        given = (
+            read_channels(case, channels) if steady else read_states(case, channels, slice(1))[0]
+        )
         near = cKDTree(case.points).query(self._probes)[1]
-        given = self._normaliser.standardise_given(self._given(case))
-        return np.concatenate([design, given[near].ravel() / np.sqrt(given[near].size)])
-
-    def _given(self, case: StoredCase) -> np.ndarray:
-        """Read the given fields (N, G)."""
-        return read_channels(case, self._normaliser.given)
+        found = self._normaliser.standardise_given(given)[near]
+        return np.concatenate([design, found.ravel() / np.sqrt(found.size)])
 
     def _read(self, case: str) -> tuple[cKDTree, np.ndarray]:
-        """Return a tree over a case's points, and its solution (1, N, C) in the split's units."""
-        stored = self._dataset[case]
-        solution = read_solution(stored, self._normaliser)
-        return cKDTree(stored.points), solution[None] / self._normaliser.scale(stored.parameters)
-
-    def _at_times(self, case: str, values: np.ndarray, window: Window) -> np.ndarray:
-        return values
-
-
-class NearestRollout(NearestDesign):
-    """The rollout of the nearest training design, at the times of the predicted states.
-
-    Of a design that was solved at other times, the states that are nearest in time.
-    """
-
-    def __init__(self, dataset: Dataset, problem: Problem) -> None:
-        super().__init__(dataset, problem.normaliser)
-        self._problem = problem
-        self._field = lru_cache(maxsize=1)(self._read)  # a trajectory is large
-
-    def _given(self, case: StoredCase) -> np.ndarray:
-        """Read the given fields (N, G) of the first snapshot."""
-        return read_states(case, self._normaliser.given, slice(0, 1))[0]
-
-    def _read(self, case: str) -> tuple[cKDTree, np.ndarray]:
-        """Return a tree over a case's points, and all of its states (F, N, C)."""
-        stored = self._dataset[case]
-        return cKDTree(stored.points), read_states(stored, self._normaliser.channels, slice(None))
-
-    def _at_times(self, case: str, values: np.ndarray, window: Window) -> np.ndarray:
-        assert window.start_s is not None
-        asked = self._problem.times(window.start_s, len(window.truth))
-        solved = np.asarray(self._dataset[case].time)
-        return values[np.abs(solved[:, None] - asked).argmin(axis=0)]
+        """Return a tree over a case's points, and all states (F, N, C) in the split's units."""
+        stored, own = self._dataset[case], self._normaliser
+        if stored.time is None:
+            states = read_solution(stored, own)[None]
+        else:
+            states = read_states(stored, own.channels, slice(None))
+        return cKDTree(stored.points), states / own.scale(stored.parameters)
 
 
 class TrainingFields:
@@ -283,11 +239,10 @@ class TrainingFields:
 
         Fields that scale with the design are combined as the model learns them.
         """
-        points = case.points
-        total = np.zeros((len(points), len(self.normaliser.channels)))
+        total = np.zeros((len(case.points), len(self.normaliser.channels)))
         for weight, (tree, values) in zip(weights, self._fields, strict=True):
             if weight:
-                total += weight * values[tree.query(points)[1]]
+                total += weight * values[tree.query(case.points)[1]]
         return self.normaliser.at(case.parameters).restore(total)
 
     def at(self, points: np.ndarray, without: str, most: int = MAX_FIELDS) -> np.ndarray:
@@ -296,9 +251,10 @@ class TrainingFields:
             each for name, each in zip(self.ids, self._fields, strict=True) if name != without
         ]
         chosen = others[:: max(1, -(-len(others) // most))]
-        shape = (0, len(points), len(self.normaliser.channels))
-        found = [values[tree.query(points)[1]] for tree, values in chosen]
-        return np.stack(found) if found else np.zeros(shape, np.float32)
+        found = np.zeros((len(chosen), len(points), len(self.normaliser.channels)), np.float32)
+        for values, (tree, field) in zip(found, chosen, strict=True):
+            values[:] = field[tree.query(points)[1]]
+        return found
 
 
 def shared(dataset: Dataset, normaliser: Normaliser) -> Callable[[], TrainingFields]:
@@ -310,7 +266,7 @@ class ProperOrthogonal(Reference):
     """POD with regressed coefficients; a training case is predicted from the others."""
 
     def __init__(
-        self, fields: Callable[[], TrainingFields], regression: Regression, rank: int = RANK
+        self, fields: Callable[[], TrainingFields], regression: Regression, rank: int
     ) -> None:
         self._fields, self._regression, self._rank = fields, regression, rank
 
@@ -341,12 +297,7 @@ class DynamicModes(Reference):
     """
 
     def __init__(
-        self,
-        dataset: Dataset,
-        normaliser: Normaliser,
-        start_s: float,
-        step_s: float,
-        rank: int = RANK,
+        self, dataset: Dataset, normaliser: Normaliser, start_s: float, step_s: float
     ) -> None:
         self._normaliser = normaliser
         self._probes = _probes(dataset[dataset.cases("train")[0]].points)
@@ -358,7 +309,7 @@ class DynamicModes(Reference):
                 f" apart from {start_s:g} s on; lower data.start_s or data.step_s, or solve longer"
             )
         self._mean = before.mean(0)
-        components, variances = principal(before - self._mean, rank)
+        components, variances = principal(before - self._mean, RANK)
         self._modes = (before - self._mean).T @ components / np.sqrt(variances)  # (M C, r)
         self._map = np.linalg.lstsq(
             (before - self._mean) @ self._modes, (after - self._mean) @ self._modes, rcond=1e-8
@@ -394,8 +345,9 @@ class DynamicModes(Reference):
         near = cKDTree(case.points).query(self._probes)[1]
         # Sizes in full: a case shorter than a step has no pair.
         shape = (len(starts), len(near) * len(self._normaliser.channels))
+        standardise = self._normaliser.standardise
         first, second = (
-            self._normaliser.standardise(states[frames][:, near]).reshape(shape).astype(np.float64)
+            standardise(states[frames][:, near]).reshape(shape).astype(np.float64)
             for frames in (starts, starts + ahead)
         )
         return first, second
@@ -409,7 +361,7 @@ def principal(centred: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
     tall = centred.shape[0] > centred.shape[1]
     values, vectors = np.linalg.eigh(centred.T @ centred if tall else centred @ centred.T)
     values, vectors = values[::-1], vectors[:, ::-1]
-    kept = int((values[:rank] > _SMALLEST * values[0]).sum())
+    kept = int((values[:rank] > SMALLEST * values[0]).sum())
     values, vectors = values[:kept], vectors[:, :kept]
     return (centred @ vectors / np.sqrt(values) if tall else vectors), values
 
