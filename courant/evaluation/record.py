@@ -161,6 +161,6 @@ def read_evaluation(run: RunDirectory, split: Split | None = None) -> Evaluation
 
 
 def fingerprint(run: RunDirectory, split: str) -> str:
-    """Hash what a record depends on: the weights, whose run names its dataset, split and metrics."""
+    """Hash what a record depends on: weights, whose run names its dataset, split and metrics."""
     metrics = zlib.crc32(",".join(METRICS).encode())
     return f"{weights_digest(run)[:16]}-{split}-{REVISION}-{metrics:08x}"

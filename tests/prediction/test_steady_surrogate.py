@@ -112,7 +112,7 @@ def test_extrapolation_is_warned_of_and_nothing_else(
 
 
 def test_the_nearest_design_is_another_training_case(ducts: Dataset, surrogate: Surrogate) -> None:
-    nearest = NearestDesign(ducts, surrogate.normaliser)
+    nearest = NearestDesign(ducts, surrogate.problem)
     designs = {name: surrogate.normaliser.design(ducts[name].parameters) for name in ducts.cases()}
     for name in ducts.cases():
         others = [other for other in ducts.cases("train") if other != name]
