@@ -125,10 +125,10 @@ def frequency_pictures(found: CaseDynamics, case: StoredCase) -> list[Picture]:
         Picture(
             "eigenvalues.png",
             f"{'All' if first.exact else 'The largest'} eigenvalues of the processor"
-            f" {' and '.join(f'at {time:g} s' for time, _ in found.jacobians)} of the rollout. Left:"
-            " λ of the derivative dZ/dτ; an undamped oscillation at the frequency of the solution"
-            " lies on the grey and a red line at once. Right: μ of one step of the solver; there it"
-            " lies on the circle and a red ray.",
+            f" {' and '.join(f'at {time:g} s' for time, _ in found.jacobians)} of the rollout."
+            " Left: λ of the derivative dZ/dτ; an undamped oscillation at the frequency of the"
+            " solution lies on the grey and a red line at once. Right: μ of one step of the solver;"
+            " there it lies on the circle and a red ray.",
             partial(draw_eigenvalues, found),
             look_for="A pair of markers near the circle and a red ray oscillates for long at the"
             " right frequency; markers inside the circle decay, those outside grow.",
