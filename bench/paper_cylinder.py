@@ -63,7 +63,7 @@ OPTIMISERS = {
     "muon": {"optimiser": "muon", "learning_rate": 3e-3, "warmup_steps": 100},
 }
 """The paper's, and Muon at the rate that the small recipes have, times that of larger batches"""
-RECEIVED = ("metrics.jsonl", "timings.json", "status.json", "environment.json", "model.safetensors")
+RECEIVED = ("metrics.jsonl", "status.json", "environment.json", "model.safetensors")
 
 
 # --- here, with the dataset
@@ -259,7 +259,7 @@ def train(packed: Path, out: Path, optimiser: str, seconds: float, short: bool) 
             experiment = experiment.derive(training=few, model=small, data={"stride_s": 10.0})
         with tempfile.TemporaryDirectory() as folder:
             task = make_task(experiment, normaliser, sets, device)
-            step = time_steps(Fitting.of(task, RunDirectory(folder), device), device, 20)
+            step = time_steps(Fitting(task, RunDirectory(folder), device), device, 20)
         steps = task.train.num_batches
         left = seconds - (time.perf_counter() - began)
         epochs = max(1, int(0.93 * left / (1e-3 * step["ms"] * steps)))
@@ -267,7 +267,7 @@ def train(packed: Path, out: Path, optimiser: str, seconds: float, short: bool) 
         experiment = experiment.derive(training={"epochs": min(epochs, recipe.training.epochs)})
         run.write_json("experiment.json", experiment.model_dump(mode="json"))
     task = make_task(experiment, normaliser, sets, device)
-    fitting = Fitting.of(task, run, device)
+    fitting = Fitting(task, run, device)
     state, training = fitting.state, experiment.training
     describe_machine(run, device)
     began = time.perf_counter()
@@ -278,7 +278,7 @@ def train(packed: Path, out: Path, optimiser: str, seconds: float, short: bool) 
         fitting.write(record, last or epoch % training.checkpoint_every == 0)
         if validate or epoch < 3:
             print(f"{time.perf_counter() - began:.0f} s: {record.line()}", flush=True)
-    fitting.log.finish(state)
+    fitting.finish()
 
 
 def describe_machine(run: RunDirectory, device: torch.device) -> None:

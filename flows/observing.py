@@ -25,8 +25,8 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from courant.loopback import answered_names, listen
 from courant.runs.directory import RunDirectory
-from courant.runs.record import run_state
-from courant.runs.summary import RunProgress, read_run_progress
+from courant.runs.record import EXPERIMENT, run_state
+from courant.runs.summary import RunSummary, read_run
 from courant.sweeps.sweep import TrialsProgress, read_trials_progress
 from flows.settings import Settings
 from flows.terminal import PROGRESS_FILE
@@ -62,7 +62,7 @@ class Overview:
     datasets: list[DatasetProgress]
     cases: list[Progress]
     """That are solved on this machine, in any dataset"""
-    runs: list[RunProgress]
+    runs: list[RunSummary]
     trials: list[TrialsProgress]
     """Sweeps and benchmarks"""
     disks: list[Disk]
@@ -75,7 +75,7 @@ class Watch:
 
     def __init__(self, places: Settings) -> None:
         self.places = places
-        self._finished: dict[str, RunProgress] = {}
+        self._finished: dict[str, RunSummary] = {}
 
     def look(self) -> Overview:
         """Read everything anew; what cannot be read is listed among the problems."""
@@ -110,12 +110,12 @@ class Watch:
         found = list(dict.fromkeys(problems))
         return Overview(places, datasets, cases, runs, trials, _disks(places), found)
 
-    def _read_run(self, run: RunDirectory) -> RunProgress | None:
+    def _read_run(self, run: RunDirectory) -> RunSummary | None:
         # Its folder may hold another training meanwhile.
         known = self._finished.get(run.url)
         if known is not None and run_state(run) == known.state:
             return known
-        found = read_run_progress(run)
+        found = read_run(run) if run.exists(EXPERIMENT) else None
         if found is not None and found.state == "finished":
             self._finished[run.url] = found
         return found

@@ -85,7 +85,10 @@ def design_point(number: float, num_frames: int = NUM_FRAMES) -> DesignPoint:
     return family.point({"radius": 1.0 + 0.25 * number, "center_x": 0.0, "center_y": 0.0}, settings)
 
 
-def publish_waves(url: str, num_cases: int = 5) -> str:
+Change = Callable[[PointCloud], PointCloud]
+
+
+def publish_waves(url: str, num_cases: int = 5, change: Change = lambda cloud: cloud) -> str:
     """A published dataset of waves, each with its own points, their number, and speed: 3 train, 1
     validation, 1 test.
     """
@@ -94,7 +97,8 @@ def publish_waves(url: str, num_cases: int = 5) -> str:
     for number in range(num_cases):
         cloud = travelling_wave(40 + 7 * number, speed=0.2 + 0.1 * number, seed=number)
         provenance = {"wall_time_s": {"solve": 1.0}}
-        fork.write(CaseResult(design_point(number), "accepted", provenance=provenance), cloud)
+        result = CaseResult(design_point(number), "accepted", provenance=provenance)
+        fork.write(result, change(cloud))
     writer.commit([fork])
     writer.publish("waves")
     return url
@@ -217,7 +221,9 @@ def duct(num_points: int, parameters: dict[str, float], seed: int) -> PointCloud
     )
 
 
-def publish_ducts(url: str, num_cases: int = 10, solved_scale: float = 1.0) -> str:
+def publish_ducts(
+    url: str, num_cases: int = 10, solved_scale: float = 1.0, change: Change = lambda cloud: cloud
+) -> str:
     """A published dataset of ducts, each with its own number of points.
 
     `solved_scale` multiplies every solved value, cells and faces, the inlet's velocity aside: what
@@ -233,7 +239,7 @@ def publish_ducts(url: str, num_cases: int = 10, solved_scale: float = 1.0) -> s
         point = DesignPoint("branched-pipe", 1, parameters, {"mesh_size": 0.1})
         fork.write(
             CaseResult(point, "accepted", provenance={"wall_time_s": {"mesh": 0.5, "solve": 20.0}}),
-            cloud,
+            change(cloud),
         )
     writer.commit([fork])
     writer.publish("ducts")

@@ -136,10 +136,7 @@ class BatchOrder:
         return max(1, (self.samples_per_epoch or num_samples) // self.batch_size)
 
     def epoch(self, num_samples: int, epoch: int) -> Iterator[Tensor]:
-        """Return the sample numbers of each batch of the epoch.
-
-        Permutations are concatenated and cut to `samples_per_epoch`; a short last batch is dropped.
-        """
+        """Yield the sample numbers of each batch: permutations cut to `samples_per_epoch`."""
         wanted = self.samples_per_epoch or num_samples
         rounds = math.ceil(max(wanted, self.batch_size) / num_samples)
         generator = seeded(self.seed, "windows", epoch)
@@ -188,10 +185,7 @@ class Batches(ABC):
         return self.order.num_batches(len(self.samples))
 
     def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Batch]]:
-        """Yield the batches of an epoch.
-
-        Each comes with the samples of the whole batch, and this worker's part of it on its device.
-        """
+        """Yield the samples of each batch, and this worker's part of it on its device."""
         jobs = (
             partial(self._make, self.samples[chosen], self.order.points(epoch, index))
             for index, chosen in enumerate(self.order.epoch(len(self.samples), epoch))
@@ -234,18 +228,11 @@ def read_ahead(jobs: Iterable[Callable[[], T]]) -> Iterator[T]:
 
 
 def join_padded(parts: Sequence[Tensor], fill: float = 0, length: int = 0) -> Tensor:
-    """Join (b_i, ..., n_i, c_i) along the first axis, filled up to the longest n and c.
-
-    To `length` at least.
-    """
+    """Join (b_i, ..., n_i, c_i) along the first axis, filled up to the longest n and c."""
     most = max(length, *(part.shape[-2] for part in parts))
     width = max(part.shape[-1] for part in parts)
-    return torch.cat(
-        [
-            pad(part, (0, width - part.shape[-1], 0, most - part.shape[-2]), value=fill)
-            for part in parts
-        ]
-    )
+    sides = [(0, width - part.shape[-1], 0, most - part.shape[-2]) for part in parts]
+    return torch.cat([pad(part, side, value=fill) for part, side in zip(parts, sides, strict=True)])
 
 
 def num_bytes(tensors: Iterable[Tensor]) -> int:

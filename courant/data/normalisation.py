@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
 
 from courant.data.geometry import DistanceField
 from simgen.errors import InputError
@@ -38,6 +38,17 @@ logger = logging.getLogger("courant.training")
 
 MOST_POWER = 10.0
 CHANNELS_PER_PATCH_KIND = 4
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Vector = tuple[FiniteFloat, FiniteFloat, FiniteFloat]
+Powers = tuple[tuple[Annotated[float, Field(ge=-MOST_POWER, le=MOST_POWER)], ...], ...]
+
+
+def check_names(what: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Raise InputError, with what there is to choose from, where a name is not known."""
+    if unknown := [name for name in names if name not in known]:
+        raise InputError(
+            f"{what} {', '.join(unknown)} is unknown; choose of {', '.join(known) or 'none'}"
+        )
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,7 @@ class Channel:
 
     field: str
     component: str
-    column: int
+    column: Annotated[int, Field(ge=0)]
     unit: str
 
     @property
@@ -59,8 +70,8 @@ class ParameterRange:
     """A design parameter and its range in the design space, in its unit."""
 
     name: str
-    low: float
-    high: float
+    low: FiniteFloat
+    high: FiniteFloat
 
 
 def select_channels(
@@ -78,52 +89,35 @@ def select_channels(
         for field in schema.of_role(role)
     }
     by_name = {channel.name: [channel] for channels in available.values() for channel in channels}
-    selected: list[Channel] = []
-    for name in names:
-        if name not in available and name not in by_name:
-            other = {field.name for field in schema.fields} - set(available)
-            wrong = f"is not {role}" if name.partition(".")[0] in other else "is not"
-            raise InputError(
-                f"field '{name}' {wrong} in dataset {schema.family}; choose of"
-                f" {', '.join([*available, *by_name]) or 'none'}"
-            )
-        selected += available.get(name) or by_name[name]
-    return tuple(selected)
+    choices = available | by_name
+    check_names(f"dataset {schema.family}: {role} field", names, choices)
+    return tuple(channel for name in names for channel in choices[name])
 
 
 def powers_of(
     scaled_by: Mapping[str, Mapping[str, float]],
     channels: Sequence[Channel],
     parameters: Sequence[ParameterRange],
-) -> tuple[tuple[float, ...], ...]:
+) -> Powers:
     """Return each channel's power of each parameter, () for none.
 
     InputError for a field that is not modelled, and a parameter that is unknown or not positive.
     """
-    fields, known = {each.field for each in channels}, {each.name: each for each in parameters}
-    for field, powers in scaled_by.items():
-        wrong = "" if field in fields else f"{field} is not modelled; choose of {_listed(fields)}"
+    known = {each.name: each for each in parameters}
+    check_names("data.scaled_by: field", scaled_by, {each.field: each for each in channels})
+    for powers in scaled_by.values():
+        check_names("data.scaled_by: design parameter", powers, known)
         for name, power in powers.items():
-            if abs(power) > MOST_POWER:
-                wrong = f"{name} to the power of {power:g}; at most {MOST_POWER:g} is possible"
-            elif name not in known:
-                wrong = f"no design parameter {name}; choose of {', '.join(known)}"
-            elif known[name].low <= 0:
-                wrong = (
-                    f"{name} is not positive over its whole range, from {known[name].low:g} to"
-                    f" {known[name].high:g}"
+            if abs(power) > MOST_POWER or known[name].low <= 0:
+                raise InputError(
+                    f"data.scaled_by: {name} to the power of {power:g}; it has to be positive over"
+                    f" its whole range, and the power {MOST_POWER:g} at most"
                 )
-        if wrong:
-            raise InputError(f"data.scaled_by: {wrong}")
     rows = tuple(
         tuple(scaled_by.get(channel.field, {}).get(name, 0.0) for name in known)
         for channel in channels
     )
     return rows if any(any(row) for row in rows) else ()
-
-
-def _listed(names: set[str]) -> str:
-    return ", ".join(sorted(names))
 
 
 @dataclass(frozen=True)
@@ -133,30 +127,30 @@ class Normaliser:
     Stored as JSON with the trained model.
     """
 
-    dimension: int
-    centre: tuple[float, ...]
-    """(3,) m"""
-    length_scale: float
+    dimension: Annotated[int, Field(ge=1, le=3)]
+    centre: Vector
     """m"""
-    lower: tuple[float, ...]
-    upper: tuple[float, ...]
-    """(3,) m, the training points' bounding box"""
+    length_scale: Positive
+    """m"""
+    lower: Vector
+    upper: Vector
+    """m, the training points' bounding box"""
     patch_kinds: tuple[str, ...]
     stored_kinds: tuple[str, ...]
     """The patch kinds of stored distances, in order"""
     distance_kinds: tuple[str, ...]
     """The distance field's kinds, as in `SampleData`"""
-    channels: tuple[Channel, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    channels: Annotated[tuple[Channel, ...], Field(min_length=1)]
+    mean: tuple[FiniteFloat, ...]
+    std: tuple[Positive, ...]
     """One number per channel, in its unit"""
     parameters: tuple[ParameterRange, ...] = ()
     given: tuple[Channel, ...] = ()
     """Channels of given fields, which are inputs"""
-    given_mean: tuple[float, ...] = ()
-    given_std: tuple[float, ...] = ()
+    given_mean: tuple[FiniteFloat, ...] = ()
+    given_std: tuple[Positive, ...] = ()
     has_boundary: bool = True
-    powers: tuple[tuple[float, ...], ...] = ()
+    powers: Powers = ()
     """For each channel the power of each design parameter that scales it; empty = nothing does"""
 
     @classmethod
@@ -182,20 +176,21 @@ class Normaliser:
         inputs = _that_vary(dataset, select_channels(schema, names, "given"), names, "given")
         ranges = tuple(ParameterRange(each.name, each.low, each.high) for each in schema.parameters)
 
+        kinds = tuple(distance_kinds or schema.measured_kinds)
+        _check_kinds(kinds, schema.measured_kinds)
+
         def moments(of: Sequence[Channel], figure: str) -> tuple[float, ...]:
             return tuple(float(statistics[each.field][figure][each.column]) for each in of)
 
         return cls(
             dimension=schema.dimension,
-            centre=tuple(((lower + upper) / 2).tolist()),
+            centre=_vector((lower + upper) / 2),
             length_scale=float((upper - lower).max() / 2),
-            lower=tuple(lower.tolist()),
-            upper=tuple(upper.tolist()),
+            lower=_vector(lower),
+            upper=_vector(upper),
             patch_kinds=tuple(schema.patch_kinds),
             stored_kinds=schema.measured_kinds,
-            distance_kinds=_check_kinds(
-                distance_kinds or schema.measured_kinds, schema.measured_kinds
-            ),
+            distance_kinds=kinds,
             channels=channels,
             mean=moments(channels, "mean"),
             std=moments(channels, "std"),
@@ -254,10 +249,9 @@ class Normaliser:
         return np.asarray(scaled, dtype=np.float32)
 
     def scale(self, parameters: Mapping[str, float]) -> np.ndarray:
-        """Return (C,), by how much each channel's unit at a design is that of the split.
+        """Return (C,), each channel's product of powers of (parameter / middle of its range).
 
-        Each channel's product of powers of (parameter / middle of its range); ones without powers.
-        InputError for a parameter that scales and is not positive.
+        It scales the channel's unit at a design. InputError where the parameter is not positive.
         """
         if not self.powers:
             return np.ones(len(self.channels), np.float32)
@@ -311,55 +305,36 @@ class Normaliser:
 
     @classmethod
     def from_json(cls, content: Any) -> Normaliser:
-        """Rebuild it; InputError in one line for invalid content.
-
-        That includes numbers that are inconsistent or cannot be divided by.
-        """
+        """Rebuild it; InputError for invalid content, such as numbers that do not fit together."""
         try:
             normaliser = _FROM_JSON.validate_python(content)
         except ValidationError as error:
             lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:4]]
             raise InputError(f"normaliser: {'; '.join(lines)}") from error
-        if wrong := normaliser._faults():
-            raise InputError(f"normaliser: {'; '.join(wrong)}")
-        _check_kinds(normaliser.distance_kinds, normaliser.stored_kinds)
-        return normaliser
-
-    def _faults(self) -> list[str]:
-        num, num_given = len(self.channels), len(self.given)
-        lengths = {"centre": 3, "lower": 3, "upper": 3, "mean": num, "std": num}
-        lengths |= {"given_mean": num_given, "given_std": num_given}
-        numbers = [number for name in lengths for number in getattr(self, name)]
-        numbers += [bound for each in self.parameters for bound in (each.low, each.high)]
-        powers = [pair for row in self.powers for pair in zip(row, self.parameters, strict=False)]
-        checks = {
-            "a number is not finite": all(map(math.isfinite, [*numbers, self.length_scale])),
-            "length_scale and std must be positive": (
-                self.length_scale > 0 and min(self.std + self.given_std, default=1) > 0
-            ),
-            "a parameter's low is not below its high": all(
-                each.low < each.high for each in self.parameters
-            ),
-            "dimension must be 1, 2 or 3, channels name at least one": (
-                self.dimension in (1, 2, 3) and num > 0
-            ),
-            "patch_kinds must name at least one": bool(self.patch_kinds) or not self.has_boundary,
-            "stored_kinds must be patch kinds": set(self.stored_kinds) <= set(self.patch_kinds),
-            "powers must be one for each parameter": all(
-                len(row) == len(self.parameters) for row in self.powers
-            ),
-            "powers must be given for each channel": len(self.powers) in (0, num),
-            "a power is too large, or that of a parameter that is not positive": all(
-                abs(power) <= MOST_POWER and each.low > 0 for power, each in powers if power
-            ),
-            "a channel's column is negative": all(each.column >= 0 for each in self.read_channels),
-        }
+        own, ranges = normaliser, normaliser.parameters
+        lengths = {"mean": own.channels, "std": own.channels}
+        lengths |= {"given_mean": own.given, "given_std": own.given}
+        if own.powers:
+            lengths["powers"] = own.channels
         wrong = [
-            f"{name} has {len(getattr(self, name))} numbers, expected {expected}"
-            for name, expected in lengths.items()
-            if len(getattr(self, name)) != expected
+            f"{name} has {len(getattr(own, name))} numbers, expected {len(channels)}"
+            for name, channels in lengths.items()
+            if len(getattr(own, name)) != len(channels)
         ]
-        return wrong + [message for message, holds in checks.items() if not holds]
+        if any(each.low >= each.high for each in ranges):
+            wrong.append("a parameter's low is not below its high")
+        if not set(own.stored_kinds) <= set(own.patch_kinds):
+            wrong.append("stored_kinds must be patch kinds")
+        if any(len(row) != len(ranges) for row in own.powers):
+            wrong.append("powers must be one for each parameter")
+        elif any(
+            p and each.low <= 0 for row in own.powers for p, each in zip(row, ranges, strict=True)
+        ):
+            wrong.append("a power of a parameter that is not positive")
+        if wrong:
+            raise InputError(f"normaliser: {'; '.join(wrong)}")
+        _check_kinds(own.distance_kinds, own.stored_kinds)
+        return normaliser
 
 
 _FROM_JSON = TypeAdapter(Normaliser)
@@ -396,11 +371,12 @@ def _that_vary(
     return kept
 
 
-def _check_kinds(wanted: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    """Return the distance field's kinds; InputError for one that the family does not have."""
-    unknown = {kind for group in wanted for kind in group.split("+")} - set(known)
-    if unknown:
-        raise InputError(
-            f"data.distance_kinds: no patch kind {_listed(unknown)}; choose of {', '.join(known)}"
-        )
-    return tuple(wanted)
+def _check_kinds(wanted: Sequence[str], known: Sequence[str]) -> None:
+    """Raise InputError for a kind of the distance field that the family does not have."""
+    kinds = [kind for group in wanted for kind in group.split("+")]
+    check_names("data.distance_kinds: patch kind", kinds, known)
+
+
+def _vector(values: np.ndarray) -> Vector:
+    x, y, z = values.tolist()
+    return x, y, z

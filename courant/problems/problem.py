@@ -2,8 +2,7 @@
 
 A problem turns stored cases into samples, and the arguments of a request into the same kind of
 sample. A steady case is a window of one step with nothing known in time, so all predictions are
-(T, M, C) fields and all batches have the same shape. What a user passes to a trained model is
-checked here: errors are one line, and extrapolation warns.
+(T, M, C) fields. What a user passes to a trained model is checked here; extrapolation warns.
 """
 
 from __future__ import annotations
@@ -20,9 +19,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from courant.data.batch import Batch, Batches, BatchOrder
-from courant.data.geometry import AnchorChoice
+from courant.data.geometry import AnchorChoice, DistanceField
 from courant.data.normalisation import Normaliser
 from courant.data_config import SampleData
 from courant.experiment import Experiment, Kind
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from simgen.store.read import Dataset, StoredCase
 
 BOUNDS_TOLERANCE = 0.02
-"""Points may lie outside the training domain by this share of its longest edge before a warning.
-
-The domain is that of cell centres; faces of a boundary lie half a cell outside of it.
+"""Share of the training domain's longest edge by which points may lie outside before a warning:
+the domain is that of cell centres, and faces of a boundary lie half a cell outside of it
 """
 
 Samples = Callable[[], Iterator[Batch]]
@@ -67,7 +66,10 @@ class Window:
 
 
 class Problem(ABC):
-    """One kind of problem, for one experiment and the normalisation of its data."""
+    """One kind of problem, for one experiment and the normalisation of its data.
+
+    What depends on time is that of a steady problem, unless a transient one overrides it.
+    """
 
     kind: ClassVar[Kind]
     takes: ClassVar[tuple[str, ...]]
@@ -119,10 +121,7 @@ class Problem(ABC):
     def case_inputs(
         self, case: StoredCase, start_s: float | None, steps: int | None = None
     ) -> Batch:
-        """Return a batch of one for a stored case, starting at `start_s`.
-
-        It has no targets, but their number of steps: targets are (1, T, 0, C).
-        """
+        """Return a batch of one for a stored case from `start_s`; targets are (1, T, 0, C)."""
 
     @abstractmethod
     def windows(self, case: StoredCase) -> Iterator[Window]:
@@ -132,46 +131,51 @@ class Problem(ABC):
     def solution(self, case: StoredCase, at_s: float | None) -> np.ndarray | None:
         """Return (N, C), the solved state at a time; None where the case has none there."""
 
-    @abstractmethod
     def start(self, case: StoredCase, asked: float | None = None) -> float | None:
         """Return the start of a case's prediction: as asked, or where training windows begin."""
+        if asked is not None:
+            raise InputError(
+                f"a steady model starts from no state: leave out the start, {asked:g} s"
+            )
+        return None
 
-    @abstractmethod
     def shown_start(self, case: StoredCase) -> float | None:
         """Return the start of the prediction of the case that a report shows."""
+        return None
 
-    @abstractmethod
-    def times(self, start_s: float, steps: int) -> np.ndarray | None:
-        """Return (T,) s, the times of the predicted states; None in steady problems."""
-
-    @abstractmethod
-    def input_times(self, start_s: float) -> np.ndarray:
-        """Return (I,) s, the times of the states that a prediction from `start_s` reads.
-
-        The last one is `start_s`; steady problems read none.
-        """
-
-    @abstractmethod
     def steps(self, asked: int | None) -> int:
         """Return how many steps a request is for; InputError for an impossible number."""
+        if asked is not None:
+            raise InputError(f"a steady model predicts no steps: leave out steps = {asked}")
+        return 1
 
-    @abstractmethod
     def steps_to_end(self, case: StoredCase, start_s: float | None) -> int | None:
         """Return the steps from a start to a case's last state; None in steady problems."""
+        return None
 
-    @abstractmethod
+    def times(self, start_s: float, steps: int) -> np.ndarray | None:
+        """Return (T,) s, the times of the predicted states; None in steady problems."""
+        return None if self.step_s is None else start_s + self.step_s * np.arange(1, steps + 1)
+
+    def input_times(self, start_s: float) -> np.ndarray:
+        """Return (I,) s, the times of the states that are read, the last one `start_s`."""
+        return start_s + (self.step_s or 0.0) * np.arange(1 - self.input_steps, 1)
+
     def presented(self, values: np.ndarray) -> np.ndarray:
         """Return a prediction (T, ...) in the user's form: without T in steady problems."""
+        return np.asarray(values[0]) if self.step_s is None else values
 
-    @abstractmethod
     def share_of_solve(self, case: StoredCase) -> float | None:
         """Return the share of a case's solve that one prediction covers; None if unknown."""
+        if self.step_s is None:
+            return 1.0
+        end = case.settings.get("end_time")
+        return self.num_steps * self.step_s / end if end else None
 
     def wrong_sizes(self) -> list[str]:
         """List the model's sizes that do not fit, as `model.num_outputs = 3, expected 2`.
 
-        The smaller sizes leave out the distance field of queries, then their given fields, or the
-        design parameters.
+        Smaller sizes leave out the distance field of queries, given fields, or parameters.
         """
         self.check()
         if self.reads_edges and self.data.points_per_sample is not None:
@@ -203,22 +207,55 @@ class Problem(ABC):
         passed = [name for name, value in parts.items() if value is not None]
         if unknown := [name for name in passed if name not in self.takes]:
             raise InputError(f"a {self.kind} model takes no {', '.join(unknown)}")
-        has_distance, has_given = bool(self.normaliser.stored_kinds), bool(self.normaliser.given)
         in_data = {
             "boundary": self.normaliser.has_boundary,
-            "distance": has_distance,
-            "query_distance": has_distance,
-            "given": has_given,
-            "query_given": has_given,
+            "distance": bool(self.normaliser.stored_kinds),
+            "given": bool(self.normaliser.given),
         }
-        if lacking := [name for name in passed if not in_data.get(name, True)]:
+        if lacking := [n for n in passed if not in_data.get(n.removeprefix("query_"), True)]:
             raise InputError(f"this model's data have no {', '.join(lacking)}: leave it out")
         if self.reads_edges:
             warn_caller(
                 "the model was trained on the edges of meshes, and the points of a request have"
-                " none: each is connected to its nearest points, and errors are larger than those"
-                " of stored cases"
+                " none: each is connected to its nearest points, and errors are larger"
             )
+
+    def features_at(
+        self, points: np.ndarray, field: DistanceField | None, given: np.ndarray
+    ) -> np.ndarray:
+        """Return (N, G + D) normalised: given fields (N, G), and the distance field of points."""
+        distance = self.normaliser.distance_channels(field, len(points))
+        return np.concatenate([self.normaliser.standardise_given(given), distance], axis=1)
+
+    def sample(
+        self,
+        points: np.ndarray,
+        features: np.ndarray,
+        queries: np.ndarray,
+        query_features: np.ndarray,
+        parameters: Mapping[str, float] | None,
+        *,
+        num_steps: int = 1,
+        edges: np.ndarray | None = None,
+        anchors: Tensor | None = None,
+    ) -> Batch:
+        """Build a batch of one without targets from normalised points and features of each."""
+        normaliser, cloud = self.normaliser, torch.from_numpy(points)[None]
+        design = np.zeros(0, np.float32) if parameters is None else normaliser.design(parameters)
+        scale = normaliser.scale(parameters) if parameters and normaliser.powers else None
+        return Batch(
+            points=cloud,
+            features=torch.from_numpy(features)[None],
+            mask=None,
+            anchors=self.anchors.among(cloud) if anchors is None else anchors,
+            query_points=torch.from_numpy(queries)[None],
+            query_features=torch.from_numpy(query_features)[None],
+            query_mask=None,
+            targets=torch.zeros(1, num_steps, 0, len(normaliser.channels)),
+            parameters=torch.from_numpy(design)[None],
+            scale=None if scale is None else torch.from_numpy(scale)[None],
+            neighbours=None if edges is None else torch.from_numpy(edges)[None],
+        )
 
     def check_case(self, case: StoredCase) -> None:
         """Raise InputError for a case with boundary kinds that the model does not know."""
@@ -241,17 +278,15 @@ class Problem(ABC):
         values = check_array(values, shape, f"{name} (x, y, z in m)")
         if len(values) == 0:
             raise InputError(f"{name}: no points")
-        lower, upper = (
-            np.asarray(bound)[:dimension]
-            for bound in (self.normaliser.lower, self.normaliser.upper)
-        )
+        lower, upper = (np.array(each) for each in (self.normaliser.lower, self.normaliser.upper))
         slack = BOUNDS_TOLERANCE * 2 * self.normaliser.length_scale
-        places = values[:, :dimension]
-        outside = ((places < lower - slack) | (places > upper + slack)).any(axis=1)
+        beyond = (values < lower - slack) | (values > upper + slack)
+        outside = beyond[:, :dimension].any(axis=1)
         if outside.any():
             warn_caller(
                 f"{outside.sum()} of {len(values)} {name} lie outside the training domain,"
-                f" {lower.round(3).tolist()} to {upper.round(3).tolist()} m;"
+                f" {lower[:dimension].round(3).tolist()} to"
+                f" {upper[:dimension].round(3).tolist()} m;"
                 " predictions there are extrapolated"
             )
         return values
@@ -267,48 +302,35 @@ class Problem(ABC):
         distance = check_array(field[0], shape, f"{name}[0] (to {', '.join(kinds)}, in m)")
         return distance, check_array(field[1], (*shape, 3), f"{name}[1] (unit vectors)")
 
-    def check_given(
-        self, given: Mapping[str, Any] | None, num_points: int, name: str
-    ) -> np.ndarray:
-        """Return (N, G), the given channels at the points.
-
-        Each given field is (N, components), or (N,) if it has a single component.
-        """
-        if not self.normaliser.given:
-            return np.zeros((num_points, 0), np.float32)
-        fields = dict.fromkeys(channel.field for channel in self.normaliser.given)
-        if not isinstance(given, Mapping) or set(given) != set(fields):
+    def check_given(self, given: Any, num_points: int, name: str) -> np.ndarray:
+        """Return (N, G), the given channels: a mapping of fields (N, components), or (N,)."""
+        channels = self.normaliser.given
+        fields = dict.fromkeys(channel.field for channel in channels)
+        if fields and (not isinstance(given, Mapping) or set(given) != set(fields)):
             raise InputError(
                 f"{name} must map {', '.join(fields)} to values at each point: they are inputs"
             )
-        columns = []
-        for channel in self.normaliser.given:
-            values = as_numbers(given[channel.field], f"{name} {channel.field}")
+        columns = np.zeros((num_points, len(channels)))
+        for number, channel in enumerate(channels):
+            what, column = f"{name} {channel.field}", channel.column
+            values = as_numbers(given[channel.field], what)
             values = values[:, None] if values.ndim == 1 else values
-            if values.ndim != 2 or len(values) != num_points or values.shape[1] <= channel.column:
-                raise InputError(
-                    f"{name} {channel.field} has shape {values.shape}, expected ({num_points},"
-                    f" {channel.column + 1} or more)"
-                )
-            columns.append(check_array(values[:, channel.column], (num_points,), name))
-        return np.stack(columns, axis=-1)
+            check_columns(values, num_points, column + 1, what)
+            columns[:, number] = check_array(values[:, column], (num_points,), what)
+        return columns
 
 
 def check_parameters(values: Mapping[str, float], space: Space) -> None:
-    """Check design parameters: wrong names or values raise, values outside the space warn.
-
-    A parameter whose whole range is positive, such as a radius, has to be positive.
-    """
+    """Check design parameters: wrong names or values raise, values outside the space warn."""
     known = {parameter["name"]: parameter for parameter in space.parameters}
     if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
         raise InputError(f"parameters map {', '.join(known) or 'no name'} to numbers")
-    unknown = sorted(set(values) - set(known))
-    missing = [name for name in known if name not in values]
-    if unknown or missing:
-        wrong = [f"unknown {', '.join(unknown)[:200]}"] if unknown else []
-        wrong += [f"missing {', '.join(missing)}"] if missing else []
+    if set(values) != set(known):
+        unknown = ", ".join(sorted(set(values) - set(known)))[:200] or "none"
+        missing = ", ".join(name for name in known if name not in values) or "none"
         raise InputError(
-            f"parameters: {' and '.join(wrong)}; {space.family} has {', '.join(known)}"
+            f"parameters: unknown {unknown}, missing {missing}; {space.family} has"
+            f" {', '.join(known)}"
         )
     for name, value in values.items():
         low, high, unit = (known[name][key] for key in ("low", "high", "unit"))
@@ -324,6 +346,12 @@ def check_parameters(values: Mapping[str, float], space: Space) -> None:
                 f"{name} = {value:g} {unit} is outside the design space that the model was trained"
                 f" on, [{low:g}, {high:g}] {unit}; the prediction is extrapolated"
             )
+
+
+def check_columns(values: np.ndarray, rows: int, columns: int, name: str) -> None:
+    """Raise InputError unless the values are (rows, columns or more)."""
+    if values.ndim != 2 or len(values) != rows or values.shape[1] < columns:
+        raise InputError(f"{name} has shape {values.shape}, expected ({rows}, {columns} or more)")
 
 
 def check_array(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
@@ -351,7 +379,7 @@ class NotFiniteError(InputError):
 
 
 def check_finite(values: np.ndarray) -> np.ndarray:
-    """Return the prediction unchanged; raise NotFiniteError where a value is not finite."""
+    """Return the prediction; raise NotFiniteError where a value is not finite."""
     if not np.isfinite(values).all():
         raise NotFiniteError(
             "the prediction is not finite: a value of the input lies too far outside of what the"
@@ -367,8 +395,7 @@ _collected: ContextVar[list[str] | None] = ContextVar("collected", default=None)
 def collected_warnings() -> Iterator[list[str]]:
     """Collect the warnings of this thread or task in a list, instead of issuing them.
 
-    Python's own `catch_warnings` is of the whole process: in a server it would take the warnings of
-    other requests.
+    Python's own `catch_warnings` is of the whole process, with the warnings of other requests.
     """
     messages: list[str] = []
     token = _collected.set(messages)

@@ -5,11 +5,8 @@ keywords of `known_batch` alone, and `read_known` fills these without a solved v
 case's boundary fields it keeps the faces on which the field is a boundary condition, and zero on
 all others. Otherwise two things would leak the answer: on a face without a condition of its own
 (zero gradient, no slip in OpenFOAM's files) is its cell's solved value, and so is an outlet's
-velocity.
-
-The paper does not say what the features of the boundary cloud hold; its parameter counts leave room
-for one number per modelled channel. Here they are that channel's prescribed value: the inlet's
-velocity profile, the surface speed of rotating walls, zero elsewhere, standardised as the field is.
+velocity. The paper's parameter counts leave room for one feature per modelled channel; here it is
+that channel's prescribed value, standardised as the field is.
 
 A sample is a whole case. A batch pads and masks its clouds.
 """
@@ -27,10 +24,18 @@ from torch import Tensor
 
 from courant.data.batch import READERS, Batch, Batches, BatchOrder, join_padded, spread
 from courant.data.geometry import DistanceField, read_edges
-from courant.data.normalisation import Channel, Normaliser
+from courant.data.normalisation import Channel, Normaliser, check_names
 from courant.data_config import SteadyData
 from courant.experiment import Kind
-from courant.problems.problem import Problem, Samples, Space, Window, as_numbers, check_parameters
+from courant.problems.problem import (
+    Problem,
+    Samples,
+    Space,
+    Window,
+    as_numbers,
+    check_columns,
+    check_parameters,
+)
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -78,32 +83,21 @@ class SteadyProblem(Problem):
             )
         if self.data.prescribed and not self.normaliser.has_boundary:
             raise InputError("data.prescribed: the data have no boundary cloud; leave it out")
-        fields = list(dict.fromkeys(channel.field for channel in self.normaliser.channels))
-        for field, kinds in self.data.prescribed.items():
-            if field not in fields:
-                raise InputError(
-                    f"data.prescribed: {field} is not modelled; choose of {', '.join(fields)}"
-                )
-            if unknown := [kind for kind in kinds if kind not in self.normaliser.patch_kinds]:
-                raise InputError(
-                    f"data.prescribed: no patch kind {', '.join(unknown)}; choose of"
-                    f" {', '.join(self.normaliser.patch_kinds)}"
-                )
+        fields = dict.fromkeys(channel.field for channel in self.normaliser.channels)
+        check_names("data.prescribed: field", self.data.prescribed, fields)
+        for kinds in self.data.prescribed.values():
+            check_names("data.prescribed: patch kind", kinds, self.normaliser.patch_kinds)
 
     def training(self, dataset: Dataset, order: BatchOrder, device: torch.device) -> Batches:
         source = SteadySource(dataset, dataset.cases("train"), self)
         num_points = dataset.design.loc[list(source.ids), "num_points"]
-        # Clouds of all kinds grow with the mesh, so the first case's bytes per cell represent all
-        # cases.
+        # Clouds of all kinds grow with the mesh: the first case's bytes per cell are those of all.
         size = source.read(0).num_bytes / num_points.iloc[0] * num_points.sum()
-        is_resident = bool(size <= self.data.resident_gb * 1e9)
-        return SteadyBatches(source, self.data, order, device, streamed=not is_resident)
+        streamed = bool(size > self.data.resident_gb * 1e9)
+        return SteadyBatches(source, self.data, order, device, streamed=streamed)
 
     def validation(self, dataset: Dataset, num: int, device: torch.device) -> Samples:
-        """Yield one case at a time: their clouds are large.
-
-        Spread over the order in which they were published: later ones count as well.
-        """
+        # One case at a time: their clouds are large. Cases that were published later count as well.
         ids = dataset.cases("validation")
         chosen = [ids[n] for n in spread(torch.arange(len(ids)), num).tolist()]
         samples = SteadySource(dataset, chosen, self).read_all(device)
@@ -192,25 +186,16 @@ class SteadyProblem(Problem):
     ) -> Batch:
         """Normalise what is known of a case into a batch of one, whose targets are empty.
 
-        The encoder reads the boundary cloud, or the N points with their distance field. In the
-        second case each point has what is prescribed at its nearest boundary face, the condition
-        that acts on it most directly. A cloud without any other feature has its coordinates as
-        features.
+        The encoder reads the boundary cloud, or the N points with their distance field and what is
+        prescribed at the nearest boundary face. A cloud without any other feature has its
+        coordinates as features.
 
-        points (N, 3) m, cells or other query points; distance to every stored patch kind, None in
-        data without one; prescribed None in data without a boundary cloud; given (N, G), the given
-        channels; edges (N, k) of `read_edges`; anchors (1, L, 3), None to choose them among the
-        encoder's points.
+        points (N, 3) m, cells or other query points; given (N, G), the given channels; edges (N, k)
+        of `read_edges`; anchors (1, L, 3), None to choose them among the encoder's points.
         """
         normaliser = self.normaliser
         places = normaliser.points(points)
-        at_points = np.concatenate(
-            [
-                normaliser.standardise_given(given),
-                normaliser.distance_channels(distance, len(points)),
-            ],
-            axis=1,
-        )
+        at_points = self.features_at(points, distance, given)
         cloud, features = places, at_points
         if prescribed is not None:
             faces, values = prescribed
@@ -224,62 +209,41 @@ class SteadyProblem(Problem):
                 features = np.concatenate([conditions[nearest], at_points], axis=1)
         if not features.shape[1]:
             features = cloud[:, : normaliser.dimension]
-        encoded = torch.from_numpy(cloud)[None]
-        scale = normaliser.scale(parameters) if normaliser.powers else None
-        return Batch(
-            points=encoded,
-            features=torch.from_numpy(features)[None],
-            mask=None,
-            anchors=self.anchors.among(encoded) if anchors is None else anchors,
-            query_points=torch.from_numpy(places)[None],
-            query_features=torch.from_numpy(at_points)[None],
-            query_mask=None,
-            targets=torch.zeros(1, 1, 0, len(normaliser.channels)),
-            parameters=torch.from_numpy(normaliser.design(parameters))[None],
-            scale=None if scale is None else torch.from_numpy(scale)[None],
-            neighbours=None if edges is None else torch.from_numpy(edges)[None],
+        return self.sample(
+            cloud, features, places, at_points, parameters, edges=edges, anchors=anchors
         )
 
     def _check_boundary(self, boundary: Any) -> Prescribed:
-        """Check a boundary cloud: points (B, 3) m, patch (B,) and the prescribed fields.
+        """Check a boundary cloud: a stored case's, or a mapping with its parts.
 
-        It is a stored case's `boundary`, or a mapping. `patch` holds names of patch kinds or their
-        numbers in the family's order. A field (B, components) matters only on the faces where it is
-        prescribed; its other values are ignored.
+        points (B, 3) m; patch (B,), names of patch kinds or their numbers; and the fields (B,
+        components), which matter only on the faces where they are prescribed.
         """
         columns: dict[str, int] = {}
         for channel in self.normaliser.channels:
             if channel.field in self.data.prescribed:
                 columns[channel.field] = max(columns.get(channel.field, 0), 1 + channel.column)
         needed = ["points", "patch", *columns]
-        is_mapping = isinstance(boundary, Mapping)
-        if not is_mapping and not (hasattr(boundary, "points") and hasattr(boundary, "patch")):
-            what = "" if boundary is None else f"boundary is a {type(boundary).__name__}; "
+        if hasattr(boundary, "points") and hasattr(boundary, "patch"):
+            stored = {name: boundary[name][:] for name in columns}
+            boundary = {"points": boundary.points, "patch": boundary.patch, **stored}
+        missing = [n for n in needed if not isinstance(boundary, Mapping) or n not in boundary]
+        if missing:
             raise InputError(
-                f"{what}give boundary=case.boundary of a stored case, or a mapping with"
-                f" {', '.join(needed)} of the boundary's faces"
+                f"boundary has no {', '.join(missing)}; give boundary=case.boundary of a stored"
+                f" case, or a mapping with {', '.join(needed)} of the boundary's faces"
             )
-        if is_mapping and (missing := [name for name in needed if name not in boundary]):
-            raise InputError(f"boundary has no {', '.join(missing)}; it needs {', '.join(needed)}")
-        points = boundary["points"] if is_mapping else boundary.points
-        points = self.check_points(points, "boundary points")
-        patch = boundary["patch"] if is_mapping else boundary.patch
-        patch = _patch_numbers(patch, len(points), self.normaliser.patch_kinds)
+        points = self.check_points(boundary["points"], "boundary points")
+        patch = _patch_numbers(boundary["patch"], len(points), self.normaliser.patch_kinds)
         fields = {}
         for name, num_columns in columns.items():
-            # A stored field is read here, when it is indexed.
-            found = boundary[name] if is_mapping else boundary[name][:]
-            fields[name] = values = as_numbers(found, f"boundary {name}")
+            fields[name] = values = as_numbers(boundary[name], f"boundary {name}")
             kinds, on = " or ".join(self.data.prescribed[name]), self._is_prescribed(name, patch)
             if not on.any():
                 raise InputError(
                     f"boundary has no face of kind {kinds}, where {name} is prescribed"
                 )
-            if values.ndim != 2 or len(values) != len(points) or values.shape[1] < num_columns:
-                raise InputError(
-                    f"boundary {name} has shape {values.shape}, expected ({len(points)},"
-                    f" {num_columns} or more)"
-                )
+            check_columns(values, len(points), num_columns, f"boundary {name}")
             if not np.isfinite(values[on]).all():
                 raise InputError(
                     f"boundary {name} holds values that are not finite on faces of kind {kinds}"
@@ -292,70 +256,22 @@ class SteadyProblem(Problem):
     def solution(self, case: StoredCase, at_s: float | None) -> np.ndarray:
         return read_solution(case, self.normaliser)
 
-    def start(self, case: StoredCase, asked: float | None = None) -> None:
-        if asked is not None:
-            raise InputError(
-                f"a steady model starts from no state: leave out the start, {asked:g} s"
-            )
-
-    def shown_start(self, case: StoredCase) -> None:
-        return None
-
-    def times(self, start_s: float, steps: int) -> None:
-        return None
-
-    def input_times(self, start_s: float) -> np.ndarray:
-        return np.zeros(0)
-
-    def steps(self, asked: int | None) -> int:
-        if asked is not None:
-            raise InputError(f"a steady model predicts no steps: leave out steps = {asked}")
-        return 1
-
-    def steps_to_end(self, case: StoredCase, start_s: float | None) -> None:
-        return None
-
-    def presented(self, values: np.ndarray) -> np.ndarray:
-        return values[0]
-
-    def share_of_solve(self, case: StoredCase) -> float:
-        return 1.0
-
 
 def _patch_numbers(patch: Any, num_faces: int, kinds: Sequence[str]) -> np.ndarray:
     """Return (B,) numbers of patch kinds from numbers or names."""
-    if isinstance(patch, str) or not isinstance(patch, Sequence | np.ndarray):
-        raise InputError("boundary patch is no list of names or numbers")
-    if len(patch) != num_faces:
-        raise InputError(f"boundary patch has {len(patch)} values, expected {num_faces}")
-    # Not by an array of the names: it takes the memory of the longest for each of them.
-    if isinstance(patch, np.ndarray):
-        has_names = patch.dtype.kind in "US"
-    else:
-        has_names = any(isinstance(kind, str) for kind in patch)
-    if has_names:
-        numbers = {kind: number for number, kind in enumerate(kinds)}
-        unknown = {
-            str(kind)[:50] for kind in patch if not isinstance(kind, str) or kind not in numbers
-        }
-        if unknown:
-            raise InputError(
-                f"boundary: no patch kind {', '.join(sorted(unknown)[:5])}; choose of"
-                f" {', '.join(kinds)}"
-            )
-        return np.array([numbers[kind] for kind in patch])
+    known: dict[Any, int] = {kind: number for number, kind in enumerate(kinds)}
+    known |= {number: number for number in range(len(kinds))}
     try:
-        array = np.asarray(patch)
-    except ValueError as error:
-        raise InputError("boundary patch is no list of names or numbers") from error
-    if array.shape != (num_faces,):
-        raise InputError(f"boundary patch has shape {array.shape}, expected ({num_faces},)")
-    if array.dtype.kind not in "iu" or not ((array >= 0) & (array < len(kinds))).all():
+        values = patch.tolist() if isinstance(patch, np.ndarray) else patch
+        numbers = [known.get(each, -1) for each in values]
+    except TypeError:  # no list, or lists in one
+        numbers = []
+    if len(numbers) != num_faces or -1 in numbers:
         raise InputError(
-            f"boundary patch must hold names ({', '.join(kinds)}) or whole numbers from 0 to"
-            f" {len(kinds) - 1}"
+            f"boundary patch must hold a patch kind ({', '.join(kinds)}) or its number from 0 to"
+            f" {len(kinds) - 1} for each of {num_faces} faces"
         )
-    return array
+    return np.array(numbers)
 
 
 def read_channels(case: StoredCase, channels: Sequence[Channel]) -> np.ndarray:
@@ -380,10 +296,7 @@ class SteadySource:
         self._anchors: dict[int, Tensor] = {}
 
     def read(self, number: int) -> Batch:
-        """Read case `number` of `ids` as a batch of one with every point of its clouds.
-
-        Its anchors are sampled once.
-        """
+        """Read case `number` as a batch of one with every point; its anchors are sampled once."""
         case = self._dataset[self.ids[number]]
         known = self._problem.read_known(case)
         batch = self._problem.known_batch(**known, anchors=self._anchors.get(number))
@@ -435,10 +348,7 @@ class SteadyBatches(Batches):
 
 
 def draw(sample: Batch, config: SteadyData, generator: torch.Generator) -> Batch:
-    """Choose random points of a batch of one, without repeats; all where None.
-
-    Encoder points and queries are drawn separately.
-    """
+    """Choose random encoder points and queries of a batch of one, without repeats."""
 
     def choose(points: Tensor, num: int | None) -> Callable[[Tensor], Tensor]:
         """Return a function that takes the same `num` rows of every (1, N, c)."""
@@ -462,10 +372,7 @@ def draw(sample: Batch, config: SteadyData, generator: torch.Generator) -> Batch
 
 
 def collate(samples: Sequence[Batch]) -> Batch:
-    """Join batches of one into one batch, padding clouds with zeros to the longest.
-
-    Clouds are masked where they differ in length.
-    """
+    """Join batches of one, padding clouds with zeros to the longest, and masking the padding."""
     first, *_ = samples
     if len(samples) == 1:
         return first

@@ -8,10 +8,9 @@ Notable properties:
   one gather on whatever device holds them.
 - Each batch draws its encoder and query points with a generator made from (seed, epoch, step).
 - A split that is too large for the device is streamed from the store: threads read windows ahead,
-  as a TrajectorySet of these windows alone, from which the same code draws the same batches to the
-  bit.
-- Cases that fit into the local cache are decoded once; of the others each window reads its chunks.
-  A cache too small for all cases would otherwise evict every case before its next use.
+  as a TrajectorySet of these windows alone, from which the same code draws the same batches.
+- Cases that fit into the local cache are decoded once; of the others each window reads its chunks,
+  for a cache too small for all cases would evict every case before its next use.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ import logging
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
@@ -34,7 +32,7 @@ import torch
 from torch import Tensor
 
 from courant.data.batch import READERS, Batch, Batches, BatchOrder, join_padded, num_bytes, spread
-from courant.data.geometry import DistanceField, distance_field, read_edges
+from courant.data.geometry import distance_field, read_edges
 from courant.data.normalisation import Channel, Normaliser
 from courant.data_config import TransientData
 from courant.experiment import Experiment, Kind
@@ -71,13 +69,16 @@ def times_between(time: np.ndarray, first: float, last: float) -> np.ndarray:
     return time[(time >= first - slack) & (time <= last + slack)]
 
 
-def read_states(case: StoredCase, channels: Sequence[Channel], frames: slice) -> np.ndarray:
+def read_states(
+    case: StoredCase, channels: Sequence[Channel], frames: slice, cache: LocalCache | None = None
+) -> np.ndarray:
     """Read some channels of the case's snapshots, in their units: (T, N, C)."""
-    names = {channel.field for channel in channels}
-    return _channels_of({name: np.asarray(case[name][frames]) for name in names}, channels)
-
-
-def _channels_of(stored: Mapping[str, np.ndarray], channels: Sequence[Channel]) -> np.ndarray:
+    names = sorted({channel.field for channel in channels})
+    if cache is None:  # whole chunks, whatever the stride
+        whole = slice(frames.start, frames.stop)
+        stored = {name: np.asarray(case[name][whole])[:: frames.step] for name in names}
+    else:
+        stored = {name: array[frames] for name, array in cache.arrays(case, *names).items()}
     return np.stack([stored[channel.field][..., channel.column] for channel in channels], axis=-1)
 
 
@@ -179,14 +180,21 @@ class TransientProblem(Problem):
                         f"give the geometry: parameters={{...}} or {name}=(distance, direction)"
                     )
                 field = distance_field(space.family, at, parameters)
-            return self._features(at, field, self.check_given(parts.get(given), len(at), given))
+            return self.features_at(at, field, self.check_given(parts.get(given), len(at), given))
 
-        at_points, queries = features(places, "distance", "given"), None
+        at_points = features(places, "distance", "given")
+        asked, at_queries = places, at_points
         if parts.get("queries") is not None:
             asked = self.check_points(parts["queries"], "queries")
-            queries = asked, features(asked, "query_distance", "query_given")
-        steps = self.steps(parts.get("steps"))
-        return self._batch(places, states, at_points, queries, parameters, steps)
+            at_queries = features(asked, "query_distance", "query_given")
+        cloud, queries = self.normaliser.points(places), self.normaliser.points(asked)
+        read, steps = self._known(states, at_points), self.steps(parts.get("steps"))
+        return self.sample(cloud, read, queries, at_queries, parameters, num_steps=steps)
+
+    def _known(self, states: np.ndarray, at_points: np.ndarray) -> np.ndarray:
+        """Return the encoder's features from states (I, N, C) and `features_at` their points."""
+        known = self.normaliser.standardise(states).transpose(1, 0, 2)
+        return np.concatenate([known.reshape(len(at_points), -1), at_points], axis=-1)
 
     def case_inputs(
         self, case: StoredCase, start_s: float | None, steps: int | None = None
@@ -195,17 +203,17 @@ class TransientProblem(Problem):
         moments = self.input_times(self.start(case, start_s))
         frames = [self.snapshot(case, moment) for moment in moments.tolist()]
         stride = frames[-1] - frames[-2] if len(frames) > 1 else 1
-        known = read_states(
-            case, self.normaliser.read_channels, slice(frames[0], frames[-1] + 1, stride)
-        )
+        span, channels = slice(frames[0], frames[-1] + 1, stride), self.normaliser.read_channels
+        known = read_states(case, channels, span)
         states, given = np.split(known, [len(self.normaliser.channels)], axis=-1)
-        has_distance = bool(self.normaliser.stored_kinds)
-        field = (np.asarray(case.distance), np.asarray(case.direction)) if has_distance else None
-        points = np.asarray(case.points)
-        features = self._features(points, field, given[-1])
+        field = (case.distance, case.direction) if self.normaliser.stored_kinds else None
+        at_points = self.features_at(case.points, field, given[-1])
         edges = read_edges(case) if self.reads_edges else None
-        steps = self.steps(steps)
-        return self._batch(points, states, features, None, case.parameters, steps, edges)
+        cloud, steps = self.normaliser.points(case.points), self.steps(steps)
+        known = self._known(states, at_points)
+        return self.sample(
+            cloud, known, cloud, at_points, case.parameters, num_steps=steps, edges=edges
+        )
 
     def windows(self, case: StoredCase) -> Iterator[Window]:
         """Yield one window per step of the rollout, from where training windows begin."""
@@ -220,8 +228,9 @@ class TransientProblem(Problem):
                 f" {self.data.start_s:g} s"
             )
         for start in starts.tolist():
-            after = [self.snapshot(case, at) for at in self.times(start, self.num_steps).tolist()]
-            yield Window(start, states[self.snapshot(case, start)], states[after])
+            after = start + self.step_s * np.arange(self.num_steps + 1)
+            first, *others = (self.snapshot(case, at) for at in after.tolist())
+            yield Window(start, states[first], states[others])
 
     def solution(self, case: StoredCase, at_s: float | None) -> np.ndarray | None:
         frame = self._find(case, self.start(case, at_s))
@@ -246,31 +255,16 @@ class TransientProblem(Problem):
         """Choose the start so that the last predicted state is the case's last."""
         return float(np.asarray(case.time)[-1] - self.num_steps * self.step_s)
 
-    def times(self, start_s: float, steps: int) -> np.ndarray:
-        return start_s + self.step_s * np.arange(1, steps + 1)
-
-    def input_times(self, start_s: float) -> np.ndarray:
-        return start_s + self.step_s * np.arange(1 - self.input_steps, 1)
-
     def steps(self, asked: int | None) -> int:
         if asked is None:
             return self.num_steps
-        if not isinstance(asked, Integral):
-            raise InputError(f"steps = {asked!r:.100} is no whole number")
-        if asked < 1:
-            raise InputError(f"steps = {asked}: ask for at least one")
+        if not isinstance(asked, Integral) or asked < 1:
+            raise InputError(f"steps = {asked!r:.100}: ask for a whole number, at least one")
         return int(asked)
 
     def steps_to_end(self, case: StoredCase, start_s: float | None) -> int:
         last = float(np.asarray(case.time)[-1])
         return int((last - self.start(case, start_s)) / self.step_s + TIME_TOLERANCE)
-
-    def presented(self, values: np.ndarray) -> np.ndarray:
-        return values
-
-    def share_of_solve(self, case: StoredCase) -> float | None:
-        end = case.settings.get("end_time")
-        return self.num_steps * self.step_s / end if end else None
 
     def snapshot(self, case: StoredCase, at_s: float) -> int:
         """Return the number of the case's snapshot at a time; InputError where there is none."""
@@ -289,45 +283,6 @@ class TransientProblem(Problem):
         away = np.abs(time - at_s)
         nearest = int(away.argmin())
         return nearest if away[nearest] <= time_tolerance(time) else None
-
-    def _features(
-        self, points: np.ndarray, field: DistanceField | None, given: np.ndarray
-    ) -> np.ndarray:
-        """Return (N, G + D) normalised: given fields at the start, and the distance field."""
-        distance = self.normaliser.distance_channels(field, len(points))
-        return np.concatenate([self.normaliser.standardise_given(given), distance], axis=-1)
-
-    def _batch(
-        self,
-        points: np.ndarray,
-        states: np.ndarray,
-        features: np.ndarray,
-        queries: tuple[np.ndarray, np.ndarray] | None,
-        parameters: Mapping[str, float] | None,
-        num_steps: int,
-        edges: np.ndarray | None = None,
-    ) -> Batch:
-        """Build a batch of one from points (N, 3) m, the states (I, N, C) and `_features` there.
-
-        queries: other points (M, 3) m and the features there; None = the points.
-        """
-        normaliser = self.normaliser
-        known = normaliser.standardise(states).transpose(1, 0, 2).reshape(len(points), -1)
-        positions = torch.from_numpy(normaliser.points(points))[None]
-        at, at_features = queries or (points, features)
-        design = np.zeros(0, np.float32) if parameters is None else normaliser.design(parameters)
-        return Batch(
-            points=positions,
-            features=torch.from_numpy(np.concatenate([known, features], axis=-1))[None],
-            mask=None,
-            anchors=self.anchors.among(positions),
-            query_points=torch.from_numpy(normaliser.points(at))[None],
-            query_features=torch.from_numpy(at_features)[None],
-            query_mask=None,
-            targets=torch.zeros(1, num_steps, 0, len(normaliser.channels)),
-            parameters=torch.from_numpy(design)[None],
-            neighbours=None if edges is None else torch.from_numpy(edges)[None],
-        )
 
 
 # --- trajectories, in memory or read window by window
@@ -361,9 +316,7 @@ class TrajectorySet:
     num_frames: Tensor
     """(K,)"""
     sign: Tensor
-    """(K, C + G): a case's state is sign * frame + offset; 1 and 0 except in mirror images, which
-    share their case's frames
-    """
+    """(K, C + G): states are sign * frame + offset; 1 and 0 but in mirror images of cases"""
     offset: Tensor
     """(K, C + G)"""
     num_given: int = 0
@@ -397,11 +350,6 @@ class SnapshotRange:
     @classmethod
     def of(cls, case: StoredCase, start_s: float) -> SnapshotRange:
         """Find the snapshots from a time on; InputError where they are no even trajectory."""
-        if case.time is None:
-            raise InputError(
-                f"case {case.id} is steady and has no trajectory; a transient experiment needs"
-                " snapshots in time"
-            )
         time = np.asarray(case.time, dtype=np.float64)
         first = int(np.searchsorted(time, start_s - time_tolerance(time)))
         num = len(time) - first
@@ -436,8 +384,7 @@ class WindowReader:
     """Read the trajectories of cases from the store: all of them, or window by window.
 
     With `mirror_y`, after each case comes its image in y = 0. `ids`, `start_s` and `num_frames` are
-    as in a TrajectorySet of these cases. Safe to share between threads. InputError for snapshots
-    that are not evenly spaced, or not alike, and for lacking edges.
+    as in a TrajectorySet of these cases. Safe to share between threads.
     """
 
     def __init__(
@@ -463,12 +410,10 @@ class WindowReader:
         shown = [self._ranges[number] for number, _ in self._shown]
         self.start_s = torch.tensor([each.start_s for each in shown], dtype=torch.float64)
         self.num_frames = torch.tensor([each.num_frames for each in shown])
-        from cachetools import LRUCache  # as the store's libraries, only where cases are stored
+        from cachetools import LRUCache, cached  # only where cases are stored
 
-        self._geometries: LRUCache[int, dict[str, Tensor]] = LRUCache(
-            GEOMETRY_BYTES, getsizeof=lambda geometry: num_bytes(geometry.values())
-        )
-        self._lock = threading.Lock()
+        self._geometries: Any = LRUCache(GEOMETRY_BYTES, lambda kept: num_bytes(kept.values()))
+        self._geometry = cached(self._geometries, lock=threading.Lock())(self._prepare)
 
     @property
     def num_bytes(self) -> int:
@@ -484,27 +429,15 @@ class WindowReader:
 
     def read_all(self) -> TrajectorySet:
         """Read all trajectories; images share the frames of their case."""
-        num_frames = torch.tensor([each.num_frames for each in self._ranges])
-        first_frame = torch.cumsum(num_frames, 0) - num_frames
-        channels = self.normaliser.read_channels
-        frames = torch.zeros(int(num_frames.sum()), self._most, len(channels))
-
-        def read(case: str, snapshots: SnapshotRange, begin: int) -> None:
-            states = read_states(self.dataset[case], channels, slice(snapshots.first, None))
-            # Written in place: only one copy is in memory.
-            frames[begin : begin + snapshots.num_frames, : snapshots.num_points] = torch.from_numpy(
-                self.normaliser.standardise_read(states)
-            )
-
+        spans = [slice(each.first, each.first + each.num_frames, 1) for each in self._ranges]
+        frames, first_frame = self._frames(range(len(spans)), spans, cached=())
         with ThreadPoolExecutor(READERS) as readers:
-            list(readers.map(read, self._cases, self._ranges, first_frame.tolist()))
-            geometries = list(readers.map(self._prepare, range(len(self._shown))))
-        of_case = torch.tensor([number for number, _ in self._shown])
+            geometries = list(readers.map(self._geometry, range(len(self._shown))))
         return TrajectorySet(
             ids=self.ids,
             snapshot_interval_s=self.snapshot_interval_s,
             frames=frames,
-            first_frame=first_frame[of_case],
+            first_frame=first_frame[torch.tensor([case for case, _ in self._shown])],
             num_frames=self.num_frames,
             num_given=len(self.normaliser.given),
             start_s=self.start_s,
@@ -514,24 +447,18 @@ class WindowReader:
     def read(self, windows: Tensor, config: TransientData) -> tuple[TrajectorySet, Tensor]:
         """Read (B, 2) windows as B trajectories; return these, and the windows' places in them."""
         num, stride = config.num_states, snapshots_per_step(self, config)
-        channels = self.normaliser.read_channels
-        frames = torch.zeros(len(windows), num, self._most, len(channels))
-        for states, (number, first) in zip(frames, windows.tolist(), strict=True):
-            case = self._shown[number][0]
-            begin = self._ranges[case].first + first
-            values = self._states(
-                self.dataset[self._cases[case]],
-                slice(begin, begin + (num - 1) * stride + 1, stride),
-            )
-            states[:, : self._ranges[case].num_points] = torch.from_numpy(
-                self.normaliser.standardise_read(values)
-            )
         numbers, first_frames = windows.unbind(1)
+        cases = [self._shown[number][0] for number in numbers.tolist()]
+        begins = [
+            self._ranges[c].first + n for c, n in zip(cases, first_frames.tolist(), strict=True)
+        ]
+        spans = [slice(begin, begin + (num - 1) * stride + 1, stride) for begin in begins]
+        frames, first_frame = self._frames(cases, spans, self._cached)
         trajectories = TrajectorySet(
             ids=tuple(self.ids[number] for number in numbers.tolist()),
             snapshot_interval_s=self.snapshot_interval_s * stride,
-            frames=frames.flatten(0, 1),
-            first_frame=num * torch.arange(len(windows)),
+            frames=frames,
+            first_frame=first_frame,
             num_frames=torch.full((len(windows),), num),
             num_given=len(self.normaliser.given),
             start_s=self.start_s[numbers] + first_frames * self.snapshot_interval_s,
@@ -540,20 +467,29 @@ class WindowReader:
         places = torch.arange(len(windows))
         return trajectories, torch.stack([places, torch.zeros_like(places)], dim=1)
 
-    def _states(self, case: StoredCase, frames: slice) -> np.ndarray:
-        """Read the channels of some snapshots, in their units: (T, N, C)."""
-        channels = self.normaliser.read_channels
-        names = sorted({channel.field for channel in channels})
-        if case.id in self._cached:
-            arrays = self._cache.arrays(case, *names)
-            return _channels_of({name: arrays[name][frames] for name in names}, channels)
-        # Chunks are read whole, whatever the stride.
-        return read_states(case, channels, slice(frames.start, frames.stop))[:: frames.step]
+    def _frames(
+        self, cases: Sequence[int], spans: Sequence[slice], cached: Collection[str]
+    ) -> tuple[Tensor, Tensor]:
+        """Read spans of the snapshots of cases; return them in a row, and where each begins."""
+        num = torch.tensor([len(range(span.start, span.stop, span.step)) for span in spans])
+        first, channels = torch.cumsum(num, 0) - num, self.normaliser.read_channels
+        frames = torch.zeros(int(num.sum()), self._most, len(channels))
+
+        def read(number: int, span: slice, begin: int) -> None:
+            case = self.dataset[self._cases[number]]
+            cache = self._cache if case.id in cached else None
+            states = self.normaliser.standardise_read(read_states(case, channels, span, cache))
+            # Written in place: only one copy is in memory.
+            frames[begin : begin + len(states), : case.num_points] = torch.from_numpy(states)
+
+        # One after the other where a case is to be decoded into the cache once.
+        with ThreadPoolExecutor(1 if cached else READERS) as readers:
+            list(readers.map(read, cases, spans, first.tolist()))
+        return frames, first
 
     @cached_property
     def _cache(self) -> LocalCache:
-        # Training from memory does without the store's libraries, so they are imported only here.
-        from simgen.store.read import LocalCache
+        from simgen.store.read import LocalCache  # training from memory does without the store
 
         data = self.problem.data
         # The cache removes files, and an experiment may name any folder: it gets one of its own.
@@ -569,23 +505,12 @@ class WindowReader:
         total = (design["num_points"] * design["num_snapshots"] * size).cumsum()
         return frozenset(design.index[(total <= self._cache.max_bytes).to_numpy()])
 
-    def _geometry(self, number: int) -> dict[str, Tensor]:
-        with self._lock:
-            found = self._geometries.get(number)
-        if found is None:
-            found = self._prepare(number)
-            with self._lock, suppress(ValueError):  # larger than all that is kept
-                self._geometries[number] = found
-        return found
-
     def _prepare(self, number: int) -> dict[str, Tensor]:
         """Prepare what a TrajectorySet holds of one case besides its snapshots, as K = 1."""
         index, is_mirrored = self._shown[number]
         case, normaliser = self.dataset[self._cases[index]], self.normaliser
         flip = np.array([1, -1 if is_mirrored else 1, 1], np.float32)
-        field = None
-        if normaliser.stored_kinds:
-            field = np.asarray(case.distance), np.asarray(case.direction) * flip
+        field = (case.distance, case.direction * flip) if normaliser.stored_kinds else None
         points = torch.from_numpy(normaliser.points(case.points * flip))
         distance = torch.from_numpy(normaliser.distance_channels(field, len(points)))
         channels = normaliser.read_channels
@@ -601,8 +526,7 @@ class WindowReader:
             "parameters": torch.from_numpy(normaliser.design(case.parameters))[None],
             "num_points": torch.tensor([len(points)]),
             "sign": sign[None],
-            # The mirrored value -v, standardised:
-            # (-v - mean) / std = -(v - mean) / std - 2 mean / std.
+            # The mirrored value -v is standardised to -(v - mean) / std - 2 mean / std.
             "offset": ((sign - 1) * mean / std)[None],
         }
         if self.problem.reads_edges:
@@ -612,10 +536,7 @@ class WindowReader:
 
 
 def mirror_sign(channel: Channel) -> float:
-    """Return -1 for components that change their sign in a mirror image in y = 0, else 1.
-
-    Those with an odd number of y: of vectors y, of tensors xy and yz.
-    """
+    """Return -1 for components that change sign in a mirror image in y = 0 (y, xy, yz), else 1."""
     return -1.0 if is_spatial(channel.component) and channel.component.count("y") % 2 else 1.0
 
 
@@ -644,16 +565,10 @@ def list_windows(trajectories: TrajectorySet | WindowReader, config: TransientDa
         starts = torch.arange(first, max(first, end), stride)
         rows.append(torch.stack([torch.full_like(starts, case), starts], dim=1))
     windows = torch.cat(rows)
-    if lacking := [trajectories.ids[n] for n, row in enumerate(rows) if not len(row)]:
-        logger.warning(
-            "%d of %d cases are too short for a window of %d x %g s, such as %s: nothing is"
-            " learned from them",
-            len(lacking),
-            len(rows),
-            config.num_states - 1,
-            config.step_s,
-            lacking[0],
-        )
+    if lacking := [trajectories.ids[number] for number, row in enumerate(rows) if not len(row)]:
+        span = f"{config.num_states - 1} x {config.step_s:g} s"
+        most = f"{len(lacking)} of {len(rows)} cases are too short for a window of {span}"
+        logger.warning("%s, such as %s: nothing is learned from them", most, lacking[0])
     if len(windows) == 0:
         last = (trajectories.start_s + (trajectories.num_frames - 1) * interval).max()
         raise InputError(
@@ -711,7 +626,7 @@ class WindowBatches(Batches):
     def make(self, samples: Tensor, generator: torch.Generator) -> Batch:
         shard, source, windows = self.order.shard, self.source, samples
         if not isinstance(source, TrajectorySet):
-            # Points are drawn for the whole batch; the windows of other workers are never read.
+            # The windows of other workers are never read.
             source, places = source.read(samples[shard], self.config)
             windows = torch.zeros_like(samples)
             windows[shard] = places
@@ -727,8 +642,8 @@ def draw_batch(
 ) -> Batch:
     """Draw the batch of `windows` (B, 2); encoder and query points are drawn separately.
 
-    `shard` is a worker's part of the batch: points are drawn for the whole batch first, so that a
-    window gets the same points however many workers share it.
+    Points are drawn for the whole batch, of which `shard` is a worker's part, so that a window gets
+    the same points however many workers share it.
     """
     most, device = trajectories.points.shape[1], trajectories.points.device
 
@@ -758,10 +673,7 @@ def draw_batch(
 
 
 def full_batch(trajectories: TrajectorySet, windows: Tensor, config: TransientData) -> Batch:
-    """Return the batch of `windows` with every mesh point, in the encoder and as a query.
-
-    This is what a prediction has.
-    """
+    """Return the batch of `windows` with every mesh point, in the encoder and as a query."""
     return _gather(trajectories, windows, config, None, None)
 
 
@@ -782,29 +694,21 @@ def _gather(
     # Without waiting for the copy; `num_points` stays on the CPU.
     case, times = (index.to(device, non_blocking=True) for index in (numbers, moments))
     sign, offset = trajectories.sign[case][:, None, None], trajectories.offset[case][:, None, None]
+    every = torch.arange(trajectories.points.shape[1], device=device)[None]
+    has_edges = points is None and trajectories.neighbours is not None  # those of the whole mesh
+    points, queries = (every if chosen is None else chosen for chosen in (points, queries))
 
-    def geometry(chosen: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def geometry(chosen: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return positions, distance field and mask."""
-        if chosen is None:
-            places = torch.arange(trajectories.points.shape[1], device=device)
-            positions, distance = trajectories.points[case], trajectories.distance[case]
-        else:
-            places = chosen
-            positions = trajectories.points[case[:, None], chosen]
-            distance = trajectories.distance[case[:, None], chosen]
-        # Padding is chosen last, so the number chosen shows whether it is included; looking at the
-        # mask itself would wait for the device.
-        if places.shape[-1] <= int(num_points.min()):
-            return positions, distance, None
-        return positions, distance, places < num_points.to(device, non_blocking=True)[:, None]
+        at = case[:, None], chosen
+        # Padding is chosen last: the number chosen shows whether there is any, without waiting.
+        is_whole = chosen.shape[1] <= int(num_points.min())
+        mask = None if is_whole else chosen < num_points.to(device, non_blocking=True)[:, None]
+        return trajectories.points[at], trajectories.distance[at], mask
 
-    def states(at: Tensor, chosen: Tensor | None) -> Tensor:
+    def states(at: Tensor, chosen: Tensor) -> Tensor:
         """Gather (B, T) frames at the chosen points as (B, T, M, C)."""
-        if chosen is None:
-            frames = trajectories.frames[at]
-        else:
-            frames = trajectories.frames[at[:, :, None], chosen[:, None, :]]
-        return frames * sign + offset
+        return trajectories.frames[at[:, :, None], chosen[:, None, :]] * sign + offset
 
     positions, distance, mask = geometry(points)
     query_positions, query_features, query_mask = geometry(queries)
@@ -819,8 +723,6 @@ def _gather(
         targets = targets[..., :modelled]
         given = states(past[:, -1:], queries)[:, 0, :, modelled:]
         query_features = torch.cat([given, query_features], dim=-1)
-    # A part of the points has no edges of the whole.
-    has_edges = points is None and trajectories.neighbours is not None
     return Batch(
         points=positions,
         features=torch.cat([known, distance], dim=-1),

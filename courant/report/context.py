@@ -30,7 +30,7 @@ from courant.prediction.surrogate import Surrogate, load
 from courant.problems.transient import is_spatial
 from courant.report.page import channel_label, component_name
 from courant.runs.directory import RunDirectory
-from courant.runs.record import EpochRecord, RunCourse, read_course, read_records
+from courant.runs.record import STATUS, EpochRecord, RunStatus, read_records, read_status
 from simgen.design_space import with_unit
 from simgen.errors import StoreError
 from simgen.publish.figures import Layer, Triangles, layer
@@ -157,7 +157,7 @@ class Context:
     dataset: Dataset
     evaluation: Evaluation
     records: tuple[EpochRecord, ...]
-    course: RunCourse
+    status: RunStatus | None
 
     @property
     def channels(self) -> tuple[Channel, ...]:
@@ -198,7 +198,7 @@ def open_context(
     `dataset_url` is where that lies by now, if it was moved. StoreError where the evaluation is of
     another model or dataset.
     """
-    course, surrogate = read_course(run), load(run.url)
+    status, surrogate = read_status(run) if run.exists(STATUS) else None, load(run.url)
     dataset = surrogate.open_dataset(dataset_url)
     unknown = set(evaluation.cases) - set(dataset.cases(evaluation.split))
     steps = surrogate.problem.num_steps
@@ -207,7 +207,7 @@ def open_context(
             f"{run.url}/evaluation.json is of another model or dataset version; remove it and"
             " evaluate again"
         )
-    return Context(run, surrogate, dataset, evaluation, tuple(read_records(run)), course)
+    return Context(run, surrogate, dataset, evaluation, tuple(read_records(run)), status)
 
 
 def ranked_cases(evaluation: Evaluation) -> list[str]:

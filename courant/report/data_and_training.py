@@ -47,6 +47,7 @@ def designs_panel(context: Context) -> Panel | None:
 
 
 NUM_THUMBNAILS = 12
+RUN_PARTS = {"load": "reading the dataset", "train": "training", "checkpoint": "checkpoints"}
 
 
 def cases_panel(context: Context) -> Panel:
@@ -143,7 +144,7 @@ def draw_mesh(case: StoredCase, triangles: Triangles) -> Figure:
 
 def training_panel(context: Context) -> Panel | None:
     """Show loss curves and throughput; None for a run without records of its epochs."""
-    records, status = context.records, context.course.status
+    records, status = context.records, context.status
     if not records:
         return None
     best = ""
@@ -234,20 +235,15 @@ def throughput(records: Sequence[EpochRecord]) -> list[tuple[str, str]]:
 def stages_panel(context: Context) -> Panel:
     """Show seconds of each stage, and one prediction beside the solver."""
     evaluation, dataset = context.evaluation, context.dataset
-    timing, timings = evaluation.timing, context.course.timings
+    timing, status = evaluation.timing, context.status
     walls = [dataset[name].provenance.get("wall_time_s", {}) for name in dataset.design.index]
     seconds = {
         f"{words}, all cases": sum(wall.get(stage, 0.0) for wall in walls)
         for stage, words in (("mesh", "meshing"), ("solve", "solving"))
         if any(stage in wall for wall in walls)
     }
-    if timings is not None:
-        seconds |= {
-            "reading the dataset": timings.load,
-            "training": timings.train,
-            "validation": timings.validation,
-            "checkpoints": timings.checkpoint,
-        }
+    if status is not None:
+        seconds |= {RUN_PARTS.get(part, part): spent for part, spent in status.seconds.items()}
     predictions = count(evaluation.num_windows, f"{evaluation.split} prediction")
     seconds[predictions] = timing.prediction_total_s
     span = (evaluation.step_s or 0.0) * evaluation.num_steps

@@ -21,7 +21,6 @@ from courant.report.page import (
     Panel,
     PanelTable,
     Summary,
-    count,
     current_page,
     data_url,
     keep_inputs,
@@ -33,6 +32,7 @@ from courant.report.page import (
     write_page,
 )
 from courant.runs.directory import RunDirectory
+from courant.runs.record import ENVIRONMENT
 
 PANELS: tuple[Callable[[Context], Panel | None], ...] = (
     fields.prediction_panel,
@@ -87,9 +87,10 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
         f" snapshot {dataset.snapshot_id}",
         f"{model.config.kind}, {weights:,} weights",
     ]
-    if (environment := context.course.environment) is not None:
-        workers = count(environment.workers, "worker")
-        meta.append(f"trained on {environment.device} by {workers}")
+    if run.exists(ENVIRONMENT):
+        environment = run.read_object(ENVIRONMENT)
+        workers = environment.get("workers")
+        meta.append(f"trained on {environment.get('device')}, number of workers {workers}")
     files, drawn = write_page(
         folder,
         f"{family}: {experiment}",

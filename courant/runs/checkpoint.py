@@ -17,7 +17,7 @@ import time
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -77,7 +77,7 @@ class Checkpoint:
 def write_checkpoint(run: RunDirectory, checkpoint: Checkpoint, keep: int) -> None:
     """Store it with the best weights beside it, then delete all but the last `keep`."""
     buffer = io.BytesIO()
-    torch.save({each.name: getattr(checkpoint, each.name) for each in fields(Checkpoint)}, buffer)
+    torch.save(vars(checkpoint), buffer)
     run.write_bytes(f"{FOLDER}/epoch-{checkpoint.epoch:06d}.pt", buffer.getvalue())
     checkpoint.write_best(run)
     for epoch in checkpoint_epochs(run)[:-keep]:
@@ -94,24 +94,31 @@ def read_latest_checkpoint(
 ) -> Checkpoint | None:
     """Read the newest checkpoint; None before the first.
 
-    StoreError for one that cannot be read, or is not of `model`. Only tensors and plain containers
-    are unpickled, from a file no larger than a checkpoint of `model` can be.
+    StoreError for one that cannot be read, or whose weights are not those of `model`. Only tensors
+    and plain containers are unpickled, from a file no larger than a checkpoint of `model` can be.
     """
     epochs = checkpoint_epochs(run)
     if not epochs:
         return None
-    name, limit = f"{FOLDER}/epoch-{epochs[-1]:06d}.pt", MAX_READ_BYTES
-    if model is not None:
-        # Weights, their average, the best ones, two moments each, and the archive around them.
-        weights = sum(value.numel() * value.element_size() for value in model.state_dict().values())
-        limit = 8 * weights + _ARCHIVE_BYTES
-    content = run.read_bytes(name, limit=limit)
+    name, weights = f"{FOLDER}/epoch-{epochs[-1]:06d}.pt", model.state_dict() if model else {}
+    # Weights, their average, the best ones, two moments each, and the archive around them.
+    most = 8 * sum(value.nbytes for value in weights.values()) + _ARCHIVE_BYTES
+    content = run.read_bytes(name, limit=most if model else MAX_READ_BYTES)
     try:
-        checkpoint = Checkpoint(**_unpickle(content, device))
-        _check_content(checkpoint, model)
-    except (_DamageError, TypeError) as error:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:  # torch itself checks no checksum
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise ValueError(f"the checksum of {damaged} does not match")
+        checkpoint = Checkpoint(**torch.load(io.BytesIO(content), device, weights_only=True))
+        shapes = {key: value.shape for key, value in weights.items()}
+        parts = (checkpoint.model, checkpoint.best, checkpoint.average or weights)
+        if model and any({k: v.shape for k, v in part.items()} != shapes for part in parts):
+            raise ValueError("its tensors are not those of the experiment's model")
+    except Exception as error:  # whatever the damage leads zipfile and the unpickler to
+        # torch's own message ends in the advice to load the file without any protection.
+        reason = str(error) if type(error) is ValueError else type(error).__name__
         raise StoreError(
-            f"{run.url}/{name} is damaged ({error}); remove it to go on from the checkpoint"
+            f"{run.url}/{name} is damaged ({reason}); remove it to go on from the checkpoint"
             " before it"
         ) from error
     return checkpoint
@@ -137,64 +144,6 @@ def load_optimiser(
             f"{run.url}/{FOLDER}: the optimiser's state of epoch {checkpoint.epoch} does not fit"
             " the model; remove that checkpoint to go on from the one before it"
         ) from error
-
-
-class _DamageError(Exception):
-    """A problem of a checkpoint's content."""
-
-
-def _unpickle(content: bytes, device: torch.device | str) -> dict[str, Any]:
-    """Unpickle a checkpoint's file, which has to be a plain zip archive of torch's."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            entries = archive.infolist()
-            is_plain = all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
-            # torch itself checks no checksum.
-            damaged = archive.testzip() if is_plain else None
-    except Exception as error:  # zipfile raises half a dozen kinds on damage
-        raise _DamageError("it is no archive of torch") from error
-    if not is_plain:
-        raise _DamageError("its archive is compressed, which torch never does")
-    if damaged is not None:
-        raise _DamageError(f"the checksum of {damaged} does not match")
-    if sum(entry.file_size for entry in entries) > len(content):
-        raise _DamageError("its archive announces more than it holds")
-    try:
-        state = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
-    except Exception as error:  # whatever the damage leads the unpickler to
-        # torch's own message ends in the advice to load the file without any protection.
-        raise _DamageError(f"torch cannot read it: {type(error).__name__}") from error
-    if not isinstance(state, dict):
-        raise _DamageError("it holds no mapping")
-    return state
-
-
-def _check_content(checkpoint: Checkpoint, model: nn.Module | None) -> None:
-    """Raise _DamageError for other types than a checkpoint's, or other tensors than `model`'s."""
-    state = checkpoint.optimiser.get("state") if isinstance(checkpoint.optimiser, dict) else None
-    if not isinstance(state, dict) or not all(isinstance(each, dict) for each in state.values()):
-        raise _DamageError("its optimiser has no state")
-    if not isinstance(checkpoint.seconds, dict):
-        raise _DamageError("its times are no mapping")
-    numbers = [checkpoint.epoch, checkpoint.best_epoch, checkpoint.best_loss]
-    if not all(isinstance(each, int | float) for each in [*numbers, *checkpoint.seconds.values()]):
-        raise _DamageError("an epoch, a loss or a time is no number")
-    expected = {name: value.shape for name, value in model.state_dict().items()} if model else None
-    for part in ("model", "best", "average"):
-        tensors = getattr(checkpoint, part)
-        if not isinstance(tensors, dict) or not all(
-            isinstance(value, Tensor) for value in tensors.values()
-        ):
-            raise _DamageError(f"its {part} holds something else than tensors")
-        shapes = {name: value.shape for name, value in tensors.items()}
-        is_absent = part == "average" and not shapes
-        if expected is not None and shapes != expected and not is_absent:
-            raise _DamageError(f"its {part} has other tensors than the experiment's model")
-    if expected is not None:
-        allowed = {*expected.values(), torch.Size([])}
-        for value in (value for each in state.values() for value in each.values()):
-            if not isinstance(value, Tensor) or value.shape not in allowed:
-                raise _DamageError("its optimiser has other tensors than the experiment's model")
 
 
 def _copy(weights: dict[str, Tensor]) -> dict[str, Tensor]:

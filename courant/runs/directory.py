@@ -1,15 +1,14 @@
 """Access the run directory, on disk or S3, by one small interface of all-or-nothing writes.
 
     experiment.json dataset.json normaliser.json environment.json    what was asked for, and on what
-    metrics.jsonl timings.json status.json                           how it went
+    metrics.jsonl status.json                                        how it went
     heartbeat.json                                                   while a worker is running
     checkpoints/epoch-000010.pt                                      from which to resume
     model.safetensors                                                the best weights so far
     events.out.tfevents.*                                            the same for TensorBoard
 
 Locally a file is written under a temporary name, synced and renamed; on S3 an object appears whole
-or not at all. S3 keys, region and AWS_ENDPOINT_URL come from the environment, which botocore reads
-itself.
+or not at all. botocore itself reads keys, region and AWS_ENDPOINT_URL from the environment.
 """
 
 from __future__ import annotations
@@ -32,29 +31,23 @@ from simgen.whole_file import PARTIAL, npz_bytes, whole_file
 
 M = TypeVar("M", bound=BaseModel)
 MAX_READ_BYTES = 64 * 2**20
-"""The default limit of `read_bytes`; weights are read by `courant.runs.weights`"""
+"""The default limit of `read_bytes`"""
 SUFFIX = ".zip"
 """Of a packed run"""
-MAX_ENTRIES = 1000
-"""Files in a packed run"""
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
 
 
 class RunDirectory:
-    """The files under one URL, a folder or a packed run (.zip, read only); picklable by its URL.
+    """The files under one URL, a folder or a packed run (.zip, read only).
 
     The files may be somebody else's: they are read within a bound, names cannot lead out of the
-    directory, and nothing is written through a link.
-
-    Raises StoreError where the place cannot be reached, read or written, InputError where the URL
-    is invalid.
+    directory, and nothing is written through a link. StoreError where the place cannot be reached,
+    read or written, InputError where the URL is invalid.
     """
 
     def __init__(self, url: str | Path) -> None:
         try:
             self.url = absolute_url(url)
-            is_folder = "://" not in self.url and Path(self.url).is_dir()
-            self.is_packed = self.url.endswith(SUFFIX) and not is_folder
+            self.is_packed = self.url.endswith(SUFFIX) and not Path(self.url).is_dir()
             if self.is_packed:
                 self.filesystem, self._root = _open_packed(self.url)
             else:
@@ -92,10 +85,7 @@ class RunDirectory:
             return bool(self.filesystem.exists(self.path(name)))
 
     def names(self, folder: str = "") -> list[str]:
-        """List the names in a folder, sorted; empty if there is none.
-
-        Half-written files are not listed.
-        """
+        """List the names in a folder, sorted, without half-written files."""
         here = self.path(folder).rstrip("/")
         with self._errors("list", folder):
             try:
@@ -110,12 +100,7 @@ class RunDirectory:
     def size(self, name: str) -> int:
         """Return a file's size in bytes."""
         with self._errors("read", name):
-            if self._is_local:
-                return Path(self.path(name)).stat().st_size
-            found = self.filesystem.info(self.path(name), refresh=True)
-            if found["type"] != "file":
-                raise StoreError(f"{self.url}/{name} is a folder, expected a file")
-            return int(found["size"])
+            return int(self.filesystem.info(self.path(name), refresh=True)["size"])
 
     def read_bytes(
         self,
@@ -137,11 +122,7 @@ class RunDirectory:
                 " at most belong; it was damaged or not written by this project"
             )
         with self._errors("read", name):
-            if not self._is_local:
-                return bytes(self.filesystem.cat_file(self.path(name), start=start, end=end))
-            with Path(self.path(name)).open("rb") as file:
-                file.seek(first)
-                return file.read(max(0, last - first))
+            return bytes(self.filesystem.cat_file(self.path(name), start=start, end=end))
 
     def read_json(self, name: str) -> Any:
         try:
@@ -155,10 +136,7 @@ class RunDirectory:
         """Read a JSON file that holds a mapping; StoreError for any other."""
         content = self.read_json(name)
         if not isinstance(content, dict):
-            raise StoreError(
-                f"{self.url}/{name} holds a {type(content).__name__} where a mapping belongs; "
-                "remove it and train again"
-            )
+            raise StoreError(f"{self.url}/{name} holds no mapping; remove it and train again")
         return content
 
     def read_record(self, name: str, kind: type[M], remedy: str = "train again") -> M:
@@ -191,16 +169,14 @@ class RunDirectory:
         self.write_bytes(name, (json.dumps(content, indent=2) + "\n").encode())
 
     def grow_file(self, name: str, content: bytes) -> None:
-        """Write a file that only ever grows, for readers that follow it.
-
-        Locally it is appended to, which they see.
-        """
+        """Write a file that only ever grows: appended to on a disk, for readers that follow it."""
         with self._errors("write", name):
             target = self._target(name)
             if not self._is_local:
                 self.filesystem.pipe_file(target, content)
                 return
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_LINK
+            no_link = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | no_link
             with open(os.open(target, flags, 0o666), "ab") as file:  # noqa: PTH123
                 file.write(content[file.seek(0, os.SEEK_END) :])
 
@@ -245,10 +221,7 @@ class RunDirectory:
 
 
 def absolute_url(url: str | Path) -> str:
-    """Make local paths absolute and drop file://; other URLs stay.
-
-    Ray's workers have other working directories.
-    """
+    """Make local paths absolute, for processes in other folders; other URLs stay."""
     text = str(url)
     if "://" in text and not text.startswith("file://"):
         return text.rstrip("/")
@@ -256,18 +229,13 @@ def absolute_url(url: str | Path) -> str:
 
 
 def _open_packed(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    """Return the archive's files, and the folder in it that is the run.
-
-    InputError where there is no such file, or where it is no packed run.
-    """
+    """Return the archive's files, and the folder in it that is the run; InputError for others."""
     source, path = fsspec.core.url_to_fs(url)
     if not source.isfile(path):
         raise InputError(f"{url} does not exist, or is no regular file")
     file = source.open(path, "rb")
     try:
         files = ZipFileSystem(fo=file)
-        if len(files.zip.infolist()) > MAX_ENTRIES:
-            raise ValueError(f"it holds more than {MAX_ENTRIES} files")
         folders = [each["name"].strip("/") for each in files.ls("") if each["type"] == "directory"]
         if len(folders) != 1:
             raise ValueError(f"it holds {len(folders)} folders")

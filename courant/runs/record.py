@@ -20,33 +20,21 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from filelock import FileLock
-from fsspec.implementations.local import LocalFileSystem
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    FiniteFloat,
-    StringConstraints,
-    TypeAdapter,
-    ValidationError,
-    model_validator,
-)
+import pydantic
+from pydantic import Field, FiniteFloat, StringConstraints
 
 from courant.experiment import Experiment
-from courant.runs.directory import M, RunDirectory, absolute_url
+from courant.runs.directory import RunDirectory, absolute_url
 from courant.runs.weights import WEIGHTS
 from simgen.errors import InputError, SimgenError, StoreError
 from simgen.machine import start_of
 from simgen.provenance import DISTRIBUTION, source_revision
-from simgen.whole_file import PARTIAL
 
 if TYPE_CHECKING:
     import torch
@@ -54,10 +42,8 @@ if TYPE_CHECKING:
     from courant.data.normalisation import Normaliser
     from simgen.store.read import Dataset
 
-EXPERIMENT = "experiment.json"
-DATASET = "dataset.json"
-METRICS = "metrics.jsonl"
-STATUS = "status.json"
+EXPERIMENT, DATASET, NORMALISER = "experiment.json", "dataset.json", "normaliser.json"
+ENVIRONMENT, METRICS, STATUS = "environment.json", "metrics.jsonl", "status.json"
 HEARTBEAT = "heartbeat.json"
 MONITOR = "monitor.json"
 """Of a rollout monitor, which is calibrated after the training (`courant.prediction.monitor`)"""
@@ -70,17 +56,12 @@ ENDING_S = 15.0
 """Seconds in which a process that was interrupted has ended"""
 SILENT = timedelta(minutes=5)
 """Silence after which a worker on another machine is considered gone"""
-OLD_S = 600.0
-"""Age of half-written files that no process is writing any more"""
 _PACKAGES = ("torch", "numpy", "ray", "zarr", "icechunk", DISTRIBUTION)
 
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """One epoch: losses in standardised space, NMAE in physical units.
-
-    Both are None where the epoch was not validated.
-    """
+    """One epoch: losses in standardised space, NMAE in physical units; None if not validated."""
 
     epoch: int
     """Number of the epoch, from 1"""
@@ -88,9 +69,7 @@ class EpochRecord:
     train_loss: float
     validation_loss: float | None
     validation_nmae: float | None
-    """Mean absolute error over mean absolute value, each over every validation window, point, step
-    and component
-    """
+    """Mean absolute error over mean absolute value, over all validation windows, points, steps"""
     learning_rate: float
     seconds: float
     """Time of training, without validation and checkpoint"""
@@ -100,40 +79,28 @@ class EpochRecord:
     data_wait_share: float
     """Share of the training time spent waiting for the next batch (first worker)"""
     processor_s: float
-    """Processor time of training: CPU seconds of the first worker's process, all threads together;
-    on a GPU the time for which it was held
-    """
+    """CPU seconds of the first worker's threads; on a GPU the time for which it was held"""
     flops_per_s: float | None = None
-    """Floating-point operations of all workers together: those of the run's first batch, forward
-    and backward, for each sample
-    """
+    """Floating-point operations of all workers together, forward and backward"""
     peak_memory_gb: float | None = None
     """Peak memory of the first worker so far: on the GPU, or of the whole process on a CPU"""
     skipped_batches: int = 0
     """Number of batches left out because loss or gradient was not finite"""
 
     def line(self) -> str:
-        """Format a line for a log.
-
-        `epoch 12/60  loss 0.2310  validation 0.3021  NMAE 0.183  lr 3.0e-04  812 samples/s  1 min
-        40 s left`
-        """
+        """Format a line for a log, such as `epoch 12/60  loss 0.2310  NMAE 0.183 ...`."""
         parts = [f"epoch {self.epoch}/{self.epochs}", f"loss {self.train_loss:.4f}"]
         if self.validation_loss is not None and self.validation_nmae is not None:
             parts += [f"validation {self.validation_loss:.4f}", f"NMAE {self.validation_nmae:.3f}"]
         minutes, seconds = divmod(round(self.eta_s), 60)
-        digits = 0 if self.samples_per_s >= 10 else 2
-        parts += [
-            f"lr {self.learning_rate:.1e}",
-            f"{self.samples_per_s:.{digits}f} samples/s",
-            f"{minutes} min {seconds:02d} s left",
-        ]
+        speed = f"{self.samples_per_s:.{0 if self.samples_per_s >= 10 else 2}f} samples/s"
+        parts += [f"lr {self.learning_rate:.1e}", speed, f"{minutes} min {seconds:02d} s left"]
         if self.skipped_batches:
             parts.append(f"{self.skipped_batches} batches skipped")
         return "  ".join(parts)
 
 
-_EPOCH = TypeAdapter(EpochRecord)
+_EPOCH = pydantic.TypeAdapter(EpochRecord)
 
 
 def read_records(run: RunDirectory) -> list[EpochRecord]:
@@ -156,75 +123,38 @@ def write_records(run: RunDirectory, records: Sequence[EpochRecord]) -> None:
 
 def best_record(records: Sequence[EpochRecord]) -> EpochRecord | None:
     """Return the epoch whose weights a run keeps; None before the first finite validation."""
-    validated = [
-        (record.validation_loss, record)
-        for record in records
-        if record.validation_loss is not None and math.isfinite(record.validation_loss)
-    ]
-    return min(validated, key=lambda each: each[0], default=(0.0, None))[1]
+    losses = [(each.validation_loss, each) for each in records if each.validation_loss is not None]
+    finite = [pair for pair in losses if math.isfinite(pair[0])]
+    return min(finite, key=lambda pair: pair[0])[1] if finite else None
 
 
 # --- the state
 
 
-class _Record(BaseModel):
+class _Record(pydantic.BaseModel):
     """Part of a run's record; further entries are ignored."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = pydantic.ConfigDict(extra="ignore", frozen=True)
 
 
 class RunStatus(_Record):
-    """The recorded state of a run."""
+    """The recorded state of a run; all but the state and the reason are those of a finished one."""
 
     state: State
     reason: str = ""
     """Reason of a failure"""
     best_epoch: int | None = None
-    """The epoch whose weights are kept; None before the end"""
+    """The epoch whose weights are kept"""
+    seconds: dict[str, float] = {}
+    """Time spent by part of the run: load, train, validation, checkpoint"""
+    different_samples: int | None = None
+    """Number of training samples that the split has"""
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _ended(self) -> Self:
         if self.state == "finished" and self.best_epoch is None:
             raise ValueError("a finished run names its best_epoch")
         return self
-
-
-class Timings(_Record):
-    """Seconds by part of a run."""
-
-    load: float
-    train: float
-    validation: float
-    checkpoint: float
-
-
-class Environment(_Record):
-    """The machine and software of a run."""
-
-    device: str
-    workers: int
-
-
-@dataclass(frozen=True)
-class RunCourse:
-    """The course of a run; None for files that the run does not have."""
-
-    status: RunStatus | None
-    timings: Timings | None
-    environment: Environment | None
-
-
-def read_course(run: RunDirectory) -> RunCourse:
-    """Read the files; StoreError where they are not what a run writes."""
-
-    def read(name: str, kind: type[M]) -> M | None:
-        return run.read_record(name, kind) if run.exists(name) else None
-
-    return RunCourse(
-        read(STATUS, RunStatus),
-        read("timings.json", Timings),
-        read("environment.json", Environment),
-    )
 
 
 def write_status(run: RunDirectory, state: State, **details: Any) -> None:
@@ -246,17 +176,14 @@ def environment(device: torch.device, workers: int) -> dict[str, Any]:
     import torch  # takes seconds, which those who read records need not wait for
 
     is_gpu = device.type == "cuda"
+    processor = platform.processor() or platform.machine()
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": {name: version(name) for name in _PACKAGES},
         "source_revision": source_revision(),
-        "device": (
-            torch.cuda.get_device_name(device)
-            if is_gpu
-            else platform.processor() or platform.machine()
-        ),
+        "device": torch.cuda.get_device_name(device) if is_gpu else processor,
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "workers": workers,
@@ -282,8 +209,7 @@ def warn_of_unfinished(run: RunDirectory, epochs: int) -> None:
     """Warn when the weights of an unfinished run are read."""
     state = run_state(run) if run.exists(STATUS) else "finished"
     if state != "finished":
-        trained = read_records(run)
-        done = trained[-1].epoch if trained else 0
+        done = max((record.epoch for record in read_records(run)), default=0)
         warnings.warn(
             f"{run.url} is {state} after epoch {done} of {epochs};"
             " the weights used are its best so far",
@@ -299,49 +225,48 @@ class InUseError(InputError):
 
 
 def run_state(run: RunDirectory) -> str:
-    """Return the recorded state, or `interrupted` for a run that no process works on any more.
+    """Return the recorded state, `waiting` before the first worker has started, or `interrupted`.
 
-    `waiting` before its first worker has started. StoreError where the record cannot be read.
+    The last is that of a run that no process works on any more.
     """
     if not run.exists(STATUS):
         return "waiting"
     state = read_status(run).state
-    return "interrupted" if state == "running" and not _is_alive(_read_heartbeat(run)) else state
+    if state != "running":
+        return state
+    beat = _read_heartbeat(run)
+    is_alive = _is_process(beat)
+    if is_alive is None:
+        with suppress(ValueError, TypeError):
+            is_alive = datetime.now(UTC) - datetime.fromisoformat(str(beat.get("seen"))) < SILENT
+    return "running" if is_alive else "interrupted"
 
 
 @contextmanager
 def heartbeat(run: RunDirectory) -> Iterator[None]:
     """Write a heartbeat into the run every minute while the body runs, and remove it afterwards.
 
-    Half-written files of a killed training are removed first.
-
     Raises InUseError while another process of this machine trains the run.
     """
-    is_local = isinstance(run.filesystem, LocalFileSystem)
-    folder = Path(run.path(""))
-    if is_local:
-        folder.mkdir(parents=True, exist_ok=True)
-    # Of two that start at the same moment neither would find the other's heartbeat.
-    with FileLock(folder / "heartbeat.lock") if is_local else nullcontext() as lock:
-        try:
-            check_unused(run)
-            _write_heartbeat(run)
-        finally:
-            if lock is not None:  # those that wait for a removed file make it anew
-                Path(lock.lock_file).unlink(missing_ok=True)
-    if is_local:
-        for path in folder.rglob(f"*{PARTIAL}*"):
-            # It may be complete, or be removed by another process, at any moment.
-            with suppress(OSError):
-                if time.time() - path.lstat().st_mtime > OLD_S:
-                    path.unlink()
+
+    def write() -> None:
+        beat = {
+            "host": platform.node(),
+            "process": os.getpid(),
+            "process_started": start_of(os.getpid()),
+            "seen": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        run.write_json(HEARTBEAT, beat)
+
+    check_unused(run)
+    write()
     ended = threading.Event()
 
     def beat() -> None:
         while not ended.wait(EVERY_S):
             # A store that is briefly unreachable is no reason to stop training.
             with suppress(SimgenError):
-                _write_heartbeat(run)
+                write()
 
     beating = threading.Thread(target=beat, name="heartbeat", daemon=True)
     beating.start()
@@ -357,7 +282,7 @@ def heartbeat(run: RunDirectory) -> Iterator[None]:
 def check_unused(run: RunDirectory) -> None:
     """Raise InUseError while another process of this machine trains the run.
 
-    Waits for one that is just ending. Those of other machines cannot be told from lost ones.
+    Waits for one that is just ending. Processes of other machines are not known.
     """
     until = time.monotonic() + ENDING_S
     while True:
@@ -370,16 +295,6 @@ def check_unused(run: RunDirectory) -> None:
                 " for it, or end it"
             )
         time.sleep(0.2)
-
-
-def _write_heartbeat(run: RunDirectory) -> None:
-    beat = {
-        "host": platform.node(),
-        "process": os.getpid(),
-        "process_started": start_of(os.getpid()),
-        "seen": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    run.write_json(HEARTBEAT, beat)
 
 
 def _read_heartbeat(run: RunDirectory) -> dict[str, Any]:
@@ -397,19 +312,14 @@ def _is_process(beat: dict[str, Any]) -> bool | None:
     return start_of(process) == started
 
 
-def _is_alive(beat: dict[str, Any]) -> bool:
-    if (is_process := _is_process(beat)) is not None:
-        return is_process
-    try:
-        return datetime.now(UTC) - datetime.fromisoformat(str(beat.get("seen"))) < SILENT
-    except (ValueError, TypeError):
-        return False
-
-
 # --- the experiment and the dataset
 
 # No control characters, which a terminal would take for commands.
 _Text = Annotated[str, StringConstraints(max_length=1000, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+_Url = Annotated[
+    str,
+    StringConstraints(max_length=1000, pattern=r"^(s3://|file://|/|[A-Z]:)[^\x00-\x1f\x7f-\x9f]+$"),
+]
 _Name = Annotated[str, StringConstraints(max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 
 
@@ -422,7 +332,7 @@ class _ParameterRecord(_Record):
 
 
 class _DatasetRecord(_Record):
-    url: _Text = Field(min_length=1)
+    url: _Url
     relative: _Text | None
     """The place as seen from the run; None where they share no folder"""
     version: _Name
@@ -440,8 +350,8 @@ def describe_run(
 ) -> None:
     """Write experiment.json, dataset.json and normaliser.json."""
     run.write_json(EXPERIMENT, experiment.model_dump(mode="json"))
+    run.write_json(NORMALISER, normaliser.to_json())
     write_dataset_record(run, dataset)
-    run.write_json("normaliser.json", normaliser.to_json())
 
 
 def write_dataset_record(run: RunDirectory, dataset: Dataset) -> None:
@@ -464,27 +374,8 @@ def write_dataset_record(run: RunDirectory, dataset: Dataset) -> None:
 
 
 def read_dataset_record(run: RunDirectory) -> dict[str, Any]:
-    """Read dataset.json; InputError where it is invalid.
-
-    The keys are url, relative, version, snapshot_id, family, family_revision, parameters and
-    settings.
-    """
-    content = run.read_object(DATASET)
-    try:
-        record = _DatasetRecord.model_validate(content)
-    except ValidationError as error:
-        wrong = "; ".join(
-            f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:4]
-        )
-        raise InputError(
-            f"{run.url}/{DATASET}: {wrong}; the run is damaged, train it again"
-        ) from error
-    if "://" in record.url and not record.url.startswith(("s3://", "file://")):
-        raise InputError(
-            f"{run.url}/{DATASET}: url {record.url!r} is neither a local path nor"
-            " s3://bucket/prefix"
-        )
-    return record.model_dump()
+    """Read dataset.json, with the keys of `_DatasetRecord`; StoreError where it is invalid."""
+    return run.read_record(DATASET, _DatasetRecord).model_dump()
 
 
 def open_recorded(run_url: str, record: Mapping[str, Any], place: str | None = None) -> Dataset:
@@ -495,31 +386,26 @@ def open_recorded(run_url: str, record: Mapping[str, Any], place: str | None = N
     """
     from simgen import open_dataset  # takes a while, which a prediction from a mesh need not wait
 
-    def open_version(url: str) -> Dataset:
-        dataset = open_dataset(url, record["version"])
-        if dataset.snapshot_id != record["snapshot_id"]:
-            raise InputError(
-                f"{url}: its {record['version']} is not the one that {run_url} was trained on"
-                f" (snapshot {dataset.snapshot_id} in place of {record['snapshot_id']})"
-            )
-        return dataset
-
-    if place is not None:
-        return open_version(absolute_url(place))
-    places = [record["url"]]
-    if record["relative"] is not None:
+    places = [record["url"]] if place is None else [absolute_url(place)]
+    if place is None and record["relative"] is not None:
         root, path = _split(run_url)
         places.insert(0, root + posixpath.normpath(posixpath.join(path, record["relative"])))
     failures: list[SimgenError] = []
     for url in dict.fromkeys(places):
         try:
-            return open_version(url)
+            dataset = open_dataset(url, record["version"])
+            if dataset.snapshot_id == record["snapshot_id"]:
+                return dataset
+            raise InputError(
+                f"{url}: its {record['version']} is not the one that {run_url} was trained on"
+                f" (snapshot {dataset.snapshot_id} in place of {record['snapshot_id']})"
+            )
         except SimgenError as error:
             failures.append(error)
     # A store that cannot be read is worse than one that is gone, and has a way out of its own.
-    for failure in failures:
-        if not isinstance(failure, InputError):
-            raise failure
+    failures.sort(key=lambda failure: isinstance(failure, InputError))
+    if place is not None or not isinstance(failures[0], InputError):
+        raise failures[0]
     raise InputError(
         f"{failures[-1]}; {run_url} was trained on {record['family']} {record['version']}: if that"
         " lies elsewhere now, name its place with --dataset URL (in Python: open_dataset(URL))"

@@ -1,7 +1,7 @@
 """Read and write model.safetensors of a run directory.
 
-The metadata of its header have a digest of the tensors with their names, types, shapes and places,
-since a flipped bit of a weight is a valid weight. torch is imported where tensors are needed alone.
+The metadata of its header have a digest of the tensors with their names, types and shapes, since a
+flipped bit of a weight is a valid weight. torch is imported where tensors are needed alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ DIGEST = "sha256"
 MAX_HEADER_BYTES = 2**20
 """The largest model has some thousand tensors of a hundred bytes each"""
 _METADATA = "__metadata__"
-_DIGEST_CHUNK = 16 * 2**20
 
 
 def write_weights(run: RunDirectory, weights: dict[str, Tensor]) -> None:
@@ -34,7 +33,7 @@ def write_weights(run: RunDirectory, weights: dict[str, Tensor]) -> None:
     from safetensors.torch import save
 
     tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
-    run.write_bytes(WEIGHTS, save(tensors, metadata={DIGEST: tensors_digest(save(tensors))}))
+    run.write_bytes(WEIGHTS, save(tensors, metadata={DIGEST: _digest(tensors)}))
 
 
 def read_model(run: RunDirectory, config: ModelConfig) -> tuple[FieldModel, str]:
@@ -44,7 +43,6 @@ def read_model(run: RunDirectory, config: ModelConfig) -> tuple[FieldModel, str]
     file does not have the size of the config's model; and for weights that are not finite.
     StoreError for a file that is not what was written.
     """
-    import torch
     from safetensors import SafetensorError
     from safetensors.torch import load
 
@@ -56,11 +54,12 @@ def read_model(run: RunDirectory, config: ModelConfig) -> tuple[FieldModel, str]
     content = run.read_bytes(WEIGHTS, limit=limit)
     try:
         tensors = load(content)
-        header = json.loads(content[8 : 8 + struct.unpack("<Q", content[:8])[0]])
+        (length,) = struct.unpack("<Q", content[:8])
+        digest = json.loads(content[8 : 8 + length]).get(_METADATA, {}).get(DIGEST)
     except (SafetensorError, ValueError, RuntimeError, KeyError, struct.error) as error:
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
         raise StoreError(f"{place} is damaged ({first_line}); copy it again") from error
-    if header.get(_METADATA, {}).get(DIGEST) not in (None, tensors_digest(content)):
+    if digest not in (None, _digest(tensors)):
         raise StoreError(
             f"{place} is damaged: its weights are not those that were written; copy it again"
         )
@@ -71,15 +70,16 @@ def read_model(run: RunDirectory, config: ModelConfig) -> tuple[FieldModel, str]
             f" model has {expected:,}; train again"
         )
     model = build(config)
-    own = model.state_dict()
-    for name in [*own, *tensors]:
-        shapes = [tuple(of[name].shape) if name in of else "none" for of in (own, tensors)]
-        if shapes[0] != shapes[1]:
-            raise InputError(
-                f"{place} does not fit its experiment.json: {name[:80]!r} has shape {shapes[1]},"
-                f" expected {shapes[0]}; train again"
-            )
-        if not torch.isfinite(tensors[name]).all():
+    shapes, own = (
+        {k: tuple(v.shape) for k, v in of.items()} for of in (tensors, model.state_dict())
+    )
+    if wrong := sorted(dict(own.items() ^ shapes.items())):
+        raise InputError(
+            f"{place} does not fit its experiment.json: {wrong[0][:80]!r} has shape"
+            f" {shapes.get(wrong[0], 'none')}, expected {own.get(wrong[0], 'none')}; train again"
+        )
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
             raise InputError(
                 f"{place}: {name} holds values that are not finite; the run is damaged, train it"
                 " again"
@@ -102,18 +102,15 @@ def count_weights(run: RunDirectory) -> int:
 
 
 def weights_digest(run: RunDirectory) -> str:
-    """Return the SHA-256 of the file, read in pieces."""
-    size, digest = run.size(WEIGHTS), hashlib.sha256()
-    for start in range(0, size, _DIGEST_CHUNK):
-        digest.update(run.read_bytes(WEIGHTS, start, min(start + _DIGEST_CHUNK, size)))
-    return digest.hexdigest()
+    """Return the SHA-256 of the file."""
+    return hashlib.sha256(run.read_bytes(WEIGHTS, limit=run.size(WEIGHTS))).hexdigest()
 
 
-def tensors_digest(content: bytes) -> str:
-    """Return the SHA-256 of a file's tensors, with their names, types, shapes and places."""
-    (length,) = struct.unpack("<Q", content[:8])
-    header = json.loads(content[8 : 8 + length])
-    header.pop(_METADATA, None)
-    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
-    digest.update(content[8 + length :])
+def _digest(tensors: dict[str, Tensor]) -> str:
+    import torch
+
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

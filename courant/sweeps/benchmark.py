@@ -40,7 +40,7 @@ from courant.models import kinds
 from courant.recipes.compared import compared
 from courant.recipes.variants import LEGIBLE, PLACED
 from courant.runs.directory import RunDirectory
-from courant.runs.record import read_records
+from courant.runs.record import read_records, read_status
 from courant.sweeps.search_space import BASELINE, CHOICE, SearchSpace, label, show
 from courant.sweeps.sweep import TRIALS, Trial, is_done, read_result
 from simgen.errors import InputError
@@ -442,9 +442,9 @@ def _trained(benchmark: Benchmark, name: str, rate: float, share: float = 1.0) -
                 " it out of --models"
             )
         if samples is None:
-            samples = int(trial.run.read_object("timings.json")["different_samples"])
+            samples = read_status(trial.run).different_samples
         tried = trial.experiment.training
-        assert tried.samples_per_epoch is not None
+        assert tried.samples_per_epoch is not None and samples is not None
         used = median(record.processor_s for record in read_records(trial.run)[1:])
         batches = max(1, samples // training.batch_size)
         epoch_s = used * batches / (tried.samples_per_epoch // tried.batch_size)

@@ -285,13 +285,10 @@ class Follower(tune.Callback):
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Record a trial's end; one that the scheduler stops waits, and writes no more."""
-        from courant.runs.trackers import end_stopped
-
         ended = self._trials[trial.config["trial"]["number"]]
         result = read_result(ended)
         if result.state not in ENDED:
             write_status(ended.run, "stopped", epochs=result.epochs, best_epoch=result.best_epoch)
-            end_stopped(ended.run)
         self._update(read_result(ended))
         self._on_end(self.results)
 

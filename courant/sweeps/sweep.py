@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Literal
 from courant.experiment import MACHINE, MAX_NAME, Experiment
 from courant.runs.directory import RunDirectory
 from courant.runs.record import STATUS, best_record, read_records, read_status
-from courant.runs.summary import RunProgress
+from courant.runs.summary import RunSummary
 from courant.sweeps.search_space import BASELINE, CHOICE, SearchSpace, Setting, label
 from simgen.errors import InputError, StoreError
 
@@ -253,7 +253,7 @@ class TrialsProgress:
 
 
 def read_trials_progress(
-    folder: RunDirectory, read: Callable[[RunDirectory], RunProgress | None]
+    folder: RunDirectory, read: Callable[[RunDirectory], RunSummary | None]
 ) -> TrialsProgress | None:
     """Read how far a sweep or a benchmark is; None for a folder without trials.
 

@@ -29,19 +29,11 @@ from torch.optim import AdamW, Muon, Optimizer
 from courant.experiment import TrainingConfig
 
 FINAL_FACTOR = 0.1
-
-
-def two_phase(progress: float) -> float:
-    """Return 1 up to half of training, then fall linearly to 0.1 at its end."""
-    return 1.0 - (1.0 - FINAL_FACTOR) * max(0.0, 2.0 * progress - 1.0)
-
-
-def cosine(progress: float) -> float:
-    """Return half a cosine from 1 to 0."""
-    return 0.5 * (1.0 + math.cos(math.pi * progress))
-
-
-SCHEDULES = {"two-phase": two_phase, "cosine": cosine}
+NARROWEST = 8
+"""Inputs and outputs that a linear layer has at least if Muon trains it: layers that read a few
+coordinates or give a field's components are no hidden ones. A layer that reads eight features or
+more is taken for one, in Courant (keys and values of its encoder) as in the baselines
+"""
 
 
 def learning_rate(
@@ -59,9 +51,14 @@ def learning_rate(
     The schedule `step` drops it by a factor every so many steps.
     """
     warmup = min(1.0, (step + 1) / warmup_steps) if warmup_steps else 1.0
+    progress = step / max(1, total_steps)
     if schedule == "step":
-        return initial * warmup * drop_factor ** (step // drop_every)
-    return initial * warmup * SCHEDULES[schedule](step / max(1, total_steps))
+        factor = drop_factor ** (step // drop_every)
+    elif schedule == "cosine":
+        factor = 0.5 * (1.0 + math.cos(math.pi * progress))
+    else:
+        factor = 1.0 - (1.0 - FINAL_FACTOR) * max(0.0, 2.0 * progress - 1.0)
+    return initial * warmup * factor
 
 
 def learning_rate_of(training: TrainingConfig, step: int, steps_per_epoch: int) -> float:
@@ -95,10 +92,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def take_in(self, model: nn.Module, share: Tensor | float) -> None:
-        """Move the average towards the model's weights by a share.
-
-        A share on a GPU is a tensor there.
-        """
+        """Move the average towards the model's weights by a share; on a GPU a tensor there."""
         for name, value in model.state_dict().items():
             average = self.weights[name]
             average.lerp_(value, share) if value.is_floating_point() else average.copy_(value)
@@ -153,7 +147,10 @@ class StackedMuon(Muon):
 
     def _step(self, weights: list[Tensor], group: dict[str, Any]) -> None:
         """Update weights whose wide forms have one shape."""
-        averages = [self._average(weight) for weight in weights]
+        for weight in weights:
+            if not self.state[weight]:
+                self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
+        averages = [self.state[weight]["momentum_buffer"] for weight in weights]
         gradients = [weight.grad for weight in weights if weight.grad is not None]
         rate = group["lr"]
         taken: Tensor | float = 1.0
@@ -175,12 +172,6 @@ class StackedMuon(Muon):
         torch._foreach_mul_(weights, 1.0 - rate * taken * group["weight_decay"])
         torch._foreach_add_([wide(weight) for weight in weights], list(updates.unbind()))
 
-    def _average(self, weight: Tensor) -> Tensor:
-        state = self.state[weight]
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(weight)
-        return state["momentum_buffer"]
-
 
 def wide(matrix: Tensor) -> Tensor:
     """The matrix, or its transpose if it is taller than wide."""
@@ -188,10 +179,7 @@ def wide(matrix: Tensor) -> Tensor:
 
 
 def precision_on(device: torch.device) -> torch.dtype:
-    """Return the type of the products: bfloat16, but float32 on a CPU without AVX-512.
-
-    Such a CPU only imitates bfloat16, which takes some 20 times as long as float32.
-    """
+    """Return bfloat16, but float32 on a CPU without AVX-512, which imitates it 20 times slower."""
     imitated = device.type == "cpu" and "AVX512" not in torch.backends.cpu.get_cpu_capability()
     return torch.float32 if imitated else torch.bfloat16
 
@@ -214,13 +202,6 @@ def orthogonal(
     return X
 
 
-NARROWEST = 8
-"""Inputs and outputs that a linear layer has at least if Muon trains it: layers that read a few
-coordinates or give a field's components are no hidden ones. A layer that reads eight features or
-more is taken for one, in Courant (keys and values of its encoder) as in the baselines
-"""
-
-
 class MuonWithAdamW(Optimizer):
     """Muon for the weights of hidden linear layers, AdamW for all other parameters.
 
@@ -241,14 +222,11 @@ class MuonWithAdamW(Optimizer):
         capturable: bool = False,
     ) -> None:
         matrices, others = hidden_matrices(model)
+        rates: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
         # One of the two may have nothing to train, for which torch allows no optimiser.
-        self._parts: list[Optimizer] = []
-        if matrices:
-            self._parts.append(StackedMuon(matrices, lr=lr, weight_decay=weight_decay))
+        self._parts: list[Optimizer] = [StackedMuon(matrices, **rates)] if matrices else []
         if others:
-            self._parts.append(
-                AdamW(others, lr=lr, weight_decay=weight_decay, fused=fused, capturable=capturable)
-            )
+            self._parts.append(AdamW(others, **rates, fused=fused, capturable=capturable))
         groups = [group for part in self._parts for group in part.param_groups]
         super().__init__(groups, {"fused": fused})
 

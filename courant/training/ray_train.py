@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -25,15 +24,9 @@ from ray.train.torch import TorchTrainer
 import simgen
 from courant.experiment import Experiment, parse_experiment
 from courant.runs.directory import RunDirectory
-from courant.runs.record import EpochRecord, InUseError, is_finished
+from courant.runs.record import InUseError, is_finished
+from courant.training import workers
 from courant.training.train import OnEpoch, TrainingError
-from courant.training.workers import (
-    begin_run,
-    check_finished,
-    fit_on_record,
-    following,
-    use_threads,
-)
 from simgen.errors import InputError
 from simgen.log_lines import log_context
 from simgen.machine import usable_cores
@@ -53,18 +46,13 @@ def train(
     on_epoch: OnEpoch | None = None,
 ) -> str:
     """Train as `courant.training.workers.train` does, on the Ray of RAY_ADDRESS."""
-    dataset, run = begin_run(experiment, dataset_url, version, runs_url)
+    dataset, run = workers.begin_run(experiment, dataset_url, version, runs_url)
     if is_finished(run):
         return run.url
-    with ray_session(quiet=on_epoch is not None), following(run, on_epoch):
-        config = {
-            "experiment": experiment.model_dump_json(),
-            "dataset": (dataset.url, dataset.version),
-            "run_url": run.url,
-            "logs": log_context(),
-        }
+    with ray_session(quiet=on_epoch is not None), workers.following(run, on_epoch):
+        place = (dataset.url, dataset.version)
         try:
-            _run_workers(config, run, experiment)
+            _run_workers(experiment, run, place)
         except (InUseError, InputError):
             raise
         except Exception as error:
@@ -72,11 +60,17 @@ def train(
                 f"{run.url}: training failed on Ray ({_reason(error)});"
                 " train again to go on from the last checkpoint"
             ) from error
-    check_finished(run)
+    workers.check_finished(run)
     return run.url
 
 
-def _run_workers(config: dict[str, Any], run: RunDirectory, experiment: Experiment) -> None:
+def _run_workers(experiment: Experiment, run: RunDirectory, dataset: tuple[str, str]) -> None:
+    config = {
+        "experiment": experiment.model_dump_json(),
+        "dataset": dataset,
+        "run": run,
+        "logs": log_context(),
+    }
     num_workers = experiment.training.workers
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", str(POLL_S))
     storage, filesystem = ray_storage(run)
@@ -94,7 +88,22 @@ def _run_workers(config: dict[str, Any], run: RunDirectory, experiment: Experime
             worker_runtime_env={"env_vars": WORKER_ENVIRONMENT},
         ),
     )
-    _beside_the_main_thread(trainer.fit)
+    trouble: list[BaseException] = []
+
+    def fit() -> None:
+        try:
+            trainer.fit()
+        except BaseException as error:
+            trouble.append(error)
+
+    # In the main thread Ray Train handles Ctrl-C itself, takes its time, and calls it a failure. A
+    # daemon, because after an interruption nobody waits for it.
+    thread = threading.Thread(target=fit, name="ray-train", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.5)  # a wait without an end may miss a signal
+    if trouble:
+        raise trouble[0]
 
 
 def use_gpus(wanted: bool | str, workers: int) -> bool:
@@ -108,46 +117,20 @@ def use_gpus(wanted: bool | str, workers: int) -> bool:
     return bool(wanted) and available >= workers
 
 
-def _beside_the_main_thread(work: Callable[[], object]) -> None:
-    """Run it in a thread and wait.
-
-    In the main thread Ray Train handles Ctrl-C itself, takes its time, and calls it a failure.
-    """
-    trouble: list[BaseException] = []
-
-    def do() -> None:
-        try:
-            work()
-        except BaseException as error:
-            trouble.append(error)
-
-    # A daemon, because after an interruption nobody waits for it.
-    thread = threading.Thread(target=do, name="ray-train", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(0.5)  # a wait without an end may miss a signal
-    if trouble:
-        raise trouble[0]
-
-
 def _work(config: dict[str, Any]) -> None:
     """Run the whole fit in each worker of Ray Train."""
     config["logs"].apply_in_training()
     context = ray.train.get_context()
-    use_threads(max(1, usable_cores() // context.get_local_world_size()))
-    fit_on_record(
+    workers.use_threads(max(1, usable_cores() // context.get_local_world_size()))
+    workers.fit_on_record(
         parse_experiment(config["experiment"]),
         simgen.open_dataset(*config["dataset"]),
-        RunDirectory(config["run_url"]),
+        config["run"],
         ray.train.torch.get_device(),
-        on_checkpoint=_report,
+        # With checkpoints alone, since a report waits for Ray's controller.
+        on_checkpoint=lambda record: ray.train.report(asdict(record)),
         is_first=context.get_world_rank() == 0,
     )
-
-
-def _report(record: EpochRecord) -> None:
-    """Report to Ray; only with checkpoints, since a report waits for Ray's controller."""
-    ray.train.report(asdict(record))
 
 
 def _reason(error: Exception) -> str:

@@ -1,9 +1,8 @@
 """Compute the loss of a batch, and take one optimiser step on the device.
 
 Losses are in standardised space. L2 is that of the paper's table of the baseline's architecture
-(tab:baseline-arch, which has «auxiliary regularization: none»), relative L2 that of the public
-benchmarks. By the table of their training (tab:courant-training), Darcy flow has the relative L2 of
-derivatives beside it.
+(tab:baseline-arch), relative L2 that of the public benchmarks (tab:courant-training), where Darcy
+flow has the relative L2 of derivatives beside it.
 
 Notable properties of a step (loss, gradients, clipping, new weights, their average):
 - The host never waits for a GPU: it runs ahead, and a CUDA graph can hold the whole step.
@@ -19,9 +18,10 @@ Notable properties of a step (loss, gradients, clipping, new weights, their aver
 
 from __future__ import annotations
 
-import logging
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
+from typing import cast
 
 import torch
 import torch.distributed as distributed
@@ -39,13 +39,10 @@ from courant.problems import Problem
 from courant.training.optimiser import WeightAverage
 from simgen.errors import InputError
 
-logger = logging.getLogger("courant.model")
-
 WARM_UPS = 2
-"""Plain calls with new shapes before recording, in which kernels are compiled and moments allocated
-"""
+"""Plain calls with new shapes before recording: they compile kernels and allocate moments"""
 MOST_GRAPHS = 512
-"""Combinations of shapes that are recorded, with their inputs; further ones are computed plainly"""
+"""Combinations of shapes that are recorded; further ones are computed plainly"""
 
 Tensors = Mapping[str, Tensor]
 Record = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
@@ -63,32 +60,28 @@ class Objective:
         return self.problem.experiment
 
     def trained(self, model: nn.Module) -> nn.Module:
-        """Return what training steps call: the model, or with what else the loss needs of it.
-
-        InputError for a model that cannot return it.
-        """
+        """Return what training steps call: the model, or a wrapper with what the loss needs."""
         if isinstance(model, TrainsApart):
             return MembersApart([self.trained(member) for member in model.trained_apart()])
         return WithSpread(model) if self.experiment.training.locality_weight else model
 
     def training_loss(self, trained: nn.Module, batch: Batch) -> Tensor:
-        """Return the loss of a batch, of what `trained` made of a model.
-
-        That is the loss of a prediction, or of a prediction and the spread beside it; for members
-        trained apart the mean.
-        """
+        """Return the loss of a batch, of what `trained` made of a model; the mean over members."""
         weight = self.experiment.training.locality_weight
         inputs, queries = batch.for_model(self.experiment.model)
         mask = (batch.query_mask,) if weight else ()
         with self._precision(batch):
             made = trained(inputs, queries, self.problem.num_steps, *mask)
-        losses = [
-            self.loss(each, batch)
-            if isinstance(each, Tensor)
-            else self.loss(each[0], batch) + weight * each[1].float().mean()
-            for each in (made if isinstance(made, list) else [made])
-        ]
-        return torch.stack(losses).mean() if isinstance(made, list) else losses[0]
+        if isinstance(made, list):
+            return torch.stack([self._with_spread(each, batch) for each in made]).mean()
+        return self._with_spread(made, batch)
+
+    def _with_spread(self, made: Tensor | tuple[Tensor, Tensor], batch: Batch) -> Tensor:
+        """Return the loss of a prediction, or of a prediction and the spread beside it."""
+        if isinstance(made, Tensor):
+            return self.loss(made, batch)
+        weight = self.experiment.training.locality_weight
+        return self.loss(made[0], batch) + weight * made[1].float().mean()
 
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:
         """Predict (B, T, M, C) standardised, in the experiment's precision; T = 1 if steady."""
@@ -116,10 +109,7 @@ class Objective:
         return loss + training.derivative_weight * derivative_loss(prediction, targets, self.grid)
 
     def weight(self, batch: Batch) -> Tensor:
-        """Return the weight of a part's loss in the loss of the whole batch.
-
-        The loss is a mean over points, or over samples.
-        """
+        """Return the number of points, or samples, over which a part's loss is a mean."""
         targets, mask = batch.targets, batch.query_mask
         is_l2 = self.experiment.training.loss == "l2"
         if is_l2 and mask is not None:
@@ -141,9 +131,8 @@ def relative_l2_loss(
 ) -> Tensor:
     """Average |u_hat - u|_2 / |u|_2 over samples, u in standard deviations about zero.
 
-    For one channel that is the relative error in physical units; several channels have equal weight
-    whatever their units. The paper sums over the batch: the same up to a factor, to which AdamW
-    does not respond, and independent of the workers that share the batch.
+    For one channel that is the relative error in physical units; several have equal weight. The
+    paper sums over the batch: the same up to a factor, to which AdamW does not respond.
     """
     real = (
         torch.ones_like(target[..., :1])
@@ -223,28 +212,21 @@ class WithSpread(nn.Module):
 def backward(objective: Objective, model: nn.Module, batch: Batch, num_parts: int = 1) -> Tensor:
     """Add the gradients of the batch's loss to the model's; return this worker's share of the loss.
 
-    The loss is detached. It is a mean over the points of the whole batch. Workers average their
-    gradients, so each weighs its part by its share of the points: padded clouds give them different
-    numbers.
+    It is a mean over the points of the whole batch. Workers average their gradients, so each weighs
+    its part by its share of the points: padded clouds give them different numbers.
     """
     parts = [batch] if num_parts == 1 else split(batch, num_parts)
     # Weights sum to one over the parts of a single worker; of several, over the mean of totals.
     weights = torch.stack([objective.weight(part) for part in parts])
-    sum_of_all = weights.sum()
-    if distributed.is_available() and distributed.is_initialized():
+    sum_of_all, (_, world) = weights.sum(), rank_and_world()
+    if world > 1:
         distributed.all_reduce(sum_of_all)
-        sum_of_all = sum_of_all / distributed.get_world_size()
-    weights = weights / sum_of_all
+    weights = weights / (sum_of_all / world)
     total = torch.zeros((), device=batch.targets.device)
     for number, (part, weight) in enumerate(zip(parts, weights, strict=True), start=1):
         # Workers exchange gradients once, when all parts are done.
-        is_last = number == len(parts)
-        alone = (
-            model.no_sync()
-            if isinstance(model, DistributedDataParallel) and not is_last
-            else nullcontext()
-        )
-        with alone:
+        alone = isinstance(model, DistributedDataParallel) and number < len(parts)
+        with cast(DistributedDataParallel, model).no_sync() if alone else nullcontext():
             loss = objective.training_loss(model, part) * weight
             loss.backward()
         total += loss.detach()
@@ -254,8 +236,8 @@ def backward(objective: Objective, model: nn.Module, batch: Batch, num_parts: in
 def clip(model: nn.Module, most: float) -> Tensor:
     """Shorten gradients whose norm is above `most`; return the norm that they had.
 
-    Each member of an ensemble is clipped as if it were trained alone, and the norm is the largest
-    one's: the loss is the mean over members, so a gradient is as many times smaller than their own.
+    Each member of an ensemble is clipped as if it were trained alone, with the largest one's norm:
+    the loss is the mean over members, so a gradient is as many times smaller.
     """
     if not isinstance(model, TrainsApart):
         return nn.utils.clip_grad_norm_(model.parameters(), most)
@@ -273,12 +255,10 @@ def split(batch: Batch, num_parts: int) -> list[Batch]:
 
 
 def flops_per_sample(objective: Objective, batch: Batch) -> float:
-    """Count the floating-point operations of a training step for one sample of this batch.
+    """Count the floating-point operations of a training step for the first sample of this batch.
 
-    Matrix products and attention, two operations for each multiply-add, forward and backward.
-    Element-wise operations, softmax and normalisation are left out, which is the custom when FLOP/s
-    are compared with a device's peak. Touches no weight and no random state. Counted on the first
-    sample alone, so that it takes no more memory than a step in parts does.
+    Matrix products and attention, two operations for each multiply-add, forward and backward, as is
+    the custom when FLOP/s are compared with a device's peak. Touches no weight, no random state.
     """
     with torch.random.fork_rng(devices=[]):
         model = objective.trained(build(objective.experiment.model).to(batch.points.device))
@@ -291,32 +271,22 @@ def flops_per_sample(objective: Objective, batch: Batch) -> float:
 class Replayed:
     """A function of named tensors, recorded once for each combination of shapes, then replayed.
 
-    Every call does the work once, plainly or from a graph, so the function may change its state:
-    weights, an optimiser's moments. It must not wait for the device (`.item()`, `bool(tensor)`) nor
-    copy to it from the host. Outputs are fresh tensors.
+    Every call does the work once, so the function may change weights and moments. It must not wait
+    for the device (`.item()`, `bool(tensor)`) nor copy to it from the host.
     """
 
     def __init__(self, function: Callable[[Tensors], Tensor], record: Record | None = None) -> None:
-        self._function, self._record = function, record or _Recorder()
-        self._calls: dict[Hashable, int] = {}
+        self._function, self._record = function, record or cuda_recorder()
+        self._calls: Counter[Hashable] = Counter()
         self._replays: dict[Hashable, Callable[[Tensors], Tensor]] = {}
 
     def __call__(self, inputs: Tensors) -> Tensor:
         key = tuple((name, tuple(tensor.shape), tensor.dtype) for name, tensor in inputs.items())
-        replay = self._replays.get(key)
-        if replay is not None:
-            return replay(inputs)
-        self._calls[key] = self._calls.get(key, 0) + 1
+        if key in self._replays:
+            return self._replays[key](inputs)
+        self._calls[key] += 1
         if self._calls[key] <= WARM_UPS or len(self._replays) == MOST_GRAPHS:
             return self._function(inputs)
-        self._replays[key] = replay = self._capture(inputs)
-        if len(self._replays) == MOST_GRAPHS:
-            logger.warning(
-                "%d CUDA graphs recorded; other shapes are computed plainly", MOST_GRAPHS
-            )
-        return replay(inputs)
-
-    def _capture(self, inputs: Tensors) -> Callable[[Tensors], Tensor]:
         kept = {name: tensor.clone() for name, tensor in inputs.items()}
         run = self._record(lambda: self._function(kept))
 
@@ -325,23 +295,22 @@ class Replayed:
                 kept[name].copy_(tensor, non_blocking=True)
             return run().clone()
 
-        return replay
+        self._replays[key] = replay
+        return replay(inputs)
 
 
-class _Recorder:
-    """Record on the current CUDA device.
+def cuda_recorder() -> Record:
+    """Return what records calls on the current CUDA device.
 
     All graphs share one pool of memory: they run one after another, and nothing outlives a replay
     except its output, which is copied at once.
     """
+    pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
 
-    def __init__(self) -> None:
-        self._pool, self._stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
-
-    def __call__(self, call: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    def record(call: Callable[[], Tensor]) -> Callable[[], Tensor]:
         graph = torch.cuda.CUDAGraph()
         # Other threads may read ahead and pin memory while this one records: "thread_local".
-        with torch.cuda.graph(graph, self._pool, self._stream, "thread_local"):
+        with torch.cuda.graph(graph, pool, stream, "thread_local"):
             output = call()
 
         def replay() -> Tensor:
@@ -349,6 +318,8 @@ class _Recorder:
             return output
 
         return replay
+
+    return record
 
 
 class OptimiserStep:
@@ -372,23 +343,15 @@ class OptimiserStep:
         self._left_out = torch.zeros((), device=device)
         if self._fused:
             optimiser.found_inf = self._left_out  # type: ignore[attr-defined]
-        self._run = (
-            Replayed(self._take) if objective.experiment.training.cuda_graphs else self._take
-        )
+        is_graph = objective.experiment.training.cuda_graphs
+        self._run = Replayed(self._take) if is_graph else self._take
 
     def __call__(self, batch: Batch, number: int, learning_rate: float) -> Tensor:
         """Take step `number` (from 0); return loss, gradient norm, and 1 if it was taken."""
         for group in self.optimiser.param_groups:
-            if self._fused:
-                group["lr"].fill_(learning_rate)
-            else:
-                group["lr"] = learning_rate
+            group["lr"] = _set(group["lr"], learning_rate)
         if self.average is not None:
-            share = self.average.share(number)
-            if isinstance(self._share, Tensor):
-                self._share.fill_(share)
-            else:
-                self._share = share
+            self._share = _set(self._share, self.average.share(number))
         return self._run(batch.tensors)
 
     def _take(self, inputs: Tensors) -> Tensor:
@@ -402,25 +365,23 @@ class OptimiserStep:
             distributed.all_reduce(taken, op=distributed.ReduceOp.MIN)
         if self._fused:
             self._left_out.copy_(1 - taken)
-            self._move(self._share * taken)
-        elif bool(taken):
-            self._move(self._share)
+        if self._fused or bool(taken):
+            self.optimiser.step()
+            if self.average is not None:
+                share = self._share * taken if self._fused else self._share
+                self.average.take_in(self.bare, share)
         return torch.stack([loss.float(), norm, taken])
 
-    def _move(self, share: Tensor | float) -> None:
-        """Update the weights, and move the average towards them."""
-        self.optimiser.step()
-        if self.average is not None:
-            self.average.take_in(self.bare, share)
+
+def _set(held: Tensor | float, value: float) -> Tensor | float:
+    """Return the value, in the tensor that holds it where there is one."""
+    return held.fill_(value) if isinstance(held, Tensor) else value
 
 
 def check_graphs(
     experiment: Experiment, device: torch.device | None = None, world: int = 1
 ) -> None:
-    """Raise InputError where steps should be replayed from CUDA graphs but cannot.
-
-    Without a device: where no device could.
-    """
+    """Raise InputError where steps cannot be replayed from CUDA graphs, on this device or any."""
     obstacles = []
     if device is not None and device.type != "cuda":
         obstacles.append(f"training runs on {device.type}")
@@ -448,6 +409,6 @@ def check_batch_divides(training: TrainingConfig, world: int) -> None:
 
 def rank_and_world() -> tuple[int, int]:
     """Return this process's rank, and the number of processes."""
-    if distributed.is_available() and distributed.is_initialized():
+    if distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     return 0, 1

@@ -1,7 +1,6 @@
 """Train on this machine: in this process, or in several that share batches.
 
-The run directory holds the state, so a training that was interrupted goes on from its newest
-checkpoint. On a Ray cluster `courant.training.ray_train` does the same.
+On a Ray cluster `courant.training.ray_train` does the same.
 """
 
 from __future__ import annotations
@@ -22,17 +21,10 @@ import torch.distributed as distributed
 import torch.multiprocessing as multiprocessing
 
 import simgen
-from courant.experiment import Experiment, TrainingConfig, parse_experiment
+from courant.experiment import Experiment, TrainingConfig
+from courant.runs import record as records
 from courant.runs.checkpoint import checkpoint_epochs
 from courant.runs.directory import RunDirectory, absolute_url
-from courant.runs.record import (
-    InUseError,
-    check_unused,
-    is_finished,
-    read_records,
-    read_status,
-    write_status,
-)
 from courant.training.train import OnEpoch, TrainingError, fit, set_up_run
 from simgen.errors import InputError, StoreError
 from simgen.log_lines import LogContext, log_context
@@ -62,23 +54,20 @@ def train(
 
     It is `<runs_url>/<name>-<hash>`. A finished run of the same experiment on the same snapshot is
     returned at once; an unfinished one resumes from its newest checkpoint. `on_epoch` is called in
-    this process, with each new epoch in order.
-
-    Raises InputError for an experiment that does not fit the dataset or this machine, InUseError
-    while another process of this machine trains the run, TrainingError when the loss is not finite
-    or workers keep dying, StoreError when dataset or run directory cannot be reached.
+    this process, with each new epoch in order. Raises InputError for an experiment that does not
+    fit the dataset or this machine, InUseError while another process of this machine trains the
+    run, TrainingError where the loss is not finite or workers keep dying.
     """
     dataset, run = begin_run(experiment, dataset_url, version, runs_url)
-    if is_finished(run):
+    if records.is_finished(run):
         return run.url
-    num_workers = experiment.training.workers
     device = device_of(experiment.training)
-    if num_workers == 1:
+    if experiment.training.workers == 1:
         use_threads(usable_cores())
         fit_on_record(experiment, dataset, run, device, on_epoch=on_epoch)
     else:
         with following(run, on_epoch):
-            _run_workers(experiment, dataset, run, device, num_workers)
+            _run_workers(experiment, dataset, run, device)
     check_finished(run)
     return run.url
 
@@ -86,14 +75,11 @@ def train(
 def begin_run(
     experiment: Experiment, dataset_url: str, version: str | None, runs_url: str
 ) -> tuple[Dataset, RunDirectory]:
-    """Open the dataset, and set up the run's directory where it is not finished.
-
-    InUseError while another process of this machine trains it.
-    """
+    """Open the dataset; set up the run's directory where it is neither finished nor in use."""
     dataset = simgen.open_dataset(absolute_url(dataset_url), version)
     run = RunDirectory(runs_url) / experiment.run_id(dataset.snapshot_id)
-    if not is_finished(run):
-        check_unused(run)
+    if not records.is_finished(run):
+        records.check_unused(run)
         set_up_run(experiment, dataset, runs_url)
     return dataset, run
 
@@ -101,11 +87,9 @@ def begin_run(
 def use_threads(num: int) -> None:
     """Compute on so many threads, and take numbers too small for full precision as zero.
 
-    Call it before anything is computed: threads that torch has started already keep their way.
-
-    Far from an anchor, a Gaussian window's weight and its gradient are below 1e-38 (in float32).
-    A CPU computes with such subnormal numbers so slowly that a training step with windows takes
-    three times as long as one without; as zeros they cost nothing.
+    Call it before anything is computed: threads that torch has started already keep their way. Far
+    from an anchor a Gaussian window's weight and gradient are subnormal, below 1e-38, with which a
+    CPU computes so slowly that a training step takes three times as long.
     """
     torch.set_num_threads(num)
     torch.set_flush_denormal(True)
@@ -132,34 +116,29 @@ def fit_on_record(
     on_checkpoint: OnEpoch | None = None,
     is_first: bool = True,
 ) -> None:
-    """Run the whole fit; errors that no other attempt can cure go on record and end the run.
-
-    `is_first` of several workers writes the record.
-    """
+    """Run the whole fit; the first worker records errors that no other attempt can cure."""
     try:
         fit(experiment, dataset, run, device=device, on_epoch=on_epoch, on_checkpoint=on_checkpoint)
-    except InUseError:
+    except records.InUseError:
         raise  # the record is that of the other process
     except (InputError, TrainingError) as error:
         if is_first:
-            write_status(run, "failed", reason=str(error))
+            records.write_status(run, "failed", reason=str(error))
 
 
-def _run_workers(
-    experiment: Experiment, dataset: Dataset, run: RunDirectory, device: str, num_workers: int
-) -> None:
-    """Train in so many processes; all start again from a checkpoint where one dies."""
-    given = (experiment.model_dump_json(), (dataset.url, dataset.version), run.url, device)
+def _run_workers(experiment: Experiment, dataset: Dataset, run: RunDirectory, device: str) -> None:
+    """Train in several processes; all start again from a checkpoint where one dies."""
+    world, place = experiment.training.workers, (dataset.url, dataset.version)
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     for left in reversed(range(ATTEMPTS)):
         with tempfile.TemporaryDirectory(prefix="courant-workers-") as folder:
-            meeting_point = f"file://{folder}/join"
+            meeting = f"file://{folder}/join"
+            arguments = (world, meeting, experiment, place, run, device, log_context())
             try:
                 # Ctrl-C reaches workers too, and would end those that start in a traceback.
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
                 try:
-                    arguments = (num_workers, meeting_point, *given, log_context())
-                    workers = multiprocessing.spawn(_work, arguments, num_workers, join=False)
+                    workers = multiprocessing.spawn(_work, arguments, world, join=False)
                 finally:
                     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
                 while not workers.join(0.5):
@@ -182,10 +161,10 @@ def _run_workers(
 def _work(
     rank: int,
     world: int,
-    meeting_point: str,
-    experiment: str,
-    dataset: tuple[str, str],
-    run_url: str,
+    meeting: str,
+    experiment: Experiment,
+    place: tuple[str, str],
+    run: RunDirectory,
     kind: str,
     logs: LogContext,
 ) -> None:
@@ -194,21 +173,22 @@ def _work(
     use_threads(max(1, usable_cores() // world))
     os.environ |= INTERFACE
     device = torch.device(kind, rank) if kind == "cuda" else torch.device(kind)
-    backend = "nccl" if kind == "cuda" else "gloo"
     distributed.init_process_group(
-        backend, init_method=meeting_point, rank=rank, world_size=world, timeout=JOIN_TIMEOUT
+        "nccl" if kind == "cuda" else "gloo",
+        init_method=meeting,
+        rank=rank,
+        world_size=world,
+        timeout=JOIN_TIMEOUT,
     )
     try:
-        opened = simgen.open_dataset(*dataset)
-        run = RunDirectory(run_url)
-        fit_on_record(parse_experiment(experiment), opened, run, device, is_first=rank == 0)
+        fit_on_record(experiment, simgen.open_dataset(*place), run, device, is_first=rank == 0)
     finally:
         distributed.destroy_process_group()
 
 
 def check_finished(run: RunDirectory) -> None:
     """Raise TrainingError, with the recorded reason, where the run has not come to its end."""
-    status = read_status(run)
+    status = records.read_status(run)
     if status.state != "finished":
         raise TrainingError(
             status.reason or f"{run.url}: the workers ended without finishing; train again to go on"
@@ -219,29 +199,27 @@ def check_finished(run: RunDirectory) -> None:
 def following(run: RunDirectory, on_epoch: OnEpoch | None) -> Iterator[None]:
     """Call `on_epoch` for each epoch that appears in the run's metrics while the body runs.
 
-    The last ones follow after the body. A store that does not answer for a moment is asked again;
-    errors of `on_epoch` itself are raised after the training.
+    A store that does not answer for a moment is read again; errors of `on_epoch` itself are raised
+    after the training.
     """
     if on_epoch is None:
         yield
         return
     seen = max(checkpoint_epochs(run), default=0)
     # Epochs after the last checkpoint are trained again; until then their old records are there.
-    stale = [record for record in read_records(run) if record.epoch > seen]
-    stop = threading.Event()
-    trouble: list[Exception] = []
-
-    def report_new() -> None:
-        nonlocal seen
-        for record in read_records(run):
-            if record.epoch > seen and record not in stale:
-                seen = record.epoch
-                on_epoch(record)
+    stale = [record for record in records.read_records(run) if record.epoch > seen]
+    stop, trouble = threading.Event(), list[Exception]()
 
     def follow() -> None:
-        while not stop.wait(POLL_S) and not trouble:
+        nonlocal seen
+        is_last = False
+        while not is_last and not trouble:
+            is_last = stop.wait(POLL_S)
             try:
-                report_new()
+                for record in records.read_records(run):
+                    if record.epoch > seen and record not in stale:
+                        seen = record.epoch
+                        on_epoch(record)
             except StoreError as error:
                 logger.warning("%s", error)
             except Exception as error:
@@ -259,4 +237,3 @@ def following(run: RunDirectory, on_epoch: OnEpoch | None) -> Iterator[None]:
         follower.join()
     if trouble:
         raise trouble[0]
-    report_new()

@@ -82,7 +82,7 @@ def runs_ls(
 @runs_app.command("show", epilog="Example: courant runs show RUN")
 def runs_show(run: RunUrl) -> None:
     """Show one run in full: its experiment, dataset version, course and errors."""
-    found = summary.read_run(absolute(run))
+    found = summary.read_run(RunDirectory(absolute(run)))
     value = Column("value", overflow="fold")
     print_table((Column("", style="bold"), value), _facts(found).items())
     settings = summary.flatten(found.settings).items()
@@ -94,7 +94,7 @@ def runs_compare(runs: RunUrls) -> None:
     """Compare runs: the settings in which they differ, and their results."""
     if len(runs) < 2:
         raise InputError("one run has nothing to be compared with; name two or more")
-    found = [summary.read_run(absolute(run)) for run in runs]
+    found = [summary.read_run(RunDirectory(absolute(run))) for run in runs]
     differing = summary.differing_settings(found)
     rows = [[key, *map(_text, values)] for key, values in differing.items()]
     facts = [_facts(run) for run in found]

@@ -22,7 +22,7 @@ from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.baselines.tiny import CASES, OWN, tiny
 from tests.model.clouds import Inputs, pad_cloud, random_inputs, relative_error
-from tests.training.test_loop import KilledError, kill_at
+from tests.training.conftest import KilledError, kill_at
 from tests.world import tiny_experiment, tiny_steady
 
 EVERY = pytest.mark.parametrize(("kind", "choice"), CASES)

@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,42 +115,6 @@ def test_references_know_the_scale_too(ducts: Dataset) -> None:
         np.testing.assert_allclose(reference.predict(case, window), expected, atol=2e-3)
 
 
-def test_what_cannot_scale_is_refused_by_name(ducts: Dataset) -> None:
-    with pytest.raises(InputError, match=r"data\.scaled_by: heat is not modelled; choose of kin"):
-        open_problem(scaled({"heat": {"speed": 1.0}}), ducts)
-    with pytest.raises(InputError, match="no design parameter height; choose of speed, half"):
-        open_problem(scaled({"velocity": {"height": 1.0}}), ducts)
-    with pytest.raises(InputError, match="bend is not positive over its whole range, from 0 to 1"):
-        open_problem(scaled({"velocity": {"bend": 1.0}}), ducts)
-    with pytest.raises(InputError, match="speed to the power of -2000; at most 10 is possible"):
-        open_problem(scaled({"velocity": {"speed": -2000.0}}), ducts)
-    normaliser = open_problem(scaled(), ducts).normaliser
-    with pytest.raises(InputError, match="speed = -2: the fields scale with it"):
-        normaliser.at({**dict.fromkeys(SPACE.names, 1.0), "speed": -2.0})
-
-
-def test_a_normaliser_keeps_its_powers_and_older_ones_have_none(ducts: Dataset) -> None:
-    normaliser = open_problem(scaled(), ducts).normaliser
-    assert Normaliser.from_json(normaliser.to_json()) == normaliser
-    older = {name: value for name, value in normaliser.to_json().items() if name != "powers"}
-    parameters = ducts[ducts.cases("test")[0]].parameters
-    assert Normaliser.from_json(older).at(parameters).std == normaliser.std
-    with pytest.raises(InputError, match="powers must be one for each parameter"):
-        Normaliser.from_json({**normaliser.to_json(), "powers": [[1.0]] * 4})
-    for powers in ([[float("nan"), 0.0, 0.0, 0.0, 0.0]] * 4, [[0.0, 0.0, 1.0, 0.0, 0.0]] * 4):
-        with pytest.raises(InputError, match="a power is too large, or that of a parameter that"):
-            Normaliser.from_json({**normaliser.to_json(), "powers": powers})
-
-
-def test_a_parameter_that_scales_nothing_may_be_centred_on_zero(ducts: Dataset) -> None:
-    normaliser = open_problem(scaled(), ducts).normaliser
-    speed, *others = normaliser.parameters
-    centred = [replace(each, low=-1.0, high=1.0) for each in others]
-    normaliser = replace(normaliser, parameters=(speed, *centred))
-    found = normaliser.scale({**dict.fromkeys(SPACE.names, 0.0), "speed": 13.0})
-    np.testing.assert_allclose(found, [2.0, 2.0, 2.0, 4.0])
-
-
 def test_a_run_whose_numbers_are_of_another_scale_is_damaged(
     surrogate: Surrogate, ducts: Dataset, tmp_path: Path
 ) -> None:
@@ -164,6 +127,31 @@ def test_a_run_whose_numbers_are_of_another_scale_is_damaged(
         courant.load(tmp_path / "run")
 
 
-def test_experiments_without_it_keep_their_ids(ducts: Dataset, tmp_path: Path) -> None:
-    assert tiny_steady().run_id("a") == tiny_steady().derive(data={"scaled_by": {}}).run_id("a")
-    assert scaled({}).run_id("a") != scaled().run_id("a")
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"fields": ("speed",)}, r"field speed is unknown; choose of velocity, .*velocity\.x"),
+        ({"prescribed": {"heat": ("wall",)}}, "field heat is unknown; choose of velocity, kin"),
+        ({"prescribed": {"velocity": ("blade",)}}, "patch kind blade is unknown; choose of inlet"),
+        ({"distance_kinds": ("wall+blade",)}, "patch kind blade is unknown; choose of inlet"),
+        ({"scaled_by": {"heat": {"speed": 1.0}}}, "field heat is unknown; choose of velocity"),
+        ({"scaled_by": {"velocity": {"height": 1.0}}}, "height is unknown; choose of speed, half"),
+        ({"scaled_by": {"velocity": {"bend": 1.0}}}, "bend to the power of 1; it has to be posit"),
+        ({"scaled_by": {"velocity": {"speed": -2e3}}}, r"speed to the power of -2000; .* 10 at"),
+    ],
+)
+def test_an_unknown_name_is_an_error_with_the_known_ones(
+    ducts: Dataset, data: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        open_problem(scaled().derive(data=data), ducts)
+
+
+@pytest.mark.parametrize("powers", [[1.0], [float("nan"), *[0.0] * 4], [0.0, 0.0, 1.0, 0.0, 0.0]])
+def test_a_normaliser_keeps_its_powers_and_checks_them(ducts: Dataset, powers: Any) -> None:
+    normaliser = open_problem(scaled(), ducts).normaliser
+    assert Normaliser.from_json(normaliser.to_json()) == normaliser
+    with pytest.raises(InputError, match="power"):
+        Normaliser.from_json({**normaliser.to_json(), "powers": [powers] * 4})
+    with pytest.raises(InputError, match="speed = -2: the fields scale with it"):
+        normaliser.at({**dict.fromkeys(SPACE.names, 1.0), "speed": -2.0})

@@ -31,10 +31,3 @@ def test_points_outside_the_fluid_are_refused(point: tuple[float, float, float])
         InputError, match="1 of 1 points lie outside the channel or inside the cylinder"
     ):
         distance_field("cylinder-flow", np.array([point]), PARAMETERS)
-
-
-def test_a_family_without_a_closed_form_asks_for_the_distance_field() -> None:
-    with pytest.raises(
-        InputError, match=r"branched-pipe alone; pass distance=\(distance, direction\)"
-    ):
-        distance_field("branched-pipe", np.zeros((1, 3)), {})

@@ -12,10 +12,9 @@ from courant.data.batch import Batch
 from courant.data.normalisation import Normaliser
 from courant.data_config import SteadyData
 from courant.problems.steady import SteadySource
-from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase
 from tests.data.conftest import problem_on
-from tests.world import SPACE, publish_ducts
+from tests.world import publish_ducts
 
 CONFIG = SteadyData(fields=("velocity.x", "velocity.z"), prescribed={"velocity": ("inlet",)})
 MESH = CONFIG.model_copy(update={"encoder": "mesh"})
@@ -91,14 +90,6 @@ def test_a_mesh_carries_the_condition_of_its_nearest_face_and_its_distance_field
     )
 
 
-def test_design_parameters_run_from_minus_one_to_one(normaliser: Normaliser) -> None:
-    low = {parameter.name: parameter.low for parameter in SPACE.parameters}
-    high = {parameter.name: parameter.high for parameter in SPACE.parameters}
-    np.testing.assert_allclose(normaliser.design(low), -1)
-    np.testing.assert_allclose(normaliser.design(high), 1)
-    np.testing.assert_allclose(normaliser.design({**low, "speed": 6.5})[0], 0)
-
-
 def test_the_distance_field_may_be_taken_to_some_kinds_or_to_the_nearest_of_several(
     ducts: Dataset,
 ) -> None:
@@ -113,24 +104,3 @@ def test_the_distance_field_may_be_taken_to_some_kinds_or_to_the_nearest_of_seve
     nearer = np.where((every[:, 0] < every[:, 4])[:, None], every[:, :4], every[:, 4:8])
     np.testing.assert_array_equal(joined[:, :4], nearer)
     assert Normaliser.from_json(ends.to_json()) == ends
-
-
-def test_wrong_names_are_answered_with_the_known_ones(ducts: Dataset) -> None:
-    with pytest.raises(
-        InputError, match=r"distance_kinds: no patch kind blade; choose of inlet, outlet, wall"
-    ):
-        Normaliser.of(ducts, CONFIG.fields, ("wall+blade",))
-
-
-@pytest.mark.parametrize(
-    ("prescribed", "wrong"),
-    [
-        ({"kinematic_pressure": ("outlet",)}, "kinematic_pressure is not modelled; choose of vel"),
-        ({"velocity": ("inlet", "blade")}, "no patch kind blade; choose of inlet, outlet, wall"),
-    ],
-)
-def test_what_is_prescribed_is_modelled_on_faces_that_exist(
-    ducts: Dataset, prescribed: dict[str, tuple[str, ...]], wrong: str
-) -> None:
-    with pytest.raises(InputError, match=wrong):
-        problem_on(ducts, CONFIG.model_copy(update={"prescribed": prescribed})).check()

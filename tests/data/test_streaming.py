@@ -9,17 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-import simgen
 from courant.data.batch import BatchOrder
 from courant.data_config import TransientData
-from courant.problems import transient
 from courant.problems.transient import TrajectorySet, WindowBatches, WindowReader
-from courant.runs.directory import RunDirectory
-from courant.runs.record import read_records
-from courant.training.train import fit
 from simgen.store.read import Dataset, StoredCase
 from tests.data.conftest import assert_same, problem_on
-from tests.world import publish_waves, tiny_experiment
 
 CONFIG = TransientData(
     window_steps=3,
@@ -118,16 +112,6 @@ def test_cases_that_the_cache_has_no_room_for_come_from_the_store(
         assert_same(one, other)
 
 
-def test_geometries_beyond_their_budget_are_prepared_anew(
-    dataset: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transient, "GEOMETRY_BYTES", 10_000)
-    stream = batches(dataset, streamed=True)
-    for (_, one), (_, other) in zip(stream.epoch(1), batches(dataset, False).epoch(1), strict=True):
-        assert_same(one, other)
-    assert stream.num_bytes <= 10_000
-
-
 def test_a_split_beyond_the_budget_is_streamed_and_any_other_is_not(dataset: Any) -> None:
     reader = batches(dataset, streamed=True).source
     assert isinstance(reader, WindowReader)
@@ -136,9 +120,6 @@ def test_a_split_beyond_the_budget_is_streamed_and_any_other_is_not(dataset: Any
         made = problem_on(dataset, config).training(dataset, ORDER, CPU)
         assert type(made.source) is kind and made.streamed == (kind is WindowReader)
         assert_same(next(made.epoch(1))[1], next(batches(dataset, False).epoch(1))[1])
-
-
-def test_validation_windows_are_the_same_either_way(dataset: Any) -> None:
     held, read = (
         problem_on(dataset, CONFIG.model_copy(update={"resident_gb": budget}))
         for budget in (8.0, 0.0)
@@ -146,30 +127,4 @@ def test_validation_windows_are_the_same_either_way(dataset: Any) -> None:
     for one, other in zip(
         held.validation(dataset, 4, CPU)(), read.validation(dataset, 4, CPU)(), strict=True
     ):
-        assert_same(one, other)
-
-
-def test_training_from_a_stream_gives_the_same_losses(dataset: Any, tmp_path: Path) -> None:
-    runs = {}
-    for budget in (8.0, 0.0):
-        runs[budget] = RunDirectory(tmp_path / str(budget))
-        settings = {"resident_gb": budget, "cache_folder": str(tmp_path / "cache")}
-        fit(tiny_experiment(epochs=2).derive(data=settings), dataset, runs[budget])
-    losses = [
-        [(r.train_loss, r.validation_loss) for r in read_records(run)] for run in runs.values()
-    ]
-    assert losses[0] == losses[1]
-
-
-def test_where_the_data_lies_is_no_part_of_a_runs_identity() -> None:
-    experiment = tiny_experiment()
-    assert experiment.derive(data={"resident_gb": 0.0}).run_id("x") == experiment.run_id("x")
-    assert experiment.derive(data={"shift": 0.1}).run_id("x") != experiment.run_id("x")
-
-
-@pytest.mark.end_to_end
-def test_batches_stream_from_s3(s3: Any, dataset: Any) -> None:
-    remote = simgen.open_dataset(publish_waves(f"{s3.url}/stream/cylinder-flow"))
-    found = batches(remote, streamed=True).epoch(1)
-    for (_, one), (_, other) in zip(found, batches(dataset, False).epoch(1), strict=True):
         assert_same(one, other)

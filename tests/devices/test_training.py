@@ -68,7 +68,7 @@ def start(experiment: Experiment, device: torch.device, folder: Path) -> Fitting
     """The training on made-up data, the same on every device; goes on where the folder has some."""
     task = make_task(experiment, TINY[experiment.family], device, made_on=CPU)
     torch.compiler.reset()
-    return Fitting.of(task, RunDirectory(folder), device)
+    return Fitting(task, RunDirectory(folder), device)
 
 
 def losses(run: Fitting, last: int) -> list[float]:

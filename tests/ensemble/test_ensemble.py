@@ -23,7 +23,7 @@ from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.baselines.tiny import tiny
 from tests.model.clouds import CHOICES, Inputs, pad_cloud, random_inputs, relative_error
-from tests.training.test_loop import KilledError, kill_at
+from tests.training.conftest import KilledError, kill_at
 from tests.world import tiny_experiment
 
 CPU = torch.device("cpu")
@@ -142,7 +142,7 @@ def fitting(waves: Dataset, folder: Path, **settings: object) -> Fitting:
     model = {"num_members": settings.pop("num_members")}
     experiment = tiny_experiment().derive(model=model, training=settings)
     task = Task.load(experiment, waves, CPU)
-    return Fitting.of(task, RunDirectory(folder), CPU)
+    return Fitting(task, RunDirectory(folder), CPU)
 
 
 @pytest.mark.parametrize("locality", [0.0, 0.1])
@@ -218,7 +218,7 @@ def test_learned_anchors_of_every_member_start_among_the_cells(
         model={"num_members": 2, "anchor_kind": "learned"}, data={"anchor_start": "cloud"}
     )
     task = Task.load(experiment, waves, CPU)
-    model = Fitting.of(task, RunDirectory(tmp_path), CPU).bare
+    model = Fitting(task, RunDirectory(tmp_path), CPU).bare
     assert task.anchors is not None and isinstance(model, FieldModel)
     places = [member.learned_anchors for member in model.trained_apart()]  # type: ignore[operator]
     torch.testing.assert_close(places[0], places[1])

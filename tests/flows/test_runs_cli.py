@@ -36,7 +36,7 @@ def shown(*arguments: str, width: int = 300) -> str:
 def test_runs_are_listed_with_their_dataset_version_size_and_errors(runs, waves):
     (eight, four), unreadable = list_runs(str(runs))
     assert unreadable == []
-    assert (eight.name, four.name, eight.experiment) == ("eight", "four", "eight")
+    assert (eight.name, four.name) == ("eight", "four")
     weights = courant.load(runs / "eight").model.state_dict().values()
     assert eight.num_parameters == sum(weight.numel() for weight in weights)
     assert (eight.version, eight.snapshot_id, eight.epoch) == ("v1", waves.snapshot_id, 2)
@@ -53,7 +53,7 @@ def test_runs_are_shown_and_compared_with_their_settings(runs):
     text = shown("show", str(runs / "four"))
     assert "model.num_anchors" in text and "training.learning_rate" in text
     with pytest.raises(InputError, match=r"has no experiment\.json"):
-        read_run(str(runs / "jobs"))
+        read_run(RunDirectory(runs / "jobs"))
     text = shown("compare", str(runs / "eight"), str(runs / "four"))
     assert "model.num_anchors" in text and "validation NMAE" in text
     assert "learning_rate" not in text

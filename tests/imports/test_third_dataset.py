@@ -125,7 +125,7 @@ def test_it_is_served(plane: Dataset, plane_run: RunDirectory) -> None:
         ({"fields": ["permeability"]}, "'permeability' is not solved"),
         ({"given": ["pressure"]}, "'pressure' is not given"),
         ({"given": []}, "model.num_features = 1, expected 2"),
-        ({"distance_kinds": ["wall"]}, "no patch kind wall"),
+        ({"distance_kinds": ["wall"]}, "patch kind wall is unknown"),
     ],
 )
 def test_an_experiment_that_asks_for_what_is_not_there_is_one_line(

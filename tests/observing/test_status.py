@@ -96,7 +96,7 @@ def test_runs_that_have_ended_are_read_once(places, monkeypatch):
     watch = Watch(places)
     watch.look()
     read: list[str] = []
-    monkeypatch.setattr("flows.observing.read_run_progress", lambda run: read.append(run.url))
+    monkeypatch.setattr("flows.observing.read_run", lambda run: read.append(run.url))
     watch.look()
     assert read and not [url for url in read if url.endswith(("1111111111", "/one"))]
 

@@ -130,7 +130,7 @@ def test_offset_and_contributions_add_up_to_the_prediction(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"parameters": {**PARAMETERS, "diameter": 1.0}}, "unknown diameter; cylinder-flow has"),
+        ({"parameters": {**PARAMETERS, "diameter": 1.0}}, "unknown diameter"),
         ({"parameters": {"radius": 2.0}}, "missing center_x, center_y"),
         ({"parameters": {**PARAMETERS, "radius": float("nan")}}, "radius = nan is not a finite"),
         ({"parameters": None}, "or distance="),

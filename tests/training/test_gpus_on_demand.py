@@ -38,8 +38,6 @@ def test_gpus_that_come_on_demand_are_asked_for(cluster_of_cores) -> None:
     with pytest.raises(InputError, match="3 GPUs"):
         Share.of(tiny_experiment(), 0, 3)
 
-
-def test_a_number_that_is_none_is_told(cluster_of_cores) -> None:
     cluster_of_cores.setenv(VARIABLE, "two")
     with pytest.raises(InputError, match="COURANT_GPUS_ON_DEMAND is 'two'"):
         use_gpus("auto", workers=1)

@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 import courant
 from courant.analysis.case_scores import score_case
 from courant.experiment import Experiment
-from courant.field_model import Queries
-from courant.model.decoder import SPREAD_QUERIES, spread
 from courant.models import build
 from courant.problems import open_problem
 from courant.runs.directory import RunDirectory
@@ -24,37 +21,6 @@ from simgen.store.read import Dataset
 from tests.model.clouds import CHOICES, random_inputs, random_model
 
 CPU = torch.device("cpu")
-
-
-def planted(weights: Tensor) -> Tensor:
-    """The spread of contributions that are these weights (B, H, M, L), of one channel, at places
-    on a line, from points on the same line.
-    """
-    num_points, num_anchors = weights.shape[2:]
-    line = torch.arange(max(num_points, num_anchors), dtype=torch.float32)
-    along = torch.stack([line, 0 * line, 0 * line], dim=1)[None]
-    table = torch.ones(1, 1, weights.shape[1], num_anchors, 1)
-    return spread(
-        lambda q, k: weights[:, None],
-        torch.zeros(1, weights.shape[1], num_points, 4),
-        torch.zeros(1, 1, weights.shape[1], num_anchors, 4),
-        table,
-        along[:, :num_points],
-        along[:, :num_anchors],
-        None,
-    )
-
-
-def test_a_contribution_at_its_own_anchor_has_no_spread_and_elsewhere_its_squared_distance() -> (
-    None
-):
-    here = planted(torch.eye(5)[None, None])
-    assert torch.all(here == 0)
-    # Each contribution two places further on, the last two nowhere.
-    shifted = torch.zeros(5, 5)
-    shifted[[2, 3, 4], [0, 1, 2]] = 1.0
-    expected = 5 * torch.tensor([[4.0, 4.0, 4.0, 0.0, 0.0]])
-    torch.testing.assert_close(planted(shifted[None, None]), expected, rtol=2e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["steady", "window, transient", "learned anchors", "2D"])
@@ -83,18 +49,6 @@ def test_spread_follows_from_the_decomposition_and_the_prediction_is_the_same(na
     )
 
 
-def test_many_queries_cost_no_more_than_some() -> None:
-    config = CHOICES["steady"]
-    model, given = random_model(config), random_inputs(config)
-    points = torch.rand(len(given.points), 2 * SPREAD_QUERIES + 1, 3)
-    queries = Queries(points, torch.zeros(*points.shape[:2], config.num_query_features))
-    sizes: list[int] = []
-    weigh = model.decoder.weights
-    model.decoder.weights = lambda q, k: sizes.append(q.shape[2]) or weigh(q, k)  # type: ignore
-    model.predict_with_spread(given.cloud, queries)
-    assert sizes == [-(-points.shape[1] // 3)]
-
-
 def local(tiny: Experiment, weight: float, **training: float) -> Experiment:
     return tiny.derive(training={"locality_weight": weight, **training})
 
@@ -116,7 +70,7 @@ def test_the_term_counts_in_the_training_alone_and_parts_make_the_whole(
     dataset: Dataset, tiny: Experiment, tmp_path: Path
 ) -> None:
     task = Task.load(local(tiny, 0.1), dataset, CPU)
-    fitting = Fitting.of(task, RunDirectory(tmp_path / "run"), CPU)
+    fitting = Fitting(task, RunDirectory(tmp_path / "run"), CPU)
     assert isinstance(fitting.model, WithSpread) and fitting.model.model is fitting.bare
     _, batch = next(iter(task.train.epoch(1)))
     inputs, queries = batch.for_model(task.experiment.model)
@@ -137,24 +91,8 @@ def test_the_term_counts_in_the_training_alone_and_parts_make_the_whole(
         for each in (task, plain)
     ]
     assert losses[0] == losses[1]
-
-
-def test_anchors_without_places_are_told_before_the_training(
-    dataset: Dataset, tiny: Experiment
-) -> None:
-    abstract = tiny.derive(model={"anchor_kind": "abstract"})
     with pytest.raises(InputError, match=r"locality_weight needs a model whose anchors have pos"):
-        local(abstract, 0.1)
-    with pytest.raises(InputError, match=r"locality_weight needs a model whose anchors have contr"):
-        WithSpread(torch.nn.Linear(1, 1))
-
-
-def test_runs_from_before_there_were_such_options_keep_their_ids(tiny: Experiment) -> None:
-    content = tiny.model_dump(mode="json")
-    assert "locality_weight" in content["training"] and "anchors_by" in content["data"]
-    by_volume = tiny.derive(data={"anchors_by": "volume"})
-    assert len({tiny.run_id("s"), local(tiny, 0.1).run_id("s"), by_volume.run_id("s")}) == 3
-    assert local(tiny, 0.0).run_id("s") == tiny.run_id("s")
+        local(tiny.derive(model={"anchor_kind": "abstract"}), 0.1)
 
 
 def test_a_trained_model_has_its_anchors_by_volume_again(

@@ -9,7 +9,6 @@ from torch.optim import AdamW, Muon
 
 from courant.experiment import Experiment
 from courant.model import Courant
-from courant.models import build
 from courant.training.optimiser import (
     MuonWithAdamW,
     hidden_matrices,
@@ -17,8 +16,6 @@ from courant.training.optimiser import (
     orthogonal,
     precision_on,
 )
-from tests.baselines.tiny import CASES
-from tests.baselines.tiny import tiny as tiny_config
 
 RATE, DECAY = 1e-2, 0.1
 
@@ -93,17 +90,6 @@ def test_products_are_in_float32_where_bfloat16_is_imitated(
         assert orthogonal(torch.randn(2, 8, 16), (3.4, -4.8, 2.0), 5, 1e-7).dtype == expected
 
 
-def test_the_learning_rate_of_a_step_reaches_both_parts(tiny: Experiment) -> None:
-    model = Courant(tiny.model)
-    before = deepcopy(model.state_dict())
-    optimiser = MuonWithAdamW(model, lr=RATE, weight_decay=DECAY)
-    for group in optimiser.param_groups:
-        group["lr"] = 0.0
-    gradients(model, 0)
-    optimiser.step()
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-
-
 @pytest.mark.parametrize("layer", [nn.Linear(3, 2), nn.Linear(16, 16, bias=False)], ids=str)
 def test_a_model_may_have_one_kind_of_parameters_alone(layer: nn.Linear) -> None:
     optimiser = MuonWithAdamW(layer, lr=RATE, weight_decay=DECAY)
@@ -111,12 +97,3 @@ def test_a_model_may_have_one_kind_of_parameters_alone(layer: nn.Linear) -> None
     gradients(layer, 0)
     optimiser.step()
     assert not torch.equal(layer.weight, before)
-
-
-@pytest.mark.parametrize(("kind", "choice"), CASES)
-def test_every_baseline_is_trained_by_both(kind: str, choice: str) -> None:
-    model = build(tiny_config(kind, choice))
-    hidden, others = hidden_matrices(model)
-    assert hidden
-    assert others
-    assert len(hidden) + len(others) == len(list(model.parameters()))

@@ -10,10 +10,11 @@ import s3fs
 import courant
 from courant.runs.checkpoint import checkpoint_epochs
 from courant.runs.directory import RunDirectory
-from courant.runs.record import EpochRecord, read_records
+from courant.runs.record import read_records
 from courant.training.train import fit
 from simgen.errors import StoreError
 from simgen.store.read import Dataset
+from tests.training.conftest import KilledError, kill_at
 from tests.world import tiny_experiment
 
 pytestmark = pytest.mark.end_to_end
@@ -27,29 +28,13 @@ def bucket(s3: Any) -> Iterator[str]:
     s3fs.S3FileSystem.clear_instance_cache()
 
 
-def test_files_are_written_read_listed_and_removed(bucket: str) -> None:
-    run = RunDirectory(f"{bucket}/files") / "one"
-    assert run.names("checkpoints") == []
-    run.write_bytes("checkpoints/epoch-000001.pt", b"abc")
-    run.write_json("status.json", {"state": "running"})
-    assert run.exists("status.json")
-    assert run.names() == ["checkpoints", "status.json"]
-    assert run.read_bytes("checkpoints/epoch-000001.pt") == b"abc"
-    run.remove("checkpoints/epoch-000001.pt")
-    assert run.names("checkpoints") == []
-
-
 def test_a_run_is_killed_resumed_and_loaded_from_s3_as_from_disk(
     bucket: str, dataset: Dataset, tmp_path: Path
 ) -> None:
     remote, local = RunDirectory(f"{bucket}/runs") / "tiny", RunDirectory(tmp_path)
 
-    def kill(record: EpochRecord) -> None:
-        if record.epoch == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fit(tiny_experiment(), dataset, remote, on_epoch=kill)
+    with pytest.raises(KilledError):
+        fit(tiny_experiment(), dataset, remote, on_epoch=kill_at(3))
     assert checkpoint_epochs(remote) == [2]
     fit(tiny_experiment(), dataset, remote)
     fit(tiny_experiment(), dataset, local)
