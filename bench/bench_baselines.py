@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import torch
 
 from bench.measure import peak_bytes, processor_seconds
-from bench.report import publish, show
+from bench.report import plot, publish, show
 from courant.baselines import published
 from courant.field_model import Inputs, Queries
 from courant.model import presets
@@ -164,7 +164,7 @@ def main(out: Path, short: bool) -> None:
                 show(found)
                 rows += found
             (out / "baselines.json").write_text(json.dumps(rows))
-            plot(rows, out / "baselines.png")
+            plot(out / "baselines.png", _panels(rows), len(WORKS))
     finally:
         for each in contenders.values():
             each.end()
@@ -216,28 +216,17 @@ def _race(
     return rows
 
 
-def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    """Draw time and memory against the number of points."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, panels = pyplot.subplots(2, len(WORKS), figsize=(9, 7), sharex=True, squeeze=False)
-    for column, work in enumerate(WORKS):
-        for row, (key, label) in enumerate((("seconds", _TIME), ("MB", "peak memory (MB)"))):
-            panel = panels[row][column]
+def _panels(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Time and memory of each work against the number of points."""
+    panels = []
+    for key, label in (("seconds", _TIME), ("MB", "peak memory (MB)")):
+        for work in WORKS:
+            lines = {}
             for name in dict.fromkeys(each["model"] for each in rows):
                 mine = [each for each in rows if (each["work"], each["model"]) == (work, name)]
-                panel.loglog(
-                    [each["points"] for each in mine], [each[key] for each in mine],
-                    "o-", label=_NAMES[name],
-                )  # fmt: skip
-            panel.set_title(work if row == 0 else "")
-            panel.set_ylabel(label)
-            panel.set_xlabel("points" if row else "")
-            panel.grid(True, which="major", alpha=0.3)
-    lines, names = panels[0][0].get_legend_handles_labels()
-    figure.legend(lines, names, loc="upper center", ncols=len(names))  # above: curves fill panels
-    figure.tight_layout(rect=(0, 0, 1, 0.95))
-    figure.savefig(path, dpi=120)
+                lines[_NAMES[name]] = (
+                    [each["points"] for each in mine],
+                    [each[key] for each in mine],
+                )
+            panels.append({"lines": lines, "title": work, "xlabel": "points", "ylabel": label})
+    return panels

@@ -301,28 +301,6 @@ def attending(device: torch.device, short: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def decompositions(device: torch.device, short: bool) -> list[dict[str, Any]]:
-    """All contributions of one predicted case, chunk by chunk."""
-    rows = []
-    for name, (config, _, points, steps) in models(short).items():
-        model, inputs = example(config, device, 1, points, points)
-        model, inputs = model.float(), {key: value.float() for key, value in inputs.items()}
-
-        def call(model: Courant = model, inputs: Tensors = inputs, steps: int = steps) -> None:
-            for part in model.decompose(*arguments(inputs), steps).chunks(4_096):
-                part.contributions.sum()
-
-        row = {
-            "model": name,
-            "points": points,
-            "steps": steps,
-            "ms": 1e3 * seconds_of(call, device),
-            "MB": peak_bytes(call, device) / 1e6,
-        }
-        rows.append(row)
-    return rows
-
-
 def seconds_of(call: Callable[[], object], device: torch.device, repeats: int = 10) -> float:
     """The mean of some calls one after another, after three that warm up."""
     for _ in range(3):
@@ -342,9 +320,7 @@ PARTS: dict[str, Part] = {
     "predictions": predictions,
     "attending": attending,
     "decoding": decoding,
-    "decompositions": decompositions,
     "steps": gpu_training.step_modes,
     "schedules": gpu_training.schedules,
     "streaming": gpu_training.streaming,
-    "kernels": gpu_training.kernels,
 }

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.measure import exponent, matmul_peak, peak_bytes, race, seconds
-from bench.report import publish, show
+from bench.report import plot, publish, show
 from courant.field_model import Inputs, Queries
 from courant.model import Courant, CourantConfig, presets
 from tests.model.literal import (
@@ -154,7 +154,17 @@ def main(out: Path, short: bool) -> None:
         short=short,
         matmul_peak_gflops=peak / 1e9,
     )
-    plot(found, out / "model.png")
+    panels = [
+        {
+            "lines": {name: [[row[of] for row in curve["rows"]] for of in ("size", key)]},
+            "title": f"{name}^{curve['exponents'][key]:.2f}",
+            "xlabel": name,
+            "ylabel": label,
+        }
+        for key, label in (("seconds", "time (s)"), ("peak_bytes", "peak memory (bytes)"))
+        for name, curve in found.items()
+    ]
+    plot(out / "model.png", panels, len(found))
 
 
 def measured(
@@ -273,25 +283,3 @@ def curves(sizes: Sizes) -> dict[str, Any]:
         }
         result[name] = {"rows": rows, "exponents": slopes}
     return result
-
-
-def plot(curves: dict[str, Any], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, panels = pyplot.subplots(2, len(curves), figsize=(4 * len(curves), 6), squeeze=False)
-    for column, (name, curve) in enumerate(curves.items()):
-        sizes = [row["size"] for row in curve["rows"]]
-        for row, (key, unit, scale) in enumerate(
-            (("seconds", "s", 1), ("peak_bytes", "MB", 2**-20))
-        ):
-            panel = panels[row][column]
-            panel.loglog(sizes, [scale * point[key] for point in curve["rows"]], "o-")
-            panel.set_title(f"{name}^{curve['exponents'][key]:.2f}")
-            panel.set_xlabel(name)
-            panel.set_ylabel(f"{'time' if row == 0 else 'peak memory'} [{unit}]")
-            panel.grid(True, which="both", alpha=0.3)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)

@@ -11,14 +11,12 @@ measures the report of a trained run instead.
 
 from __future__ import annotations
 
-import itertools
 import json
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +38,6 @@ from courant.training.train import fit
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
-from simgen.point_cloud import PointCloud
 from simgen.store.schema import Schema
 from tests.world import SCHEMA, SPACE, design_point, duct, tiny_steady, travelling_wave
 
@@ -59,7 +56,7 @@ def main(out: Path, short: bool) -> None:
 
 
 def _measured(what: str, short: bool) -> dict[str, Any]:
-    """Prepare a run in one process and measure the work on it in another: its peak is its own."""
+    """Prepare a run in one process, and measure in another, whose peak is its own."""
     with tempfile.TemporaryDirectory(prefix="bench-report-") as folder:
         for step in (f"prepare_{what}", f"measure_{what}"):
             call = f"from bench.bench_report import {step} as step; step({folder!r}, {short})"
@@ -95,14 +92,15 @@ def measure_report(folder: str, short: bool) -> None:
 
 
 def prepare_decomposition(folder: str, short: bool) -> None:
-    """Train the pipe's model for a moment on small ducts; the case of the test split is large.
-
-    A first dataset shows which case that is: designs are in the same split of every dataset.
-    """
-    large = 20_000 if short else 300_000
-    small = publish_ducts(f"{folder}/small", {})
-    (tested,) = simgen.open_dataset(small).cases("test")
-    url = publish_ducts(f"{folder}/store/branched-pipe", {tested: large})
+    """Train the pipe's model for a moment on small ducts; the case of the test split is large."""
+    large, url = 20_000 if short else 300_000, f"{folder}/store/branched-pipe"
+    cases = []
+    for number, parameters in enumerate(SPACE.sample(6, "sobol", 1)):
+        point = DesignPoint("branched-pipe", 1, parameters, {"mesh_size": 0.1})
+        split = ("test", "validation")[number] if number < 2 else "train"
+        cloud = duct(large if split == "test" else 100, parameters, seed=number)
+        cases.append((CaseResult(point, "accepted", split=split), cloud))
+    publish_cases(url, SCHEMA, cases, "ducts")
     model = get_recipe("branched-pipe").model
     sizes = {name: getattr(model, name) for name in ("width", "num_anchors", "num_levels")}
     both = {"num_outputs": 4, "num_features": 4}
@@ -110,18 +108,6 @@ def prepare_decomposition(folder: str, short: bool) -> None:
         model={**sizes, **both}, data={"fields": ("velocity", "kinematic_pressure")}
     )
     _train(folder, url, experiment)
-
-
-def publish_ducts(url: str, sizes: Mapping[str, int]) -> str:
-    """Publish six ducts of 100 points, but for the named ones with theirs."""
-
-    def case(number: int, parameters: dict[str, float]) -> tuple[CaseResult, PointCloud]:
-        point = DesignPoint("branched-pipe", 1, parameters, {"mesh_size": 0.1})
-        cloud = duct(sizes.get(point.id, 100), parameters, seed=number)
-        return CaseResult(point, "accepted"), cloud
-
-    cases = itertools.starmap(case, enumerate(SPACE.sample(6, "sobol", 1)))
-    return publish_cases(url, SCHEMA, cases, "ducts")
 
 
 def measure_decomposition(folder: str, short: bool) -> None:
@@ -159,14 +145,10 @@ def _record(folder: str, work: tuple[str, float, Any], began: float, before: flo
     (Path(folder) / "record.json").write_text(json.dumps(record))
 
 
-def report_of(run: str) -> None:
-    """Measure the report of a trained and evaluated run, and print the table."""
+if __name__ == "__main__":
+    run = sys.argv[1]
     with tempfile.TemporaryDirectory(prefix="bench-report-") as folder:
         (Path(folder) / "runs").mkdir()
         (Path(folder) / "runs/run").symlink_to(Path(run).resolve())
         measure_report(folder, short=False)
         show([json.loads((Path(folder) / "record.json").read_text())])
-
-
-if __name__ == "__main__":
-    report_of(sys.argv[1])

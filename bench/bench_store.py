@@ -17,40 +17,42 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import botocore.session
-import matplotlib.pyplot as plt
+import h5py
 import numpy as np
 import s3fs
+import zarr
 from botocore.config import Config
 from rich.progress import Progress
+from zarr.abc.store import Store
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore
 
 import simgen
-from bench.report import publish, show
-from bench.store_contenders import (
-    FIELD,
-    STEADY_POINTS,
-    CacheContender,
-    Contender,
-    Hdf5Contender,
-    MemmapContender,
-    StoreContender,
-    Stores,
-    ZarrContender,
+from bench.report import plot, publish, show
+from bench.synthetic_cases import (
+    REAL_FACES,
+    REAL_POINTS,
+    REAL_SNAPSHOTS,
+    SCHEMA,
+    publish_cases,
+    synthetic_cloud,
+    synthetic_result,
+    write_cases,
 )
-from bench.synthetic_cases import REAL_FACES, REAL_POINTS, REAL_SNAPSHOTS, SCHEMA, write_cases
+from simgen.store.read import LocalCache, StoredCase
 from simgen.store.write import DatasetWriter
 from tests.conftest import BUCKET, KEYS, SeaweedFS
 
 SNAPSHOTS, WINDOW = 580, slice(100, 111)
 """Of the cases that are read (16 MB of fields), and a window of them"""
-SCATTERED = 16_384
+FIELD, STEADY_POINTS, SCATTERED = "velocity", 300_000, 16_384
 CASES, ROUNDS = 4, 5
 CONNECTIONS = 16
 COLUMNS = ("whole, first", "whole, again", "11 snapshots", "16k points")
@@ -98,19 +100,140 @@ def main(out: Path, short: bool) -> None:
         ratios=compared,
         writes=writes,
     )
-    _plot(growth, out / "store-scale.png")
+    cases = [row["cases"] for row in growth]
+    lines = {
+        f"{n} (bar {bar:g} s)": (cases, [r[n] for r in growth]) for n, bar in GROWTH_BARS.items()
+    }
+    plot(out / "store-scale.png", [{"lines": lines, "xlabel": "cases", "ylabel": "seconds"}], 1)
+
+
+class Opened(NamedTuple):
+    """Cases 0, 1, ... and steady, opened anew: nothing is remembered from before."""
+
+    array: Callable[[str, str], Any]
+    """By case and name, something whose slices are read when they are taken"""
+    whole: Callable[[str], Mapping[str, np.ndarray]]
+    """By case, every array of it in memory"""
+
+
+Contender = Callable[[], Opened]
+
+
+@dataclass
+class Originals:
+    """The dataset whose arrays every contender keeps."""
+
+    transient_url: str
+    steady_url: str
+
+    @classmethod
+    def write(cls, base: str) -> Originals:
+        sizes = (REAL_POINTS, REAL_FACES, SNAPSHOTS)
+        cases = ((synthetic_result(n, SNAPSHOTS), synthetic_cloud(*sizes, n)) for n in range(CASES))
+        publish_cases(f"{base}/transient", SCHEMA, cases)
+        cloud = synthetic_cloud(STEADY_POINTS, 10_000, 1)
+        assert cloud.boundary is not None
+        boundary, fields = (
+            {name: values[0] for name, values in of.fields.items()}
+            for of in (cloud.boundary, cloud)
+        )
+        faces = replace(cloud.boundary, fields=boundary)
+        steady = replace(cloud, time=None, fields=fields, boundary=faces)
+        schema = replace(SCHEMA, transient=False)
+        publish_cases(f"{base}/steady", schema, [(synthetic_result(0, 1), steady)])
+        return cls(f"{base}/transient", f"{base}/steady")
+
+    def cases(self) -> dict[str, StoredCase]:
+        """Open the dataset anew."""
+        transient = simgen.open_dataset(self.transient_url)
+        steady = simgen.open_dataset(self.steady_url)[0]
+        return {**{str(number): case for number, case in enumerate(transient)}, "steady": steady}
+
+    def store(self) -> Opened:
+        """The dataset store itself."""
+        cases = self.cases()
+        return Opened(lambda case, name: cases[case][name], lambda case: cases[case].read())
+
+    def cached(self, folder: Path) -> Contender:
+        """The store behind its local cache, once that is filled."""
+
+        def opened() -> Opened:
+            cases, cache = self.cases(), LocalCache(folder, 1 << 32)
+
+            def whole(case: str) -> dict[str, np.ndarray]:
+                cached = cache.arrays(cases[case], *cases[case].arrays())
+                return {name: np.array(values) for name, values in cached.items()}
+
+            return Opened(lambda case, name: cache.arrays(cases[case], name)[name], whole)
+
+        for case in self.cases():
+            opened().whole(case)
+        return opened
+
+    def copied(self, keep: Callable[[str, Any], object], read: Callable[[], Any]) -> Contender:
+        """Keep every array under the path `case/name`; `read()[path]` has it."""
+        names: dict[str, list[str]] = {}
+        for case, stored in self.cases().items():
+            names[case] = list(stored.arrays())
+            for name in names[case]:
+                keep(f"{case}/{name}", stored[name])
+
+        def opened() -> Opened:
+            arrays = read()
+
+            def array(case: str, name: str) -> Any:
+                return arrays[f"{case}/{name}"]
+
+            return Opened(
+                array, lambda case: {name: np.array(array(case, name)[...]) for name in names[case]}
+            )
+
+        return opened
+
+    def zarr(self, store: Store) -> Contender:
+        """A plain Zarr v3 store, in the chunks and codecs of the dataset store."""
+        root = zarr.open_group(store, mode="w")
+
+        def keep(path: str, array: zarr.Array) -> None:
+            like = {"chunks": array.chunks, "compressors": array.compressors}
+            copy = root.create_array(path, shape=array.shape, dtype=array.dtype, **like)
+            copy[...] = array[...]
+
+        return self.copied(keep, lambda: zarr.open_group(store, mode="r"))
+
+    def hdf5(self, path: Path) -> Contender:
+        """One HDF5 file, in the chunks of the store, without compression."""
+        with h5py.File(path, "w") as file:
+            return self.copied(
+                lambda name, array: file.create_dataset(name, data=array[...], chunks=array.chunks),
+                lambda: h5py.File(path),
+            )
+
+    def memmap(self, folder: Path) -> Contender:
+        """A .npy file for each array."""
+
+        def keep(path: str, array: zarr.Array) -> None:
+            file = folder / f"{path}.npy"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            np.save(file, array[...])
+
+        class Files(dict[str, np.ndarray]):
+            def __missing__(self, path: str) -> np.ndarray:
+                self[path] = np.load(folder / f"{path}.npy", mmap_mode="r")
+                return self[path]
+
+        return self.copied(keep, Files)
 
 
 def _local(folder: Path, rounds: int) -> Rates:
-    stores = Stores.write(str(folder / "store"), CASES, (REAL_POINTS, REAL_FACES, SNAPSHOTS))
-    arrays, like = stores.arrays(), stores.layouts()
-    contenders: list[Contender] = [
-        MemmapContender(arrays, folder / "npy"),
-        Hdf5Contender(arrays, like, folder / "arrays.h5"),
-        ZarrContender("plain zarr", arrays, like, LocalStore(folder / "plain")),
-        StoreContender(stores),
-        CacheContender(stores, folder / "cache"),
-    ]
+    kept = Originals.write(str(folder / "store"))
+    contenders = {
+        "numpy memmap": kept.memmap(folder / "npy"),
+        "h5py, uncompressed": kept.hdf5(folder / "arrays.h5"),
+        "plain zarr": kept.zarr(LocalStore(folder / "plain")),
+        "dataset store": kept.store,
+        "local cache": kept.cached(folder / "cache"),
+    }
     return _race(contenders, rounds, lambda: _drop_page_cache(folder))
 
 
@@ -123,8 +246,7 @@ def _s3(folder: Path, rounds: int) -> Rates:
     gc.collect()
     os.environ.update(running.environment)
     try:
-        stores = Stores.write(f"{running.url}/store", CASES, (REAL_POINTS, REAL_FACES, SNAPSHOTS))
-        arrays = stores.arrays()
+        kept = Originals.write(f"{running.url}/store")
         plain = s3fs.S3FileSystem(
             asynchronous=True,
             endpoint_url=running.endpoint,
@@ -132,16 +254,10 @@ def _s3(folder: Path, rounds: int) -> Rates:
             secret=KEYS["AWS_SECRET_ACCESS_KEY"],
         )
         store = FsspecStore(plain, path=f"{BUCKET}/plain")
-        contenders: list[Contender] = [
-            ZarrContender("zarr over s3fs", arrays, stores.layouts(), store),
-            StoreContender(stores),
-        ]
+        contenders = {"zarr over s3fs": kept.zarr(store), "dataset store": kept.store}
         rates = _race(contenders, rounds, lambda: None)
-        rates["parallel GET"] = {
-            "whole, first": _parallel_get(
-                running.endpoint, _megabytes(arrays["0"].values()), rounds
-            )
-        }
+        size = _megabytes(kept.store().whole("0").values())
+        rates["parallel GET"] = {"whole, first": _parallel_get(running.endpoint, size, rounds)}
         sync(plain._s3.close())
     finally:
         server.stop()
@@ -170,31 +286,31 @@ def _parallel_get(endpoint: str, megabytes: float, rounds: int) -> float:
     return megabytes / statistics.median(taken[CASES:] or taken)
 
 
-def _race(contenders: Sequence[Contender], rounds: int, forget: Callable[[], None]) -> Rates:
-    taken = {contender.name: defaultdict[str, list[float]](list) for contender in contenders}
+def _race(contenders: Mapping[str, Contender], rounds: int, forget: Callable[[], None]) -> Rates:
+    taken = {name: defaultdict[str, list[float]](list) for name in contenders}
     for _ in range(rounds):
-        for contender in contenders:
-            contender.open()
+        for name, open_anew in contenders.items():
+            opened = open_anew()
             forget()
-            for what, rate in _read(contender):
-                taken[contender.name][what].append(rate)
+            for what, rate in _read(opened):
+                taken[name][what].append(rate)
     return {
         name: {what: statistics.median(values) for what, values in of.items()}
         for name, of in taken.items()
     }
 
 
-def _read(contender: Contender) -> Iterator[tuple[str, float]]:
+def _read(opened: Opened) -> Iterator[tuple[str, float]]:
     """One round: MB/s of each kind of read."""
     cases = [str(number) for number in range(CASES)]
     for case in cases:
-        yield "whole, first", _rate(lambda: contender.whole(case).values())  # noqa: B023
+        yield "whole, first", _rate(lambda: opened.whole(case).values())  # noqa: B023
     for case in cases:
-        yield "whole, again", _rate(lambda: contender.whole(case).values())  # noqa: B023
-        yield "11 snapshots", _rate(lambda: [np.array(contender.array(case, FIELD)[WINDOW])])  # noqa: B023
+        yield "whole, again", _rate(lambda: opened.whole(case).values())  # noqa: B023
+        yield "11 snapshots", _rate(lambda: [np.array(opened.array(case, FIELD)[WINDOW])])  # noqa: B023
     chosen = np.random.default_rng(0).choice(STEADY_POINTS, SCATTERED, replace=False)
     for _ in cases:
-        array = contender.array("steady", FIELD)
+        array = opened.array("steady", FIELD)
         # All of it is read where it comes in chunks: 16k rows touch each of them.
         whole = array if isinstance(array, np.ndarray) else None
         yield (
@@ -312,16 +428,3 @@ def _commit(url: str, workers: ProcessPoolExecutor, numbers: range) -> float:
     began = time.perf_counter()
     writer.commit(written)
     return time.perf_counter() - began
-
-
-def _plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-    cases = [row["cases"] for row in rows]
-    for name, bar in GROWTH_BARS.items():
-        values = [row[name] for row in rows]
-        (line,) = axes.loglog(cases, values, marker="o", label=f"{name} (bar {bar:g} s)")
-        axes.axhline(bar, color=line.get_color(), linestyle=":", linewidth=1)
-    axes.set(xlabel="cases", ylabel="seconds")
-    axes.legend()
-    figure.savefig(path, dpi=150)
-    plt.close(figure)

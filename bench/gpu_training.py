@@ -21,7 +21,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.profiler import ProfilerActivity, profile
 
 from bench.measure import synchronise
 from courant.data.batch import Batch, BatchOrder, spread
@@ -380,32 +379,6 @@ def time_steps(run: Fitting, device: torch.device, count: int) -> dict[str, Any]
         "peak_gb": torch.cuda.max_memory_allocated(device) / 1e9 if device.type == "cuda" else 0.0,
         "loss": outcome[0].item(),
     }
-
-
-def kernels(device: torch.device, short: bool, most: int = 22) -> list[dict[str, Any]]:
-    """Where an eager step spends the GPU's time: kernels, milliseconds, launches."""
-    rows = []
-    for recipe in list(PUBLISHED)[: 1 if short else None]:
-        for precision in ("float32", "bfloat16"):
-            experiment = Mode(precision, graphs=False).of(shortened(get_recipe(recipe), short))
-            with fitting(experiment, device, short) as run:
-                time_steps(run, device, 2)
-                batches = cycle(run.task.train.epoch(1))
-                with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as record:
-                    for number in range(2):
-                        run.step(next(batches)[1], number, 3e-4)
-                    synchronise(device)
-            events = sorted(record.key_averages(), key=lambda event: -event.self_device_time_total)
-            rows += [
-                {
-                    "step": f"{recipe}, {precision}",
-                    "kernel": event.key[:110],
-                    "ms": event.self_device_time_total / 2e3,
-                    "launches": event.count // 2,
-                }
-                for event in events[:most]
-            ]
-    return rows
 
 
 def schedules(device: torch.device, short: bool) -> list[dict[str, Any]]:

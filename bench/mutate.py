@@ -192,7 +192,7 @@ def _code(node: ast.AST) -> Iterator[ast.AST]:
 def draw(area: str, number: int, seed: int) -> list[Mutant]:
     """Draw some mutants of an area's files; a line that is added elsewhere changes none of them."""
     ranked: list[tuple[str, Mutant]] = []
-    for path in AREAS[area][0]:
+    for path in filter(is_there, AREAS[area][0]):
         source = (ROOT / path).read_bytes()
         lines = source.splitlines()
         for each in mutants(path, source):
@@ -242,6 +242,11 @@ def copy_tree(to: Path) -> None:
             shutil.copy2(ROOT / name, to / name)
 
 
+def is_there(path: str) -> bool:
+    """Whether a file or folder is still there: one that has moved is skipped."""
+    return (ROOT / path).exists()
+
+
 def digest(*paths: str) -> str:
     """Return a digest of files, and of all Python files in folders."""
     found = hashlib.blake2b(digest_size=8)
@@ -254,7 +259,7 @@ def digest(*paths: str) -> str:
 
 def run_area(area: str, number: int, seed: int, results: Path) -> list[tuple[Mutant, bool]]:
     """Try an area's mutants, those first that have no result yet; return all with theirs."""
-    paths, tests = AREAS[area]
+    paths, tests = (tuple(filter(is_there, of)) for of in AREAS[area])
     sources, of_tests = {path: digest(path) for path in paths}, digest(*tests)
     known: dict[str, bool] = {}
     for line in results.read_text().splitlines() if results.exists() else ():

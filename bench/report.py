@@ -89,3 +89,19 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return f"{value:,}" if type(value) is int and value >= 10_000 else str(value)
+
+
+def plot(path: Path, panels: Sequence[Mapping[str, Any]], columns: int) -> None:
+    """Draw log-log panels, row by row: `lines` (x, y) by label, and what `Axes.set` takes."""
+    from matplotlib.figure import Figure
+
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(4.5 * columns, 3.3 * rows), layout="constrained")
+    for axes, panel in zip(figure.subplots(rows, columns, squeeze=False).flat, panels, strict=True):
+        for label, (x, y) in panel["lines"].items():
+            axes.loglog(x, y, "o-", label=label)
+        axes.set(**{name: value for name, value in panel.items() if name != "lines"})
+        axes.grid(True, which="major", alpha=0.3)
+        if len(panel["lines"]) > 1:
+            axes.legend(fontsize="small")
+    figure.savefig(path, dpi=120)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from bench.chaos.schedule import CASES, EPOCHS, KINDS, Fault, Moment
 from bench.chaos.site import Site, deployment_run
@@ -42,17 +42,6 @@ def descendants(without: set[int]) -> list[int]:
     """Living processes that this one has started, without some and what those have started."""
     spared = {process for root in without for process in tree(root)} | {os.getpid()}
     return [process for process in tree(os.getpid()) if process not in spared and lives(process)]
-
-
-class Output(Protocol):
-    """Where a command prints how far it is: a terminal, or the log of a worker."""
-
-    @property
-    def printed(self) -> str: ...
-
-    @property
-    def num_blocks(self) -> int:
-        """Grows with what was printed."""
 
 
 class LogFile:
@@ -82,7 +71,7 @@ class Progress(NamedTuple):
     has_begun_training: bool
 
     @classmethod
-    def of(cls, output: Output, known: Progress | None) -> Progress:
+    def of(cls, output: Terminal | LogFile, known: Progress | None) -> Progress:
         """Read it again only when there is more."""
         num_blocks = output.num_blocks
         if known is not None and known.num_blocks == num_blocks:
@@ -125,27 +114,11 @@ class Watch:
 
 
 @dataclass
-class Job:
-    """What is asked for, again and again until it is done."""
-
-    site: Site
-    experiment: str
-
-    def command(self) -> tuple[str, ...]:
-        base = self.site.base
-        if not self.site.schedule.deployed:
-            settings = [f"--set={name}={value}" for name, value in SETTINGS.items()]
-            around = ("--experiment", self.experiment, "--out", base)
-            return ("courant", "run", "cylinder-flow", f"--cases={CASES}", *settings, *around)
-        asked = {"cases": CASES, "settings": SETTINGS, "experiment": self.experiment}
-        return deployment_run(base, f"{base}/report", **asked)
-
-
-@dataclass
 class Attempt:
     """A start of the command, the strikes that it took, and how it ended."""
 
-    job: Job
+    site: Site
+    experiment: str
     watch: Watch
     trained_before: bool
     began: float = field(default_factory=time.monotonic)
@@ -156,10 +129,6 @@ class Attempt:
     """From the last strike to the end of the commands; None where nothing struck"""
     progress: dict[int, Progress] = field(default_factory=dict)
     """By the number of the terminal; of a deployment it is its worker's log"""
-
-    @property
-    def site(self) -> Site:
-        return self.job.site
 
     @property
     def first(self) -> Terminal:
@@ -176,7 +145,15 @@ class Attempt:
 
     def start_command(self) -> None:
         """Once at the beginning; a second time for the same command twice."""
-        self.terminals.append(open_terminal(self.site.environment, *self.job.command()))
+        base = self.site.base
+        if self.site.schedule.deployed:
+            asked = {"cases": CASES, "settings": SETTINGS, "experiment": self.experiment}
+            command = deployment_run(base, f"{base}/report", **asked)
+        else:
+            settings = [f"--set={name}={value}" for name, value in SETTINGS.items()]
+            around = ("--experiment", self.experiment, "--out", base)
+            command = ("courant", "run", "cylinder-flow", f"--cases={CASES}", *settings, *around)
+        self.terminals.append(open_terminal(self.site.environment, *command))
 
     def run(self, faults: Sequence[Fault], strike: Strike) -> None:
         """From start to end; the first of the faults strikes at its moment, then the next."""
@@ -185,7 +162,7 @@ class Attempt:
         solved_before = len(self.watch.starts)
 
         def look() -> None:
-            outputs: Sequence[Output] = self.terminals if log is None else [log]
+            outputs: Sequence[Terminal | LogFile] = self.terminals if log is None else [log]
             for number, output in enumerate(outputs):
                 self.progress[number] = Progress.of(output, self.progress.get(number))
             self.watch.look(list(self.progress.values()))

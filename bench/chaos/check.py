@@ -97,22 +97,13 @@ def trained(run: RunDirectory) -> tuple[str, dict[str, Any]]:
     return hashlib.sha256(run.read_bytes("model.safetensors")).hexdigest(), figures
 
 
-@dataclass(frozen=True)
 class References:
-    """Results of undisturbed runs, kept in a folder."""
+    """Results of undisturbed runs, kept in a folder, with the experiment."""
 
-    folder: Path
-
-    @property
-    def file(self) -> Path:
-        return self.folder / "result.json"
-
-    @property
-    def experiment(self) -> Path:
-        return self.folder / "experiment.json"
-
-    def write_experiment(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.file = folder, folder / "result.json"
+        self.experiment = folder / "experiment.json"
+        folder.mkdir(parents=True, exist_ok=True)
         self.experiment.write_text(chaos_experiment().model_dump_json())
 
     def write(self, result: Result) -> None:
@@ -138,7 +129,6 @@ class References:
         content = json.dumps([result.cases, result.splits], sort_keys=True).encode()
         own = References(self.folder / hashlib.sha256(content).hexdigest()[:16])
         if not own.file.exists():
-            own.folder.mkdir(parents=True, exist_ok=True)
             done = subprocess.run(
                 [sys.executable, "-m", "bench.chaos.check", dataset, str(own.folder / "runs")],
                 env={**environment, "LD_PRELOAD": ""},

@@ -22,7 +22,7 @@ from typing import Any
 from filelock import FileLock
 from rich.console import Console
 
-from bench.chaos.attempt import Attempt, Job, Watch, adopt_orphans, descendants, strike
+from bench.chaos.attempt import Attempt, Watch, adopt_orphans, descendants, strike
 from bench.chaos.check import References, check, is_complete, read_result
 from bench.chaos.schedule import KINDS, Schedule, draw, unavailable
 from bench.chaos.site import Servers, Site
@@ -121,7 +121,7 @@ def _until_done(attempts: list[Attempt], site: Site, watch: Watch, experiment: s
     most = len(ahead) + SPARE_ATTEMPTS
     while len(attempts) < most:
         trained = any(attempt.code == 0 or attempt.trained for attempt in attempts)
-        attempt = Attempt(Job(site, experiment), watch, trained)
+        attempt = Attempt(site, experiment, watch, trained)
         attempts.append(attempt)
         attempt.run(ahead, strike)
         ahead = ahead[len(attempt.struck) :]
@@ -163,11 +163,11 @@ def _run(schedule: Schedule, servers: Servers, references: References, out: Path
 
 def _make_reference(references: References, servers: Servers, out: Path) -> None:
     """One job without any fault."""
-    references.write_experiment()
     folder = out / "work" / "undisturbed"
     with Site(Schedule(0, "local", "none", False, ()), servers, folder) as site:
         for _ in range(SPARE_ATTEMPTS):
-            attempt = Attempt(Job(site, str(references.experiment)), Watch(site.scratch), False)
+            watch = Watch(site.scratch)
+            attempt = Attempt(site, str(references.experiment), watch, False)
             attempt.run((), lambda attempt, fault: None)
             if attempt.code == 0:
                 break

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,15 @@ SAMPLED = 12
 CENTRED = 0.1
 #: m: the jet is looked at in the trunk behind the inlet plates, off the middle of the section.
 JET_X, JET_Z = (PLATES_X + 0.025, PLATES_X + 0.125), 0.008
+
+
+PIPE = {
+    "loss (m2/s2)": "pressure_loss",
+    "drift": "pressure_loss_drift",
+    "branch 1": "branch1_share",
+    "split drift": "flow_split_drift",
+}
+PUMP = {"head (m)": "head", "drift": "head_drift", "efficiency": "efficiency"}
 
 
 def main(out: Path, short: bool) -> None:
@@ -67,27 +77,18 @@ def _report(name: str, designs: Sequence[Mapping[str, float]], out: Path) -> Non
     settings = family.settings("trial")
     cases = [dataset[family.point(design, settings).id] for design in designs]
     rows = [_row(case) for case in cases]
-    ended = [case.status for case in cases]
+    ended: dict[str, Any] = dict(Counter(case.status for case in cases))
     others = {
         f"{case.id} {case.status}": case.reason for case in cases if case.status != "accepted"
     }
-    summary: dict[str, Any] = {
-        status: ended.count(status) for status in ("accepted", "rejected", "failed")
-    }
-    publish(
-        out,
-        f"designs_{name}",
-        rows,
-        dataset=dataset.url,
-        version=dataset.version,
-        **summary,
-        **others,
-    )
+    of = {"dataset": dataset.url, "version": dataset.version}
+    publish(out, f"designs_{name}", rows, **of, **ended, **others)
 
 
 def _row(case: StoredCase) -> dict[str, Any]:
     found = case.provenance.get("figures", {})
-    own = {"branched-pipe": _pipe, "centrifugal-pump": _pump}[case.dataset.schema.family]
+    own = {"branched-pipe": PIPE, "centrifugal-pump": PUMP}[case.dataset.schema.family]
+    is_jet = own is PIPE and case.status == "accepted"
     return {
         "case": case.id,
         "/".join(case.parameters): "/".join(f"{value:.4g}" for value in case.parameters.values()),
@@ -99,27 +100,10 @@ def _row(case: StoredCase) -> dict[str, Any]:
         "y+": f"{found['y_plus_min']:.0f} to {found['y_plus_max']:.0f}"
         if "y_plus_min" in found
         else "",
-        **own(case, found),
+        **{name: found.get(figure, "") for name, figure in own.items()},
+        **({"jet": _jet(case)} if is_jet else {"jet": ""} if own is PIPE else {}),
         "iterations": found.get("last_time", ""),
         "solve (s)": case.provenance["wall_time_s"].get("solve", ""),
-    }
-
-
-def _pipe(case: StoredCase, found: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "loss (m2/s2)": found.get("pressure_loss", ""),
-        "drift": found.get("pressure_loss_drift", ""),
-        "branch 1": found.get("branch1_share", ""),
-        "split drift": found.get("flow_split_drift", ""),
-        "jet": _jet(case) if case.status == "accepted" else "",
-    }
-
-
-def _pump(case: StoredCase, found: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "head (m)": found.get("head", ""),
-        "drift": found.get("head_drift", ""),
-        "efficiency": found.get("efficiency", ""),
     }
 
 

@@ -20,19 +20,33 @@ DESIGNS = 64
 
 
 def main(out: Path, short: bool) -> None:
-    rows = []
+    rows: list[dict[str, Any]] = []
     for family in FAMILIES.values():
         sampled = family.design_space.sample(4 if short else DESIGNS, "sobol", 42)
         corners = family.design_space.corners()
         designs = [*sampled, *(corners[:4] if short else corners)]
-        rows.append(_row(family, [_mesh(family, design, out / "mesh") for design in designs]))
+        found = [_mesh(family, design, out / "mesh") for design in designs]
+        meshes = [figures for figures in found if figures is not None]
+        cells = sorted(int(figures["num_cells"]) for figures in meshes)
+        rows.append(
+            {
+                "family": family.name,
+                "designs": len(found),
+                "clean": sum(figures["failed_checks"] == 0 for figures in meshes),
+                "lost": len(found) - len(meshes),
+                "cells": f"{cells[0]} to {cells[-1]}",
+                "non-orthogonality (deg)": max(of["max_non_orthogonality"] for of in meshes),
+                "skewness": max(figures["max_skewness"] for figures in meshes),
+                "seconds each": sum(figures["seconds"] for figures in meshes) / len(meshes),
+            }
+        )
     publish(out, "meshes", rows, lost=sum(row["lost"] for row in rows))
 
 
 def _mesh(
     family: CaseFamily, design: Mapping[str, float], directory: Path
-) -> dict[str, float] | str:
-    """checkMesh's figures and the seconds, or why there is no mesh."""
+) -> dict[str, float] | None:
+    """checkMesh's figures and the seconds; None where there is no mesh, for a printed reason."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     began = time.perf_counter()
@@ -41,19 +55,4 @@ def _mesh(
         return {**check_mesh(directory), "seconds": time.perf_counter() - began}
     except CaseError as error:
         print(f"{family.name} {dict(design)}: {error}")
-        return str(error)
-
-
-def _row(family: CaseFamily, found: list[dict[str, float] | str]) -> dict[str, Any]:
-    meshes = [figures for figures in found if not isinstance(figures, str)]
-    cells = sorted(int(figures["num_cells"]) for figures in meshes)
-    return {
-        "family": family.name,
-        "designs": len(found),
-        "clean": sum(figures["failed_checks"] == 0 for figures in meshes),
-        "lost": len(found) - len(meshes),
-        "cells": f"{cells[0]} to {cells[-1]}",
-        "non-orthogonality (deg)": max(figures["max_non_orthogonality"] for figures in meshes),
-        "skewness": max(figures["max_skewness"] for figures in meshes),
-        "seconds each": sum(figures["seconds"] for figures in meshes) / len(meshes),
-    }
+        return None

@@ -30,8 +30,25 @@ def main(out: Path, short: bool) -> None:
         end = 500.0 if short else END_S
         found, cells = _shedding(radius, PRODUCTION, end, out)
         refined = radius in REFINED_RADII and not short
-        finer = _shedding(radius, FINER, end, out)[0] if refined else None
-        rows.append(_row(radius, cells, found, finer))
+        finer = _shedding(radius, FINER, end, out)[0].frequency if refined else None
+        blockage, frequency = radius / HALF_HEIGHT, found.frequency
+        apart = f"{100 * (frequency / finer - 1):+.1f} %" if frequency and finer else ""
+        strouhal = frequency * 2 * radius / MEAN_VELOCITY if frequency else None
+        rows.append(
+            {
+                "radius (m)": radius,
+                "Re": MEAN_VELOCITY * 2 * radius / VISCOSITY,
+                "blockage": blockage,
+                "cells": cells,
+                "f (Hz)": frequency or "steady",
+                "f, finer (Hz)": finer or "",
+                "deviation": apart,
+                "St on the mean velocity": strouhal or "",
+                # The cylinder sees the channel's peak velocity, sped up where it narrows.
+                "St on the gap velocity": strouhal * (1 - blockage) if strouhal else "",
+                "fluctuation": found.fluctuation,
+            }
+        )
     publish(out, "strouhal", rows)
 
 
@@ -42,27 +59,6 @@ def _shedding(
     size, step = resolution
     design = {"radius": radius, "center_x": -8.0, "center_y": 0.0}
     settings = {"end_time": end, "mesh_size": size, "time_step": step}
-    case, _ = solved(get_family("cylinder-flow"), design, settings, out)
-    cloud = convert(case)
+    cloud = convert(solved(get_family("cylinder-flow"), design, settings, out)[0])
     wake = shedding(cloud, radius=radius, center=(-8.0, 0.0), start=START_S)
     return wake, len(cloud.points)
-
-
-def _row(radius: float, cells: int, found: Shedding, finer: Shedding | None) -> dict[str, Any]:
-    blockage, frequency = radius / HALF_HEIGHT, found.frequency
-    strouhal = frequency * 2 * radius / MEAN_VELOCITY if frequency else None
-    return {
-        "radius (m)": radius,
-        "Re": MEAN_VELOCITY * 2 * radius / VISCOSITY,
-        "blockage": blockage,
-        "cells": cells,
-        "f (Hz)": frequency or "steady",
-        "f, finer (Hz)": finer.frequency if finer else "",
-        "deviation": f"{100 * (frequency / finer.frequency - 1):+.1f} %"
-        if frequency and finer and finer.frequency
-        else "",
-        "St on the mean velocity": strouhal or "",
-        # What the cylinder sees is the channel's peak velocity, sped up where the channel narrows.
-        "St on the gap velocity": strouhal * (1 - blockage) if strouhal else "",
-        "fluctuation": found.fluctuation,
-    }

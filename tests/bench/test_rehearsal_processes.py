@@ -11,7 +11,7 @@ pytestmark = pytest.mark.nightly
 
 INTERRUPTED = """
 import os, signal, subprocess, time
-from bench.rehearsal.cluster import ending_all, living
+from bench.rehearsal import ending_all, living
 
 started = set()
 try:
@@ -30,7 +30,7 @@ except KeyboardInterrupt:
 
 
 def test_what_was_started_is_ended_whoever_its_parent_was() -> None:
-    program = f"import bench.rehearsal.cluster as p; p.GRACE_S = 1.0\n{INTERRUPTED}"
+    program = f"import bench.rehearsal as p; p.GRACE_S = 1.0\n{INTERRUPTED}"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300
     )

@@ -1,1 +1,0 @@
-"""The whole cluster on one machine, by one command: `make rehearse`."""
