@@ -1,4 +1,1 @@
-"""Orchestrate: Prefect flows over the pure functions of simgen and courant, and the command line.
-
-Nothing imports this.
-"""
+"""Prefect flows over the functions of simgen and courant, and the command line."""

@@ -52,10 +52,7 @@ def answer_interrupts() -> None:
 
 
 def exit_code(code: int) -> int:
-    """Return the code to exit with, and write what is still buffered where anyone reads it.
-
-    After an interruption the code is that of the signal.
-    """
+    """Return the code to exit with, that of a signal after one, and write what is buffered."""
     if code == INTERRUPTED_CODE:
         _begin(INTERRUPTED, INTERRUPTED_CODE)
     for stream in (sys.stdout, sys.stderr):

@@ -222,10 +222,7 @@ generate, train, sweep, benchmark, evaluate, generate_and_train = FLOWS.values()
 
 
 def page_link(url: str) -> str:
-    """Return Markdown that leads to a page: a link, or for object storage its URL.
-
-    A path is linked as file://, which a browser follows on the machine that it names.
-    """
+    """Return Markdown that leads to a page, or for object storage its URL."""
     scheme = urlsplit(url).scheme
     if scheme and scheme not in ("http", "https", "file"):
         return f"`{url}`"

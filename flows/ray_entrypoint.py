@@ -1,8 +1,4 @@
-"""Run a submitted job on the cluster, by the functions that a stage calls without a cluster.
-
-python -m flows.ray_entrypoint
-s3://bucket/runs/jobs/courant-train-cylinder-flow-small-0123456789.json
-"""
+"""Run a submitted job on the cluster: python -m flows.ray_entrypoint URL-OF-ITS-REQUEST."""
 
 from __future__ import annotations
 

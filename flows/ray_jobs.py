@@ -82,10 +82,7 @@ class JobRequest:
 
     @property
     def submission_id(self) -> str:
-        """Return the id of a request's job, the same for everyone and at any time.
-
-        The number of the attempt is appended.
-        """
+        """Return the id of a request's job, the same for everyone; attempts append their number."""
         content = json.dumps([self.kind, self.place, self.parameters], sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()[:10]
         return f"courant-{self.kind}-{self.name}-{digest}"
@@ -193,10 +190,7 @@ def _follow(
     on_line: Callable[[str], None],
     on_poll: Callable[[], None],
 ) -> JobDetails:
-    """Follow a job to its end.
-
-    Its log is read whole each time: it is short, and this way correct after any gap.
-    """
+    """Follow a job to its end; its log is read whole each time, and so correct after any gap."""
     shown, answered, lost = 0, time.monotonic(), 0
     while True:
         try:
@@ -254,10 +248,7 @@ def _first_line(error: object) -> str:
 
 
 def job_variables(address: str) -> dict[str, str]:
-    """Select the variables of this process's environment for the job's processes.
-
-    Those that may hold a secret are sealed.
-    """
+    """Select variables of this environment for the job; those that may hold a secret are sealed."""
     names, secret = [*PLAIN_VARIABLES], [*load_settings().job_variables]
     api = os.environ.get("PREFECT_API_URL", "")
     if host_of(api) not in (None, *LOOPBACK) or host_of(address) in LOOPBACK:

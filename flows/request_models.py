@@ -169,10 +169,7 @@ class GenerationRequest(CaseRequest):
 
 @request
 class TrainingRequest:
-    """Fit a recipe, or the experiment in a JSON file, to a dataset version.
-
-    A finished run is not repeated.
-    """
+    """Fit a recipe, or the experiment in a JSON file, to a dataset version, unless it was."""
 
     dataset: Dataset
     version: Version = None
@@ -183,10 +180,7 @@ class TrainingRequest:
 
 @request
 class SweepRequest(TrainingRequest):
-    """Try a space's settings around a recipe or the experiment in a JSON file.
-
-    Finished trials are not repeated.
-    """
+    """Try a space's settings around a recipe or experiment; finished trials are not repeated."""
 
     space: str = "anchors"
     """ablations, anchors, features, gwa, heads, legibility, levels, loops, or a YAML file of your
@@ -245,10 +239,7 @@ class BenchmarkRequest(TrainingRequest):
 
 @request
 class MainJobRequest(CaseRequest):
-    """Sample and solve designs, publish a dataset version, train on it, evaluate, report.
-
-    Stages that are done elsewhere are skipped.
-    """
+    """Sample and solve designs, publish a version, train on it, evaluate, report; or some of it."""
 
     recipe: Recipe = None
     experiment: ExperimentFile = None

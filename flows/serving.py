@@ -160,10 +160,7 @@ def offer_solver(record: Mapping[str, Any], dataset: Dataset | None, host: str) 
 def explore_model(
     run: str, host: str, port: int, place: str | None = None, names: Sequence[str] = ()
 ) -> None:
-    """Serve a run and print where its page is; InputError for a model that has none.
-
-    `place` is where its dataset lies now, if not where the run says; `names` as in `serve_model`.
-    """
+    """Serve a run and print where its page is; `place` is where its dataset lies now."""
     parts = RunDirectory(run)
     experiment = parse_experiment(parts.read_object("experiment.json"))
     get_family(experiment.family)

@@ -184,10 +184,7 @@ class Committer:
 def longest_first_at_the_end(
     points: Sequence[Item], effort: Callable[[Item], float], num: int
 ) -> list[Item]:
-    """Sort the last `num` points by falling effort, so that no machine is left with a long one.
-
-    The others stay in their order: a run that is stopped early has solved the first designs.
-    """
+    """Sort the last `num` points by falling effort, so that no machine is left with a long one."""
     begin = max(0, len(points) - num)
     return [*points[:begin], *sorted(points[begin:], key=effort, reverse=True)]
 

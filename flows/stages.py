@@ -27,15 +27,7 @@ from courant.runs import record as records
 from courant.runs.directory import RunDirectory
 from courant.sweeps import benchmark, sweep
 from courant.sweeps.search_space import load_space
-from flows.request_models import (
-    BenchmarkRequest,
-    CaseRequest,
-    EvaluationRequest,
-    GenerationRequest,
-    MainJobRequest,
-    SweepRequest,
-    TrainingRequest,
-)
+from flows import request_models as asks
 from flows.settings import absolute, check_folder, check_job_reach, load_settings
 from flows.solving import Execution, solve_cases
 from flows.terminal import Bars, announce, duration
@@ -102,7 +94,7 @@ class PublishedVersion:
         return repr(simgen.open_dataset(self.dataset, self.version)).strip("<>")
 
 
-class Generation(GenerationRequest):
+class Generation(asks.GenerationRequest):
     """Solve the points that a dataset does not have yet, and publish a version."""
 
     @property
@@ -219,7 +211,7 @@ def to_solve(
     return [point for point in points if point.id not in solved]
 
 
-class Training(TrainingRequest):
+class Training(asks.TrainingRequest):
     """Train an experiment on a dataset version; the result is the URL of the run."""
 
     def done(self) -> str | None:
@@ -236,10 +228,7 @@ class Training(TrainingRequest):
         set_up_run(*open_training(self), runs_url(self))
 
     def execute(self, on_epoch: Callable[[records.EpochRecord], None] = lambda record: None) -> str:
-        """Train here, or on the cluster, with a line for each validation and a bar.
-
-        Of a job on the cluster the log is shown, and progress is read from the run directory.
-        """
+        """Train here, or on the cluster, with a line for each validation and a bar."""
         experiment, dataset = open_training(self)
         runs, settings = runs_url(self), load_settings()
         name = experiment.run_id(dataset.snapshot_id)
@@ -278,17 +267,13 @@ class Training(TrainingRequest):
         return run.url
 
 
-def runs_url(asked: TrainingRequest) -> str:
+def runs_url(asked: asks.TrainingRequest) -> str:
     """Return the URL of the folder of the runs."""
     return absolute(asked.runs or load_settings().runs)
 
 
-def open_training(asked: TrainingRequest) -> tuple[Experiment, Dataset]:
-    """Return the experiment and the dataset version that it is fitted to.
-
-    The experiment is that of the JSON file, else of the recipe, else the family's small one.
-    Imported data and families without a recipe get one that is fitted to the data.
-    """
+def open_training(asked: asks.TrainingRequest) -> tuple[Experiment, Dataset]:
+    """Return the dataset version and the experiment: given, the family's, or fitted to it."""
     dataset = simgen.open_dataset(absolute(asked.dataset), asked.version)
     if asked.experiment:
         return read_experiment(asked), dataset
@@ -297,7 +282,7 @@ def open_training(asked: TrainingRequest) -> tuple[Experiment, Dataset]:
     return get_recipe(recipe) if recipe else fitted_recipe(dataset), dataset
 
 
-def read_experiment(asked: TrainingRequest | MainJobRequest) -> Experiment:
+def read_experiment(asked: asks.TrainingRequest | asks.MainJobRequest) -> Experiment:
     """Read an experiment from a JSON file (as a run directory or a sweep writes it)."""
     path = asked.experiment or ""
     if asked.recipe:
@@ -324,7 +309,7 @@ class Report:
     verdict: str
 
 
-class Measurement(EvaluationRequest):
+class Measurement(asks.EvaluationRequest):
     """Measure a run's errors, and write its report."""
 
     @property
@@ -383,7 +368,7 @@ class FinishedBenchmark:
     verdict: str
 
 
-class Trials(SweepRequest):
+class Trials(asks.SweepRequest):
     """Try the settings of a search space."""
 
     def plan(self) -> sweep.Sweep:
@@ -470,7 +455,7 @@ class Trials(SweepRequest):
         return [sweep.read_result(trial) for trial in plan.trials]
 
 
-class ModelBenchmark(BenchmarkRequest):
+class ModelBenchmark(asks.BenchmarkRequest):
     """Train models at an equal budget, and compare them."""
 
     def plan(self) -> tuple[benchmark.Benchmark, Dataset]:
@@ -594,7 +579,7 @@ class Outcome:
         return self.dataset.line() if self.dataset else ""
 
 
-class MainJob(MainJobRequest):
+class MainJob(asks.MainJobRequest):
     """Run dataset, sweep, model, evaluation and report, or those that are asked for."""
 
     @cached_property
@@ -651,7 +636,9 @@ class MainJob(MainJobRequest):
     @cached_property
     def generation(self) -> Generation:
         """The first stage, for a job without a given dataset or run."""
-        return Generation(**{each.name: getattr(self, each.name) for each in fields(CaseRequest)})
+        return Generation(
+            **{each.name: getattr(self, each.name) for each in fields(asks.CaseRequest)}
+        )
 
     def done(self) -> Outcome | None:
         """Return what is there if no stage has anything left to do; a sweep always has."""

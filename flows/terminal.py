@@ -82,10 +82,7 @@ def print_line(text: str) -> None:
 
 
 def announce(text: str) -> None:
-    """Write one lasting line to standard error, or to the log where that is kept as JSON.
-
-    Where Prefect shows this run, it gets the line too.
-    """
+    """Write one lasting line to standard error, and to the log, which Prefect shows too."""
     logger.info(text)
     errors.print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -194,10 +191,7 @@ class Bars:
 
 @contextlib.contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar with an ETA on a terminal, removed when done.
-
-    Yields a function that takes the numbers done and in total.
-    """
+    """Show a bar with an ETA; yields a function that takes the numbers done and in total."""
     with Bars(title, None, rich.progress.TimeRemainingColumn()) as bars:
         yield lambda done, total: bars.advance(done, total=total)
 

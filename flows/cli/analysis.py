@@ -1,7 +1,4 @@
-"""`courant analyse`: the inside of trained models, as tables, numbers and arrays.
-
-Heavy imports are inside the commands, so that `courant --help` answers at once.
-"""
+"""`courant analyse`: the inside of trained models; heavy imports are inside the commands."""
 
 from __future__ import annotations
 
@@ -87,10 +84,7 @@ def analyse_scores(
     out: OutFolder = "analysis",
     dataset: MovedDataset = None,
 ) -> None:
-    """Score what each anchor contributes: where, how much, how steadily, beside controls.
-
-    docs/analysis.md explains every score.
-    """
+    """Score what each anchor contributes, beside controls; see docs/analysis.md."""
     from courant.analysis.comparison import score_run
     from courant.analysis.scores import SCORES
 
@@ -185,11 +179,7 @@ def analyse_fields(
     out: OutFolder = "analysis",
     dataset: MovedDataset = None,
 ) -> None:
-    """Write the decomposition of predictions as arrays: the strongest fields, and the ranking.
-
-    <case>_fields.npz has the offset, the fields and their sum in physical units, at the step that
-    `courant analyse scores` scores.
-    """
+    """Write the offset, the strongest fields, their sum and the ranking to <case>_fields.npz."""
     from courant.analysis.case_scores import ranked_fields
 
     folder, surrogate, opened, names = _opened(run, case, out, dataset)
@@ -216,11 +206,7 @@ def analyse_maps(
     out: OutFolder = "analysis",
     dataset: MovedDataset = None,
 ) -> None:
-    """Write maps of some anchors as arrays: decoder weights over time, and encoder attention.
-
-    <case>_maps.npz has the dominant anchor of each point and step too, and where levels move the
-    anchors their places at each.
-    """
+    """Write decoder weights over time and encoder attention of some anchors to <case>_maps.npz."""
     from courant.analysis.case_scores import map_anchors, representative_anchors, score_case
 
     folder, surrogate, opened, names = _opened(run, case, out, dataset)
@@ -246,11 +232,7 @@ def analyse_frequencies(
     out: OutFolder = "analysis",
     dataset: MovedDataset = None,
 ) -> None:
-    """Compare the frequency of long rollouts with that of the solution, in flow and latents.
-
-    docs/analysis.md explains the columns. <case>_frequencies.npz has the series, the scalogram and
-    the modes behind them.
-    """
+    """Compare the frequency of long rollouts with the solution's; see docs/analysis.md."""
     from courant.analysis.case_dynamics import study_frequencies
 
     folder, surrogate, opened, chosen = _opened(run, case, out, dataset)

@@ -128,10 +128,7 @@ def train(asked: Asked, verbose: Verbose = False) -> None:
 @app.command(epilog="Example: courant sweep DATASET --space anchors --trials 12")
 @with_options_of(requests.SweepRequest)
 def sweep(asked: Asked, verbose: Verbose = False) -> None:
-    """Try settings around a recipe on Ray Tune.
-
-    It leaves a table, figures, and the best configuration for `train`.
-    """
+    """Try settings around a recipe on Ray Tune: a table, figures, the best configuration."""
     from flows.stages import Trials
 
     swept = execute_stage(Trials(**asked), verbose)
@@ -141,10 +138,7 @@ def sweep(asked: Asked, verbose: Verbose = False) -> None:
 @app.command(epilog="Example: courant benchmark DATASET --models courant,upt --budget 10min")
 @with_options_of(requests.BenchmarkRequest)
 def benchmark(asked: Asked, verbose: Verbose = False) -> None:
-    """Compare models at an equal budget: a table, a figure, and what a surrogate is worth.
-
-    Run it again to go on after an interruption; docs/benchmark.md explains every number.
-    """
+    """Compare models at an equal budget; docs/benchmark.md explains every number."""
     from flows.stages import ModelBenchmark
 
     finished = execute_stage(ModelBenchmark(**asked), verbose)
@@ -161,10 +155,7 @@ def evaluate(asked: Asked, verbose: Verbose = False) -> None:
 
 
 def execute_stage(stage: Stage[Result], verbose: bool) -> Result:
-    """Return the result of a stage, which is executed unless it is done.
-
-    With PREFECT_API_URL it is executed in its flow.
-    """
+    """Return the result of a stage, executed unless done; in its flow with PREFECT_API_URL."""
     if verbose and not log_lines.is_json():
         logging.basicConfig(format="%(asctime)s %(name)s: %(message)s")
         for name in ("simgen", "courant", "flows.case"):

@@ -1,7 +1,4 @@
-"""Define `courant dataset`: list, compare, check, export, describe, clean and import datasets.
-
-Heavy imports are inside the commands, so that `courant --help` answers at once.
-"""
+"""`courant dataset`: list, compare, check, export and import; heavy imports are in the commands."""
 
 from __future__ import annotations
 
@@ -21,17 +18,9 @@ from rich.markup import escape
 from rich.table import Column
 
 import simgen
+from flows import request_models as asks
 from flows import terminal
-from flows.request_models import (
-    Dataset,
-    Store,
-    Version,
-    argument,
-    option,
-    parse_box,
-    request,
-    with_options_of,
-)
+from flows.request_models import argument, option
 from flows.settings import absolute, load_settings
 from flows.terminal import counted, errors, print_line, print_markup, print_table, progress_bar
 from simgen.cases import FAMILIES
@@ -59,7 +48,7 @@ def _store(store: str | None) -> str:
 
 
 @dataset_app.command("ls", epilog="Example: courant dataset ls --store demo-run/store")
-def dataset_ls(store: Store = None) -> None:
+def dataset_ls(store: asks.Store = None) -> None:
     """List the datasets of a store, with their newest versions."""
     from simgen.store.versions import folders_in
 
@@ -94,14 +83,11 @@ def dataset_ls(store: Store = None) -> None:
 
 @dataset_app.command("show", epilog="Example: courant dataset show DATASET --case b0159c13a91f")
 def dataset_show(
-    dataset: Dataset,
-    version: Version = None,
+    dataset: asks.Dataset,
+    version: asks.Version = None,
     case: Annotated[str | None, option("Show one case's provenance and gates.")] = None,
 ) -> None:
-    """Show a version's cases, fields, splits and statistics, or one case in full.
-
-    Also shows the command that makes the version again.
-    """
+    """Show a version's cases, fields, splits, statistics and how to make it again, or one case."""
     from simgen.publish.card import how_to_make, left_out
 
     opened = simgen.open_dataset(dataset, version)
@@ -158,7 +144,7 @@ def dataset_show(
 
 
 @dataset_app.command("versions", epilog="Example: courant dataset versions DATASET")
-def dataset_versions(dataset: Dataset) -> None:
+def dataset_versions(dataset: asks.Dataset) -> None:
     """List every version: when, by whom, what it added, its sizes, and the run that made it."""
     from simgen.publish.card import run_command, size_text
     from simgen.store.verify import history
@@ -180,7 +166,7 @@ def dataset_versions(dataset: Dataset) -> None:
 
 @dataset_app.command("diff", epilog="Example: courant dataset diff DATASET v1 v2")
 def dataset_diff(
-    dataset: Dataset,
+    dataset: asks.Dataset,
     before: Annotated[str, argument("Version to start from, such as v1.")],
     after: Annotated[str, argument("Version to compare it with, such as v2.")],
 ) -> None:
@@ -219,14 +205,11 @@ def dataset_diff(
 
 @dataset_app.command("export", epilog="Example: courant dataset export DATASET s3://bucket/plain")
 def dataset_export(
-    dataset: Dataset,
+    dataset: asks.Dataset,
     target: Annotated[str, argument("An empty folder or s3://bucket/prefix.")],
-    version: Version = None,
+    version: asks.Version = None,
 ) -> None:
-    """Write a version as a plain Zarr store that zarr and s3fs alone can read.
-
-    After an interruption the same command continues.
-    """
+    """Write a plain Zarr store for zarr and s3fs alone; after an interruption, it continues."""
     from simgen.publish.card import size_text
     from simgen.publish.export import export
 
@@ -244,9 +227,9 @@ def dataset_export(
     "export-vtu", epilog="Example: courant dataset export-vtu DATASET vtu --every 10"
 )
 def dataset_export_vtu(
-    dataset: Dataset,
+    dataset: asks.Dataset,
     folder: Annotated[Path, argument("Folder for the files.")],
-    version: Version = None,
+    version: asks.Version = None,
     case: Annotated[list[str] | None, option("Only this case; repeat for several.")] = None,
     split: Annotated[str | None, option("Only the cases of train, validation or test.")] = None,
     every: Annotated[int, option("Of a transient case every n-th snapshot.", min=1)] = 1,
@@ -266,15 +249,12 @@ def dataset_export_vtu(
 
 @dataset_app.command("card", epilog="Example: courant dataset card DATASET --license CC-BY-4.0")
 def dataset_card(
-    dataset: Dataset,
+    dataset: asks.Dataset,
     out: Annotated[Path, option("Folder for README.md, pictures and cases.csv.")] = Path("card"),
-    version: Version = None,
+    version: asks.Version = None,
     license: Annotated[str, option("Licence; default: that of the import.")] = "",
 ) -> None:
-    """Write a dataset card: a README with pictures.
-
-    It shows physics, design space, fields, statistics, sizes, splits, samples and provenance.
-    """
+    """Write a dataset card: a README with pictures of the physics, designs, fields and samples."""
     from simgen.publish.card import write_card
 
     with progress_bar("drawing") as on_progress:
@@ -283,11 +263,8 @@ def dataset_card(
 
 
 @dataset_app.command("verify", epilog="Example: courant dataset verify DATASET --version v2")
-def dataset_verify(dataset: Dataset, version: Version = None) -> None:
-    """Read every chunk of a version and compare it with the record.
-
-    Ends with exit code 1 where anything is damaged.
-    """
+def dataset_verify(dataset: asks.Dataset, version: asks.Version = None) -> None:
+    """Read every chunk of a version; exit code 1 where anything is damaged."""
     from simgen.store.verify import verify
 
     with progress_bar("verifying cases") as on_progress:
@@ -312,14 +289,11 @@ def dataset_verify(dataset: Dataset, version: Version = None) -> None:
     "withdraw", epilog="Example: courant dataset withdraw DATASET CASE --reason 'a wrong mesh'"
 )
 def dataset_withdraw(
-    dataset: Dataset,
+    dataset: asks.Dataset,
     cases: Annotated[list[str], argument("Accepted cases to take back.", metavar="CASE...")],
     reason: Annotated[str, option("Why; stays on the cases' records.")],
 ) -> None:
-    """Publish a version without these cases.
-
-    Older versions and the splits of all other cases stay as they are.
-    """
+    """Publish a version without these cases; older versions and other cases' splits stay."""
     from simgen.store.write import DatasetWriter
 
     writer = DatasetWriter.open(dataset, simgen.open_dataset(dataset).schema)
@@ -329,14 +303,11 @@ def dataset_withdraw(
 
 @dataset_app.command("gc", epilog="Example: courant dataset gc DATASET --dry-run")
 def dataset_gc(
-    dataset: Dataset,
+    dataset: asks.Dataset,
     older_than: Annotated[float, option("Age in hours, from 8.", min=0.0, max=876_000.0)] = 24.0,
     dry_run: Annotated[bool, option("Print how much it would be.", "--dry-run")] = False,
 ) -> None:
-    """Delete leftovers of killed runs, and the history between versions.
-
-    No version loses anything. Damaged references are made again first.
-    """
+    """Delete leftovers of killed runs and history between versions; mend damaged references."""
     from simgen.publish.card import size_text
     from simgen.store.versions import collect
 
@@ -355,7 +326,7 @@ def dataset_gc(
 Pairs = dict[str, str] | None
 
 
-@request
+@asks.request
 class FolderRequest:
     """Options of both commands for folders of cases."""
 
@@ -364,7 +335,7 @@ class FolderRequest:
     """Fields or arrays, such as U,p,T; U=wind gives one a name."""
     name: str | None = None
     """Name of the dataset; default: the folder's."""
-    store: Store = None
+    store: asks.Store = None
     parameters: str | None = None
     """CSV file with the columns `case` (its place in the folder), one for each parameter, such as
     `speed (m/s)`, and perhaps `split`."""
@@ -413,14 +384,14 @@ class FolderRequest:
             name=name,
             table=None if self.parameters is None else read_case_table(local_path(self.parameters)),
             units=units,
-            ranges=parse_box([f"{k}={v}" for k, v in (self.range or {}).items()], "--range"),
+            ranges=asks.parse_box([f"{k}={v}" for k, v in (self.range or {}).items()], "--range"),
             distance_kinds=kinds,
             source=Source(*map(as_utf8, source)),
             keep_repeats=self.keep_repeats,
         )
 
 
-@request
+@asks.request
 class FoamRequest(FolderRequest):
     """Options of OpenFOAM cases."""
 
@@ -453,7 +424,7 @@ class FoamRequest(FolderRequest):
     """Import cases that did not come to their end."""
 
 
-@request
+@asks.request
 class VtkRequest(FolderRequest):
     """Options of VTK's files."""
 
@@ -466,7 +437,7 @@ class VtkRequest(FolderRequest):
     epilog="Example: courant dataset import openfoam my-cases --fields U,p --parameters designs.csv"
     " --dry-run",
 )
-@with_options_of(FoamRequest)
+@asks.with_options_of(FoamRequest)
 def import_openfoam_cases(given: Mapping[str, Any]) -> None:
     """Import a folder of solved OpenFOAM cases, whoever made them.
 
@@ -487,20 +458,16 @@ def import_openfoam_cases(given: Mapping[str, Any]) -> None:
     kinds = None
     if asked.distance is not None:
         kinds = tuple(filter(None, map(str.strip, asked.distance.split(","))))
+    same = ("region", "steady", "after", "every", "interval", "allow_unfinished")
     reader = FoamFolder(
         FoamOptions(
             fields=fields,
             given=known,
-            region=asked.region,
             kinds=asked.kind or {},
             patch_values=frozenset(values),
             parameters={name: DictionaryPlace.parse(at) for (name, _), at in places.items()},
-            steady=asked.steady,
-            after=asked.after,
-            every=asked.every,
-            interval=asked.interval,
-            allow_unfinished=asked.allow_unfinished,
             limits=asked.limit or {},
+            **{name: getattr(asked, name) for name in same},
         )
     )
     kinds = () if kinds == ("none",) else kinds
@@ -511,7 +478,7 @@ def import_openfoam_cases(given: Mapping[str, Any]) -> None:
     "vtk",
     epilog="Example: courant dataset import vtk results --fields velocity,p=pressure --dry-run",
 )
-@with_options_of(VtkRequest)
+@asks.with_options_of(VtkRequest)
 def import_vtk_files(given: Mapping[str, Any]) -> None:
     """Import a folder of VTK's files: each mesh is a case, each .pvd or .series one in time.
 
@@ -607,7 +574,7 @@ def import_benchmark(
     validation: Annotated[int, option("Training cases that validate instead.", min=0)] = 0,
     other_files: Annotated[bool, option("Read other than the published files.")] = False,
     name: Annotated[str | None, option("Name of the dataset.")] = None,
-    store: Store = None,
+    store: asks.Store = None,
 ) -> None:
     """Import a public benchmark's files as published: their splits, their resolution."""
     from simgen.imports import import_cases
@@ -635,12 +602,9 @@ def generate_benchmark_data(
     train: Annotated[int | None, option("Training cases; default: as published.", min=1)] = None,
     test: Annotated[int | None, option("Test cases; default: as many as published.", min=0)] = None,
     validation: Annotated[int | None, option("Default: a tenth of --train.", min=0)] = None,
-    store: Store = None,
+    store: asks.Store = None,
 ) -> None:
-    """Solve a public benchmark's equations here and publish the cases as a dataset version.
-
-    After an interruption the same command continues; larger numbers add cases to the same splits.
-    """
+    """Solve a public benchmark's equations here; larger numbers add cases to the same splits."""
     from simgen.imports.benchmarks import generate_benchmark, get_generator
 
     made = get_generator(name)

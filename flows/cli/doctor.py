@@ -36,10 +36,7 @@ doctor_app = typer.Typer()
 
 @doctor_app.command(epilog="Example: courant doctor")
 def doctor() -> None:
-    """Show what works on this machine: OpenFOAM, gmsh, storage, Ray, GPU, disk.
-
-    Ends with exit code 0 whatever it finds: models are trained without OpenFOAM.
-    """
+    """Show what works on this machine: OpenFOAM, gmsh, storage, Ray, GPU, disk."""
     usable, table = set(), Table(box=None, show_header=False)
     for name, check in CHECKS.items():
         try:

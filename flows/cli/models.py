@@ -1,7 +1,4 @@
-"""Define the commands on trained models: runs, recipes, reports, bands, predictions, serving.
-
-Heavy imports are inside the commands, so that `courant --help` answers at once.
-"""
+"""Commands on trained models; heavy imports are inside the commands."""
 
 from __future__ import annotations
 
@@ -17,19 +14,8 @@ from courant.recipes import RECIPES, get_recipe
 from courant.runs import summary
 from courant.runs.directory import RunDirectory
 from courant.runs.record import check_trained
-from flows.request_models import (
-    AllowedHosts,
-    Host,
-    MovedDataset,
-    Port,
-    RunUrl,
-    RunUrls,
-    Split,
-    argument,
-    option,
-    parse_box,
-    parse_settings,
-)
+from flows import request_models as asks
+from flows.request_models import argument, option
 from flows.settings import RUNS, absolute, check_folder, load_settings
 from flows.terminal import counted, print_error, print_line, print_table, progress_bar, screen
 from simgen.errors import InputError
@@ -49,10 +35,7 @@ model_app = typer.Typer()
 def runs_ls(
     runs: Annotated[str | None, argument(f"Folder or s3://bucket/prefix; default: {RUNS}.")] = None,
 ) -> None:
-    """List the runs of a place.
-
-    Columns: recipe, dataset version, size, epochs, errors, date, training time, revision.
-    """
+    """List the runs of a place: dataset version, epochs, errors, date, training time."""
     where = absolute(runs or load_settings().runs)
     found, unreadable = summary.list_runs(where)
     for damaged in unreadable:
@@ -80,7 +63,7 @@ def runs_ls(
 
 
 @runs_app.command("show", epilog="Example: courant runs show RUN")
-def runs_show(run: RunUrl) -> None:
+def runs_show(run: asks.RunUrl) -> None:
     """Show one run in full: its experiment, dataset version, course and errors."""
     found = summary.read_run(RunDirectory(absolute(run)))
     value = Column("value", overflow="fold")
@@ -90,7 +73,7 @@ def runs_show(run: RunUrl) -> None:
 
 
 @runs_app.command("compare", epilog="Example: courant runs compare RUN OTHER-RUN")
-def runs_compare(runs: RunUrls) -> None:
+def runs_compare(runs: asks.RunUrls) -> None:
     """Compare runs: the settings in which they differ, and their results."""
     if len(runs) < 2:
         raise InputError("one run has nothing to be compared with; name two or more")
@@ -104,13 +87,10 @@ def runs_compare(runs: RunUrls) -> None:
 
 @runs_app.command("export", epilog="Example: courant runs export RUN --out m.zip")
 def runs_export(
-    run: RunUrl,
+    run: asks.RunUrl,
     out: Annotated[str | None, option("File or s3://bucket/key; default: RUN.zip.")] = None,
 ) -> None:
-    """Pack a run into one file that predicts on a machine without its dataset.
-
-    Commands and `courant.load` take the file in place of a run directory; `unzip` makes it one.
-    """
+    """Pack a run into one file that is a run for all commands, without its dataset."""
     source = RunDirectory(absolute(run))
     name = source.url.rsplit("/", 1)[-1].removesuffix(".zip")
     print_line(f"packed  {summary.pack_run(source, absolute(out or f'{name}.zip'))}")
@@ -160,9 +140,9 @@ def recipes_show(name: Annotated[str, argument("A recipe, such as cylinder-flow-
 
 @model_app.command(epilog="Example: courant report RUN --out report")
 def report(
-    run: RunUrl,
+    run: asks.RunUrl,
     out: Annotated[str, option("Folder or s3://bucket/prefix.")] = "report",
-    dataset: MovedDataset = None,
+    dataset: asks.MovedDataset = None,
 ) -> None:
     """Write the report of an evaluated run again, without Prefect."""
     from courant.report.report import write_report
@@ -188,7 +168,7 @@ def reports(
     )
 )
 def predict(
-    run: RunUrl,
+    run: asks.RunUrl,
     out: Annotated[Path, option("File: .npz, .pvd (all steps), or .vtu (the last step).")],
     case: Annotated[str | None, argument("Id of a case, or a mesh file such as case.vtu.")] = None,
     design: Annotated[str | None, option("A design to mesh: NAME=VALUE,...")] = None,
@@ -206,7 +186,7 @@ def predict(
         str | None, option("With a mesh file: its design, NAME=VALUE,...")
     ] = None,
     boundary: Annotated[Path | None, option("With a mesh file, steady: its boundary.")] = None,
-    dataset: MovedDataset = None,
+    dataset: asks.MovedDataset = None,
 ) -> None:
     """Predict a stored case, from the state on a mesh of your own, or a design never solved.
 
@@ -233,11 +213,11 @@ def predict(
 
     out, url = local_path(str(out)), absolute(run)
     if is_file:
-        asked = parse_settings(parameters.split(",") if parameters else None, "--parameters")
+        asked = asks.parse_settings(parameters.split(",") if parameters else None, "--parameters")
         faces = None if boundary is None else local_path(str(boundary))
         lines = predict_file(url, local_path(str(case)), faces, asked, steps, out)
     elif design is not None:
-        asked = parse_settings(design.split(","), "--design") or {}
+        asked = asks.parse_settings(design.split(","), "--design") or {}
         predict_to_files(url, asked, out, steps=steps, from_solver_s=from_solver, verify=verify)
         return
     else:
@@ -247,14 +227,14 @@ def predict(
 
 @model_app.command(epilog="Example: courant serve RUN --port 8000")
 def serve(
-    run: RunUrl,
-    host: Host = LOOPBACK,
-    port: Port = 8000,
+    run: asks.RunUrl,
+    host: asks.Host = LOOPBACK,
+    port: asks.Port = 8000,
     max_points: Annotated[int, option("Points of one request, queries included.", min=1)] = 200_000,
     max_steps: Annotated[int, option("Rollout steps of one request.", min=1)] = 200,
     max_point_steps: Annotated[int, option("Points times steps.", min=1)] = 2_000_000,
     max_megabytes: Annotated[float, option("Size of one request.", min=0.001, max=10000)] = 64.0,
-    allow_host: AllowedHosts = None,
+    allow_host: asks.AllowedHosts = None,
 ) -> None:
     """Answer predictions over HTTP until Ctrl-C, here or with RAY_ADDRESS on a cluster."""
     check_trained(RunDirectory(absolute(run)))  # importing the server takes seconds
@@ -272,16 +252,13 @@ def serve(
 
 @model_app.command(epilog="Example: courant explore pipe-run/runs/branched-pipe-small-0123456789")
 def explore(
-    run: RunUrl,
-    host: Host = LOOPBACK,
-    port: Port = 8000,
-    dataset: MovedDataset = None,
-    allow_host: AllowedHosts = None,
+    run: asks.RunUrl,
+    host: asks.Host = LOOPBACK,
+    port: asks.Port = 8000,
+    dataset: asks.MovedDataset = None,
+    allow_host: asks.AllowedHosts = None,
 ) -> None:
-    """Explore a design space in the browser: sliders, fields, quantities with bands.
-
-    Until Ctrl-C; sliders of a steady model need OpenFOAM's mesh tools on this machine.
-    """
+    """Explore a design space in the browser; a steady model needs OpenFOAM's mesh tools here."""
     check_trained(RunDirectory(absolute(run)))  # importing the server takes seconds
     from flows.serving import explore_model
 
@@ -290,9 +267,9 @@ def explore(
 
 @model_app.command(epilog="Example: courant calibrate RUN")
 def calibrate(
-    run: RunUrl,
+    run: asks.RunUrl,
     grid: Annotated[str | None, option("Dataset of designs on meshes of several sizes.")] = None,
-    dataset: MovedDataset = None,
+    dataset: asks.MovedDataset = None,
 ) -> None:
     """Predict the calibration cases of the run's dataset, for bands of error around predictions.
 
@@ -321,16 +298,16 @@ def calibrate(
 
 @model_app.command(epilog="Example: courant coverage RUN --split test")
 def coverage(
-    run: RunUrl,
-    split: Split = "test",
+    run: asks.RunUrl,
+    split: asks.Split = "test",
     level: Annotated[float, option("Probability of the bands.", min=0.5, max=0.99)] = 0.9,
     inside: Annotated[str | None, option("Score cases outside of NAME=LOW:HIGH,... apart.")] = None,
-    dataset: MovedDataset = None,
+    dataset: asks.MovedDataset = None,
 ) -> None:
     """Compare the bands of a calibrated run with solved cases: how often do they hold?"""
     from courant.evaluation.coverage import measure_coverage
 
-    box = {} if inside is None else parse_box(inside.split(","))
+    box = {} if inside is None else asks.parse_box(inside.split(","))
     with progress_bar("predicting") as progress:
         found = measure_coverage(absolute(run), split, dataset, level, progress, box)
     rows = []

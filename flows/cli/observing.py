@@ -52,10 +52,7 @@ def status(
     once: Annotated[bool, option("Print once and end, as without a terminal.", "--once")] = False,
     as_json: Annotated[bool, option("Print once, as JSON.", "--json")] = False,
 ) -> None:
-    """Show what is going on: datasets, cases, trainings, sweeps, disks. Ctrl-C ends it.
-
-    Reads records alone: no server has to run, and the store may be on S3.
-    """
+    """Show datasets, cases, trainings, sweeps and disks, from records alone; Ctrl-C ends it."""
     from flows.observing import Watch
 
     watch = Watch(places(store, runs))
@@ -84,10 +81,7 @@ def metrics(
     allow_host: AllowedHosts = None,
     every: Annotated[float, option("Seconds between readings.", min=1.0, max=86_400.0)] = 15.0,
 ) -> None:
-    """Serve metrics of datasets, trainings and sweeps to Prometheus, until it is interrupted.
-
-    Reads records alone, of a folder or S3: it may be started and ended at any time.
-    """
+    """Serve metrics of datasets, trainings and sweeps to Prometheus, from records alone."""
     from flows.observing import RecordMetrics, Watch, metrics_server
 
     with errors.status("reading"):

@@ -1,8 +1,5 @@
 """Predict into files, for `courant predict`: a stored case, a new design, a mesh of one's own.
 
-An .npz has arrays, a .vtu one state, a .pvd all of a rollout. A file takes its name once it is
-complete. Where it cannot be written, that is an error before anything is computed.
-
 On a mesh from another source a transient model starts from the file's arrays that have the names of
 the model's fields, at the cells if they are cell arrays, else at the points, and the prediction is
 at the same locations. That of a steady model is at the cells; geometry and boundary conditions come
@@ -50,17 +47,12 @@ NO_BAND = (
 )
 
 
-def check_output(out: Path, suffixes: Sequence[str] = SUFFIXES) -> None:
-    """Raise InputError for another suffix, and for a place where no file can be written."""
+def load_for(run: str, out: Path, suffixes: Sequence[str] = SUFFIXES) -> Surrogate:
+    """Load a run whose predictions can be written to `out`; InputError before anything else."""
     if out.suffix not in suffixes:
         names = " or ".join(f"prediction{suffix}" for suffix in suffixes)
         raise InputError(f"{out} has no suffix of {', '.join(suffixes)}: name the file {names}")
     check_folder(str(out.absolute().parent))
-
-
-def load_for(run: str, out: Path, suffixes: Sequence[str] = SUFFIXES) -> Surrogate:
-    """Load a run whose predictions can be written to `out`."""
-    check_output(out, suffixes)
     surrogate = courant.load(run)
     if out.suffix == ".pvd" and surrogate.step_s is None:
         raise InputError(f"{out}: a steady prediction has no times; name the file {out.stem}.vtu")
@@ -185,10 +177,8 @@ def write_prediction(
     """Predict a stored case into `out`; return a line that describes what was written.
 
     `start_s` and `steps` are for transient runs; `dataset` is where the dataset lies by now, if it
-    was moved. .npz holds points (N, 3) m and one array per component, (N,) steady, (T, N) with time
-    (T,) s transient. .vtu is for ParaView and holds the last step, .pvd names a .vtu for each step;
-    they hold the solver's field and the difference too where the case has a solution at that time.
-    Of a calibrated run each has the half-widths of the field's band.
+    was moved. .npz holds points (N, 3) m, one array per component, (N,) steady, (T, N) transient,
+    and time (T,) s; .vtu holds the last step, .pvd names a .vtu for each step.
     """
     surrogate = load_for(run, out)
     stored = surrogate.open_dataset(dataset)[case]
@@ -315,16 +305,16 @@ def trust_lines(bands: DesignBands | None) -> list[str]:
     """Return where no band holds, and whether the design may have no solution."""
     if bands is None:
         return []
-    of = {"the field": bands.no_field, "the quantities": bands.no_quantities}
-    lines = {f"no band of {what} holds: {why}" for what, why in of.items() if why}
+    lines = []
     if bands.no_field and bands.no_field == bands.no_quantities:
-        lines = {f"no band holds: {bands.no_field}"}
+        lines.append(f"no band holds: {bands.no_field}")
+    else:
+        of = {"the field": bands.no_field, "the quantities": bands.no_quantities}
+        lines += [f"no band of {what} holds: {why}" for what, why in of.items() if why]
     if bands.unsolved >= LEAST_UNSOLVED:
-        lines.add(
-            f"of the designs near this one {bands.unsolved:.0%} had no accepted solution: there"
-            " may be none to predict"
-        )
-    return sorted(lines)
+        share = f"of the designs near this one {bands.unsolved:.0%} had no accepted solution"
+        lines.append(f"{share}: there may be none to predict")
+    return lines
 
 
 def predict_file(
@@ -348,26 +338,27 @@ def predict_file(
             raise InputError(f"{mesh} lies where {out} is written; name another file to write")
     surrogate = load_for(run, out, (".vtu", ".pvd"))
     wanted = surrogate.dataset["parameters"]
-    if wanted and not parameters:
-        names = ",".join(f"{each['name']}={each['low']:g}" for each in wanted)
-        raise InputError(f"name the geometry of the mesh, such as --parameters {names}")
     normaliser, is_steady = surrogate.normaliser, surrogate.problem.kind == "steady"
     needs_boundary = is_steady and normaliser.has_boundary
-    if boundary is not None and not needs_boundary:
-        raise InputError(f"{surrogate.url} takes no boundary; leave out --boundary")
-    if is_steady and steps is not None:
-        raise InputError(f"{surrogate.url} is a steady model: leave out --steps")
-    if not is_steady and surrogate.problem.input_steps > 1:
-        raise InputError(
-            f"{surrogate.url} starts from {surrogate.problem.input_steps} states, and a mesh file"
-            " holds one: use courant.load(...).predict(points, initial=...) in Python"
-        )
-    if needs_boundary and boundary is None:
-        raise InputError(
+    names = ",".join(f"{each['name']}={each['low']:g}" for each in wanted)
+    for is_wrong, message in (
+        (wanted and not parameters, f"name the mesh's geometry, such as --parameters {names}"),
+        (boundary is not None and not needs_boundary, f"leave out --boundary for {surrogate.url}"),
+        (is_steady and steps is not None, f"{surrogate.url} is steady: leave out --steps"),
+        (
+            not is_steady and surrogate.problem.input_steps > 1,
+            f"{surrogate.url} starts from several states, and a mesh file holds one: use"
+            " courant.load(...).predict(points, initial=...) in Python",
+        ),
+        (
+            needs_boundary and boundary is None,
             "a steady model starts from boundary conditions: give --boundary surface.vtu, faces"
             f" with the cell array patch ({_numbered(normaliser.patch_kinds)}) and the prescribed"
-            " fields"
-        )
+            " fields",
+        ),
+    ):
+        if is_wrong:
+            raise InputError(message)
     with MeshReader() as reader:
         mesh = reader.read_mesh(file)
         surface = None if boundary is None else reader.read_mesh(boundary)
@@ -414,10 +405,7 @@ class ForeignState:
 
 
 def read_state(file: Path, mesh: meshio.Mesh, channels: Sequence[Channel]) -> ForeignState:
-    """Find the channels in a mesh's arrays: on its cells, also if there are none, or its points.
-
-    InputError names the fields that are neither there nor by their components.
-    """
+    """Find the channels in a mesh's arrays: on its cells, or else on its points."""
     on_cells = {name: np.concatenate(blocks) for name, blocks in mesh.cell_data.items()}
     lacking: list[str] = []
     for on, arrays in (("cells", on_cells), ("points", mesh.point_data)):
