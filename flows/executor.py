@@ -100,7 +100,9 @@ class LocalExecutor:
         self._closed.set()
         self._slots.shutdown(wait=not interrupted, cancel_futures=interrupted)
         if interrupted:
-            end_children()
+            for child in multiprocessing.active_children():
+                child.kill()  # and its solver with it
+                child.join()
         for pool in self._pools:
             pool.shutdown()
 
@@ -153,13 +155,6 @@ def _begin_process(num_threads: int, logs: LogContext) -> None:
 
     threading.Thread(target=end_with_parent, name="end-with-parent", daemon=True).start()
     logs.apply()
-
-
-def end_children() -> None:
-    """Kill the processes that `multiprocessing` has started here; their solvers end with them."""
-    for child in multiprocessing.active_children():
-        child.kill()
-        child.join()
 
 
 def as_they_end(

@@ -1,10 +1,8 @@
 """Read datasets, cases, trainings, sweeps and disks as they are now, and export them as metrics.
 
-Everything comes from records that exist anyway: the datasets' commits, the run directories, and the
-progress files of cases on this machine's scratch disk. No server is asked. A process that solves or
-trains lives for minutes and on some node: one process that reads the records has metrics of all,
-whole after any crash. Requests to a served model are measured where they are answered, nodes and
-tasks by Ray's own metrics.
+Everything comes from records that exist anyway, whole after any crash: the datasets' commits, the
+run directories, and the progress files of cases on this machine's scratch disk. Requests to a
+served model are measured where they are answered, nodes and tasks by Ray's own metrics.
 """
 
 from __future__ import annotations

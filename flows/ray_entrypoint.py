@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import simgen
@@ -17,57 +18,53 @@ from flows.terminal import start_logs
 from simgen.errors import SimgenError
 from simgen.log_lines import set_field
 
-Parameters = dict[str, Any]
+report = partial(print, flush=True)
 
 
-def train(request: Parameters) -> None:
+def on_trial(result: Any) -> None:
+    if result.state != "running":
+        report(result.line())
+
+
+def train(experiment: Any, dataset: str, version: str, runs: str) -> None:
     from courant.training.ray_train import train as train_on_ray
 
-    train_on_ray(
-        parse_experiment(request["experiment"]),
-        request["dataset"],
-        request["version"],
-        request["runs"],
-        on_epoch=lambda record: _print(record.line()),
-    )
+    given = parse_experiment(experiment)
+    train_on_ray(given, dataset, version, runs, on_epoch=lambda record: report(record.line()))
 
 
-def sweep(request: Parameters) -> None:
+def sweep(
+    experiment: Any,
+    space: Any,
+    dataset: str,
+    version: str,
+    runs: str,
+    trials: int,
+    seed: int,
+    **execution: Any,
+) -> None:
     from courant.sweeps.ray_trials import run_sweep
     from courant.sweeps.search_space import SearchSpace
     from courant.sweeps.sweep import plan_sweep
 
-    plan = plan_sweep(
-        parse_experiment(request["experiment"]),
-        simgen.open_dataset(request["dataset"], request["version"]),
-        SearchSpace.model_validate(request["space"]),
-        request["trials"],
-        request["runs"],
-        request["seed"],
-    )
-    run_sweep(
-        plan,
-        early_stopping=request["early_stopping"],
-        cpus_per_trial=request["cpus"],
-        gpus_per_trial=request["gpus"],
-        on_trial=lambda result: _print(result.line()) if result.state != "running" else None,
-    )
+    given, opened = parse_experiment(experiment), simgen.open_dataset(dataset, version)
+    plan = plan_sweep(given, opened, SearchSpace.model_validate(space), trials, runs, seed)
+    run_sweep(plan, on_trial=on_trial, **execution)
 
 
-def benchmark(request: Parameters) -> None:
+def benchmark(benchmark: Any, **execution: Any) -> None:
     from courant.sweeps.benchmark import Benchmark
     from courant.sweeps.ray_trials import run_benchmark
 
     run_benchmark(
-        Benchmark.model_validate(request["benchmark"]),
-        cpus_per_trial=request["cpus"],
-        gpus_per_trial=request["gpus"],
-        on_phase=lambda phase, num: _print(f"{phase}: {num} to do"),
-        on_trial=lambda result: _print(result.line()) if result.state != "running" else None,
+        Benchmark.model_validate(benchmark),
+        on_phase=lambda phase, num: report(f"{phase}: {num} to do"),
+        on_trial=on_trial,
+        **execution,
     )
 
 
-def solve(request: Parameters) -> None:
+def solve(points: Any, dataset: str, execution: Any, retry_failed: bool) -> None:
     from flows.solving import Execution, solve_cases
     from flows.stages import to_solve
     from simgen.cases import get_family
@@ -75,18 +72,22 @@ def solve(request: Parameters) -> None:
     from simgen.store.schema import Schema
     from simgen.store.write import DatasetWriter
 
-    points = [DesignPoint(**point) for point in request["points"]]
-    writer = DatasetWriter.open(request["dataset"], Schema.of(get_family(points[0].family)))
-    left = to_solve(points, writer.known(), request["retry_failed"])
+    designs = [DesignPoint(**point) for point in points]
+    writer = DatasetWriter.open(dataset, Schema.of(get_family(designs[0].family)))
+    left = to_solve(designs, writer.known(), retry_failed)
     if not left:  # another run may have committed the last ones since this was asked for
         return
-    execution = Execution(**request["execution"])
     if os.environ.get("PREFECT_API_URL"):
         from flows.prefect_flows import solve_in_flow
 
-        solve_in_flow(left, writer.url, execution)
+        solve_in_flow(left, writer.url, Execution(**execution))
     else:
-        solve_cases(left, writer, execution)
+        solve_cases(left, writer, Execution(**execution))
+
+
+KINDS: dict[str, Callable[..., None]] = {
+    each.__name__: each for each in (train, sweep, benchmark, solve)
+}
 
 
 def main() -> int:
@@ -100,20 +101,11 @@ def main() -> int:
         begin_worker = unseal()
         request = RunDirectory(folder).read_json(name)
         connect_ray(begin_worker=begin_worker)
-        KINDS[request.pop("kind")](request)
+        KINDS[request.pop("kind")](**request)
     except SimgenError as error:
-        _print(f"error: {error}")
+        report(f"error: {error}")
         return 1
     return 0
-
-
-KINDS: dict[str, Callable[[Parameters], None]] = {
-    each.__name__: each for each in (train, sweep, benchmark, solve)
-}
-
-
-def _print(line: str) -> None:
-    print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -72,11 +72,10 @@ class DeploymentSolver:
         """Return how far a run is that this solver has begun."""
         if solve not in self._cases:
             raise InputError(f"{solve[:100]} is no run that this server has started")
-        found = self._read(solve)
-        if found is None:
-            reason = "the run was deleted on Prefect's server"
-            return http_app.Solve(id=solve, state="Deleted", ended=True, url="", reason=reason)
-        return self._described(found)
+        if (found := self._read(solve)) is not None:
+            return self._described(found)
+        reason = "the run was deleted on Prefect's server"
+        return http_app.Solve(id=solve, state="Deleted", ended=True, url="", reason=reason)
 
     def _start(self, parameters: dict[str, Any]) -> FlowRun:
         from prefect.client.orchestration import get_client
@@ -131,25 +130,25 @@ def find_deployment(name: str) -> UUID:
 def offer_solver(record: Mapping[str, Any], dataset: Dataset | None, host: str) -> http_app.Solving:
     """Return the solver for a run's designs, or the reason why there is none."""
     url, family = prefect_url(), record["family"]
-    if host not in LOOPBACK:
-        return http_app.Solving(
-            reason="the solver is started only where the server listens on loopback alone"
-        )
-    if url is None:
-        return http_app.Solving(reason="PREFECT_API_URL names no Prefect server")
-    if dataset is None:
-        return http_app.Solving(reason="the run's dataset cannot be read from here")
-    place = dataset.url.rstrip("/")
-    if place.rpartition("/")[2] != family:
-        return http_app.Solving(
-            reason=f"the dataset is not at STORE/{family}, where its deployment would add to it"
-        )
+    place = "" if dataset is None else dataset.url.rstrip("/")
     try:
-        if "://" not in place and host_of(url) not in LOOPBACK:
-            raise InputError(
+        for is_wrong, reason in (
+            (host not in LOOPBACK, "the solver is started only if the server is on loopback alone"),
+            (url is None, "PREFECT_API_URL names no Prefect server"),
+            (dataset is None, "the run's dataset cannot be read from here"),
+            (
+                place.rpartition("/")[2] != family,
+                f"the dataset is not at STORE/{family}, where its deployment would add to it",
+            ),
+            (
+                "://" not in place and host_of(url or "") not in LOOPBACK,
                 "the dataset is a folder of this machine, which the workers of another machine's"
-                " Prefect server do not see"
-            )
+                " Prefect server do not see",
+            ),
+        ):
+            if is_wrong:
+                return http_app.Solving(reason=reason)
+        assert dataset is not None
         settings = record.get("settings") or dataset[0].settings
         deployment = find_deployment(f"generate/{family}")
     except SimgenError as error:

@@ -1,28 +1,14 @@
 """Read the settings of the flows and the command line from the environment.
 
-S3 clients read the AWS variables themselves.
+COURANT_STORE, _RUNS, _REPORTS   places of datasets, trained models and reports: courant-data/...
+COURANT_SCRATCH     running cases, on a local disk: ~/.cache/courant/scratch, or in $XDG_CACHE_HOME
+RAY_ADDRESS         http://head:8265 submits jobs to that Ray cluster, head:6379 joins it
+COURANT_JOB_ENV     comma-separated names of variables that a submitted job gets
+COURANT_MODELS      modules that register models of your own, read by courant.models
+COURANT_LOG_FORMAT  text, or json: log lines as objects on standard error, with ids
+PREFECT_API_URL     the server whose pages show the stages; without it commands need no server
 
-COURANT_STORE                datasets, one per family
-                             default: courant-data/store
-COURANT_RUNS                 trained models
-                             default: courant-data/runs
-COURANT_REPORTS              reports
-                             default: courant-data/reports
-COURANT_SCRATCH              running cases, on a local disk
-                             default: ~/.cache/courant/scratch (in $XDG_CACHE_HOME where it is set)
-RAY_ADDRESS                  http://head:8265 submits jobs to that Ray cluster, head:6379 joins it
-                             default: processes of this machine; for sweeps and benchmarks a Ray
-                             on loopback
-COURANT_JOB_ENV              comma-separated names of variables that a submitted job gets from this
-                             environment
-                             default: none
-COURANT_MODELS               modules that register models of your own, read by courant.models
-                             default: none
-COURANT_LOG_FORMAT           text, or json: log lines as objects on standard error, with the ids of
-                             dataset, case, flow run and training run
-                             default: text
-PREFECT_API_URL              the server whose pages show the stages of each command
-                             default: none; commands need no server
+S3 clients read the AWS variables themselves.
 """
 
 from __future__ import annotations
@@ -90,11 +76,7 @@ def load_settings() -> Settings:
 
 
 def absolute(url: str) -> str:
-    """Return a URL that means the same in every process: local paths become absolute.
-
-    InputError for what is meant as S3 and would become a local folder named `s3:`, and for the home
-    of an unknown user.
-    """
+    """Return a URL that means the same in every process; InputError for half a URL of S3."""
     if url.startswith("s3:") and not re.match(r"s3://[^/]", url):
         raise InputError(f"the URL {url} names no bucket; write s3://bucket/prefix")
     return url if "://" in url else str(local_path(url))
@@ -147,10 +129,7 @@ def prefect_url() -> str | None:
 
 
 def check_prefect(url: str) -> None:
-    """Raise InputError where no server of Prefect answers at PREFECT_API_URL.
-
-    A proxy that asks for a password is an answer; 502 from one means that there is no server.
-    """
+    """Raise InputError where no server answers: a proxy that asks for a password is an answer."""
     import httpx
 
     try:

@@ -403,6 +403,11 @@ class Trials(asks.SweepRequest):
         page, best = write_sweep_page(plan, results), f"{folder}/{sweep.BEST}"
         return FinishedSweep(page, f"{folder}/trials", best, sweep_line(plan, results))
 
+    @property
+    def _execution(self) -> dict[str, Any]:
+        names = ("early_stopping", "cpus_per_trial", "gpus_per_trial")
+        return {name: getattr(self, name) for name in names}
+
     def _try(self, plan: sweep.Sweep, bars: Bars) -> list[sweep.TrialResult]:
         from courant.sweeps.ray_trials import run_sweep
 
@@ -418,13 +423,7 @@ class Trials(asks.SweepRequest):
             best = f", lowest NMAE {min(errors):.3f}" if errors else ""
             bars.advance(len(ended), f"trial {result.number}, epoch {result.epochs}{best}")
 
-        return run_sweep(
-            plan,
-            early_stopping=self.early_stopping,
-            cpus_per_trial=self.cpus_per_trial,
-            gpus_per_trial=self.gpus_per_trial,
-            on_trial=on_trial,
-        )
+        return run_sweep(plan, on_trial=on_trial, **self._execution)
 
     def _try_on_cluster(self, plan: sweep.Sweep, bars: Bars) -> list[sweep.TrialResult]:
         """Run the sweep as a job, which makes the same plan."""
@@ -447,9 +446,7 @@ class Trials(asks.SweepRequest):
                 "runs": runs,
                 "trials": len(plan.trials),
                 "seed": plan.seed,
-                "early_stopping": self.early_stopping,
-                "cpus": self.cpus_per_trial,
-                "gpus": self.gpus_per_trial,
+                **self._execution,
             }
             run_job(JobRequest("sweep", name, runs, request), announce, count_ended)
         return [sweep.read_result(trial) for trial in plan.trials]
@@ -513,6 +510,7 @@ class ModelBenchmark(asks.BenchmarkRequest):
     def execute(self) -> FinishedBenchmark:
         """Run all trials on Ray, with a line as each ends, and write the results."""
         planned, dataset = self.plan()
+        limits = {name: getattr(self, name) for name in ("cpus_per_trial", "gpus_per_trial")}
         with Bars(f"benchmark of {len(planned.contenders)} models", 1) as bars:
 
             def on_trial(result: sweep.TrialResult) -> None:
@@ -526,16 +524,14 @@ class ModelBenchmark(asks.BenchmarkRequest):
 
                 run_benchmark(
                     planned,
-                    cpus_per_trial=self.cpus_per_trial,
-                    gpus_per_trial=self.gpus_per_trial,
                     on_phase=lambda phase, num: announce(f"{phase}: {num} to do"),
                     on_trial=on_trial,
+                    **limits,
                 )
             elif benchmark.next_phase(planned) is not None:
                 from flows.ray_jobs import JobRequest, run_job
 
                 place, _, name = planned.url.rpartition("/")
-                limits = {"cpus": self.cpus_per_trial, "gpus": self.gpus_per_trial}
                 content = {"benchmark": planned.model_dump(mode="json"), **limits}
                 run_job(JobRequest("benchmark", name, place, content), announce)
         results = self._results(planned, dataset)

@@ -99,23 +99,26 @@ def prediction_panel(context: Context) -> Panel:
 
 
 def draw_prediction(
-    triangles: Layer, truth: np.ndarray, predicted: np.ndarray, channels: Sequence[Channel]
+    triangles: Layer, truth: np.ndarray | None, predicted: np.ndarray, channels: Sequence[Channel]
 ) -> Figure:
-    """Draw truth, prediction and error (N, C) side by side: magnitudes, then components."""
-    rows = plotted_fields(channels)
-    height = height_of(triangles.aspect, 3.9, 1.5, 5.0)
-    figure = Figure(figsize=(WIDTH, height * len(rows) + 0.2), layout="constrained")
-    axes = figure.subplots(len(rows), 3, squeeze=False)
+    """Draw truth, prediction and error (N, C) side by side, or the prediction: by magnitudes."""
+    rows, num_columns = plotted_fields(channels), 1 if truth is None else 3
+    height = height_of(triangles.aspect, 3.9 if num_columns == 3 else 6.0, 1.5, 5.0)
+    size = (WIDTH if num_columns == 3 else 7.0, height * len(rows) + 0.2)
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(len(rows), num_columns, squeeze=False)
     drawn = np.unique(triangles.cell)
     for places, each in zip(axes, rows, strict=True):
-        values, ours = each.of(truth), each.of(predicted)
+        ours = each.of(predicted)
+        values = ours if truth is None else each.of(truth)
         error = ours - values
         limits, colours = scale_of(values, drawn)
-        shown = (
+        shown = [
             ("truth", values, limits, colours),
             ("prediction", ours, limits, colours),
             ("error", error, symmetric(error[drawn]), ERRORS),
-        )
+        ]
+        shown = shown[1:2] if truth is None else shown
         for axis, (title, field, bounds, cmap) in zip(places, shown, strict=True):
             artist = draw_field(axis, triangles, field, limits=bounds, cmap=cmap)
             axis.set_title(f"{title}, {each.label}", fontsize=9, loc="left")

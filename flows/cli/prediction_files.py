@@ -16,23 +16,21 @@ from pathlib import Path
 
 import meshio
 import numpy as np
-from matplotlib.figure import Figure
 
 import courant
 from courant.data.normalisation import Channel
 from courant.prediction.bands import DesignBands
 from courant.prediction.surrogate import Surrogate
 from courant.report.fields import draw_prediction
-from courant.report.page import channel_label, plain
+from courant.report.page import plain
 from flows.settings import check_folder, load_settings
 from flows.terminal import counted, print_line, print_table
 from simgen.cases import get_family
 from simgen.cell_mesh import Shape, cells_of
 from simgen.errors import InputError
 from simgen.imports.vtk_reader import MeshReader
-from simgen.point_cloud import PointCloud
-from simgen.publish import figures
 from simgen.publish.export import write_collection
+from simgen.publish.figures import layer_of_cloud, png_bytes
 from simgen.solving.convert import Polygons, distance_to_faces
 from simgen.whole_file import npz_bytes, whole_file
 
@@ -234,11 +232,15 @@ def predict_to_files(
     )
     extent = found.write(out)
     picture = out.with_suffix(".png")
+    last = 0 if times is None else len(times) - 1
+    layer = layer_of_cloud(cloud, surrogate.normaliser.dimension)
+    shown = draw_prediction(
+        layer, solved.get(last), found.state(last), surrogate.normaliser.channels
+    )
     with whole_file(picture) as part:
-        part.write_bytes(figures.png_bytes(_draw(found, cloud)))
+        part.write_bytes(png_bytes(shown))
     print_line(f"{out}: {f'{extent} on ' if extent else ''}{counted(cloud.num_points, 'cell')}")
-    shown = "the prediction" if design.solved is None else "solution, prediction and error"
-    print_line(f"{picture}: {shown}")
+    print_line(f"{picture}: {'solution, prediction and error' if solved else 'the prediction'}")
     widths, alone = (bands.quantities, bands.by_regression) if bands else ({}, {})
 
     def width_text(name: str) -> str:
@@ -275,25 +277,6 @@ def predict_to_files(
     if seconds.solving:
         parts.append(f"solver {seconds.solving:.2g} s")
     print_line(", ".join([*parts, f"prediction {seconds.prediction:.2g} s"]))
-
-
-def _draw(found: WrittenPrediction, cloud: PointCloud) -> Figure:
-    """Draw the last state's components, beside the solution and the error where there is one."""
-    normaliser, number = found.surrogate.normaliser, len(found.times or [0.0]) - 1
-    channels, predicted = normaliser.channels, found.state(number)
-    triangles = figures.layer_of_cloud(cloud, normaliser.dimension)
-    if found.solved and number in found.solved:
-        return draw_prediction(triangles, found.solved[number], predicted, channels)
-    height = float(np.clip(6.0 * triangles.aspect + 0.4, 1.5, 6.0))
-    figure = Figure(figsize=(7.0, height * len(channels)), layout="constrained")
-    axes = figure.subplots(len(channels), 1, squeeze=False)[:, 0]
-    when = "" if found.times is None else f" at t = {found.times[-1]:g} s"
-    for axis, channel, values in zip(axes, channels, predicted.T, strict=True):
-        limits = figures.spanning(values[np.unique(triangles.cell)])
-        artist = figures.draw_field(axis, triangles, values, limits=limits, cmap="viridis")
-        axis.set_title(f"{channel_label(channel)}, predicted{when}", fontsize=9, loc="left")
-        figures.add_colorbar(figure, artist, axis, shrink=0.85, pad=0.01)
-    return figure
 
 
 def two_digits(value: float) -> str:

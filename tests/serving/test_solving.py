@@ -120,7 +120,7 @@ def test_a_design_is_solved_once_at_a_time_into_the_dataset_of_the_model(tmp_pat
 @pytest.mark.parametrize(
     ("host", "api", "reason"),
     [
-        ("0.0.0.0", "http://127.0.0.1:4200/api", "listens on loopback alone"),
+        ("0.0.0.0", "http://127.0.0.1:4200/api", "is on loopback alone"),
         ("127.0.0.1", None, "PREFECT_API_URL names no Prefect server"),
         ("127.0.0.1", "http://prefect.example/api", "do not see"),
         ("127.0.0.1", "http://127.0.0.1:9/api", "does not answer"),
