@@ -137,57 +137,39 @@ def _disks(places: Settings) -> list[Disk]:
     return list(found.values())
 
 
-Samples = Iterable[tuple[Sequence[str], float | None]]
-"""Values of the labels, and the number; None where it is not known"""
-
-METRICS: dict[str, tuple[str, Sequence[str], Callable[[Overview], Samples]]] = {
-    "courant_dataset_cases": (
-        "Cases on record",
-        ["dataset", "status"],
-        lambda o: [((d.url, status), n) for d in o.datasets for status, n in d.num_cases.items()],
-    ),
-    "courant_dataset_cases_left": (
-        "Cases that the last writer has still to commit",
-        ["dataset"],
-        lambda o: [((d.url,), d.num_left) for d in o.datasets],
-    ),
-    "courant_dataset_solver_core_seconds_total": (
-        "Core-seconds of all solvers",
-        ["dataset"],
-        lambda o: [((d.url,), d.solver_s) for d in o.datasets],
-    ),
-    "courant_training_epoch": (
-        "Epochs trained",
-        ["run", "state"],
-        lambda o: [((r.name, r.state), r.epoch) for r in o.runs],
-    ),
-    "courant_training_validation_nmae": (
-        "Of the best weights of a running training so far",
-        ["run"],
-        lambda o: [((r.name,), r.validation_nmae) for r in o.runs if r.state == "running"],
-    ),
-    "courant_training_samples_per_second": (
-        "In the last epoch of a running training",
-        ["run"],
-        lambda o: [((r.name,), r.samples_per_s) for r in o.runs if r.state == "running"],
-    ),
-    "courant_trials": (
-        "Trials of a sweep or benchmark",
-        ["sweep", "state"],
-        lambda o: [((t.name, state), n) for t in o.trials for state, n in t.num_trials.items()],
-    ),
-    "courant_disk_free_bytes": (
-        "Of the file systems of local places",
-        ["use"],
-        lambda o: [((disk.use,), disk.free_bytes) for disk in o.disks],
-    ),
-    "courant_unreadable": (
-        "Datasets and runs that could not be read",
-        [],
-        lambda o: [((), len(o.problems))],
-    ),
+METRICS = {
+    "courant_dataset_cases": "Cases on record",
+    "courant_dataset_cases_left": "Cases that the last writer has still to commit",
+    "courant_dataset_solver_core_seconds_total": "Core-seconds of all solvers",
+    "courant_training_epoch": "Epochs trained",
+    "courant_training_validation_nmae": "Of the best weights of a running training so far",
+    "courant_training_samples_per_second": "In the last epoch of a running training",
+    "courant_trials": "Trials of a sweep or benchmark",
+    "courant_disk_free_bytes": "Of the file systems of local places",
+    "courant_unreadable": "Datasets and runs that could not be read",
 }
-"""Help, labels and figures of each gauge, or counter where the name ends with `_total`"""
+"""Help of each gauge, or counter where the name ends with `_total`"""
+
+
+def samples(found: Overview) -> Iterator[tuple[str, dict[str, str], float | None]]:
+    """Yield each metric's name without `courant_`, its labels, and the number, if it is known."""
+    for each in found.datasets:
+        labels = {"dataset": each.url}
+        for status, number in each.num_cases.items():
+            yield "dataset_cases", {**labels, "status": status}, number
+        yield "dataset_cases_left", labels, each.num_left
+        yield "dataset_solver_core_seconds_total", labels, each.solver_s
+    for run in found.runs:
+        yield "training_epoch", {"run": run.name, "state": run.state}, run.epoch
+        if run.state == "running":
+            yield "training_validation_nmae", {"run": run.name}, run.validation_nmae
+            yield "training_samples_per_second", {"run": run.name}, run.samples_per_s
+    for trials in found.trials:
+        for state, number in trials.num_trials.items():
+            yield "trials", {"sweep": trials.name, "state": state}, number
+    for disk in found.disks:
+        yield "disk_free_bytes", {"use": disk.use}, disk.free_bytes
+    yield "unreadable", {}, len(found.problems)
 
 
 class RecordMetrics(Collector):
@@ -200,13 +182,14 @@ class RecordMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         if time.monotonic() - self._read_at >= self._every_s:
             self._overview, self._read_at = self._watch.look(), time.monotonic()
-        for name, (text, names, read) in METRICS.items():
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        for name, labels, value in samples(self._overview):
+            name = f"courant_{name}"
             kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-            family = kind(name, text, labels=names)
-            for labels, value in read(self._overview):
-                if value is not None:
-                    family.add_metric(labels, value)
-            yield family
+            family = families.setdefault(name, kind(name, METRICS[name], labels=list(labels)))
+            if value is not None:
+                family.add_metric(list(labels.values()), value)
+        yield from families.values()
 
 
 def metrics_server(

@@ -51,10 +51,9 @@ def doctor() -> None:
     if "store" not in usable:
         cases = "can be solved but not stored" if solves else "cannot be solved"
         line = f"The store cannot be used: no dataset read, no model trained on it; cases {cases}."
-    elif solves:
-        line = "Cases can be solved here; datasets read, models trained and asked."
     else:
-        line = "Datasets can be read here, models trained and asked; cases cannot be solved."
+        cases = "be" if solves else "not be"
+        line = f"Datasets can be read, models trained and asked here; cases can {cases} solved."
     print_line(line)
 
 

@@ -283,15 +283,14 @@ def calibrate(
     names = "".join(f", {_plain(name)}" for name in bands.quantities)
     cases = counted(len(bands.cases), "calibration case")
     print_line(f"bands  {cases} of {bands.version}: the fields{names}")
-    if bands.regressed is not None:
-        regressed = ", ".join(map(_plain, bands.regressed.quantities))
-        designs = counted(len(bands.regressed.designs), "training design")
-        print_line(f"by regression on the parameters of {designs}: {regressed}")
+    if (regressed := bands.regressed) is not None:
+        named = ", ".join(map(_plain, regressed.quantities))
+        designs = counted(len(regressed.designs), "training design")
+        print_line(f"by regression on the parameters of {designs}: {named}")
     for name, error in bands.grid.items():
-        print_line(
-            f"mesh   {_plain(name)} on a fine mesh: {error.low:+.1%} to"
-            f" {error.high:+.1%} (order {error.order:.1f}, {error.num_designs} designs)"
-        )
+        ends = f"{error.low:+.1%} to {error.high:+.1%}"
+        how = f"order {error.order:.1f}, {error.num_designs} designs"
+        print_line(f"mesh   {_plain(name)} on a fine mesh: {ends} ({how})")
     for name, reason in bands.no_grid.items():
         print_line(f"mesh   {_plain(name)}: {reason}")
 
