@@ -67,10 +67,8 @@ class Stage(Protocol[Found]):
         """Do what is left, and return the result."""
 
 
-class Each(Protocol):
-    """What is done with each stage of a job, such as `execute`."""
-
-    def __call__(self, stage: Stage[Result], /) -> Result | None: ...
+class LeftError(Exception):
+    """A stage that is not done."""
 
 
 def execute(stage: Stage[Result]) -> Result:
@@ -351,21 +349,13 @@ class Measurement(asks.EvaluationRequest):
 
 
 @dataclass(frozen=True)
-class FinishedSweep:
-    """The URLs of a sweep's page, its trials' runs and the best one's experiment; a summary."""
-
-    page: str
-    trials: str
-    best: str
-    verdict: str
-
-
-@dataclass(frozen=True)
-class FinishedBenchmark:
-    """The URL of a benchmark's page, and its summary."""
+class FinishedTrials:
+    """The URL of a page of trials, its summary; of a sweep the runs, and the best experiment."""
 
     page: str
     verdict: str
+    trials: str = ""
+    best: str = ""
 
 
 class Trials(asks.SweepRequest):
@@ -376,7 +366,7 @@ class Trials(asks.SweepRequest):
         space = load_space(self.space)
         return sweep.plan_sweep(*open_training(self), space, self.trials, runs_url(self), self.seed)
 
-    def done(self) -> FinishedSweep | None:
+    def done(self) -> FinishedTrials | None:
         """Return None: `execute` looks at each trial, and skips those that have ended."""
         load_space(self.space)
         open_training(self)
@@ -387,7 +377,7 @@ class Trials(asks.SweepRequest):
         check_job_reach(runs_url(self))
         self.plan()
 
-    def execute(self) -> FinishedSweep:
+    def execute(self) -> FinishedTrials:
         """Run all trials on Ray, with a line as each ends, and write the page."""
         from courant.report.comparison import sweep_line, write_sweep_page
 
@@ -401,7 +391,7 @@ class Trials(asks.SweepRequest):
             attempt = self._try_on_cluster if load_settings().jobs_address else self._try
             results = attempt(plan, bars)
         page, best = write_sweep_page(plan, results), f"{folder}/{sweep.BEST}"
-        return FinishedSweep(page, f"{folder}/trials", best, sweep_line(plan, results))
+        return FinishedTrials(page, sweep_line(plan, results), f"{folder}/trials", best)
 
     @property
     def _execution(self) -> dict[str, Any]:
@@ -495,7 +485,7 @@ class ModelBenchmark(asks.BenchmarkRequest):
         )
         return planned, opened
 
-    def done(self) -> FinishedBenchmark | None:
+    def done(self) -> FinishedTrials | None:
         """Write the page anew where every trial is on record."""
         planned, dataset = self.plan()
         planned.check_folder()
@@ -507,7 +497,7 @@ class ModelBenchmark(asks.BenchmarkRequest):
         check_job_reach(planned.url)
         planned.write()
 
-    def execute(self) -> FinishedBenchmark:
+    def execute(self) -> FinishedTrials:
         """Run all trials on Ray, with a line as each ends, and write the results."""
         planned, dataset = self.plan()
         limits = {name: getattr(self, name) for name in ("cpus_per_trial", "gpus_per_trial")}
@@ -541,7 +531,7 @@ class ModelBenchmark(asks.BenchmarkRequest):
             )
         return results
 
-    def _results(self, planned: benchmark.Benchmark, dataset: Dataset) -> FinishedBenchmark | None:
+    def _results(self, planned: benchmark.Benchmark, dataset: Dataset) -> FinishedTrials | None:
         """Write the results where every trial is on record, else return None."""
         from courant.report.benchmark_page import write_benchmark_page
         from courant.sweeps.benchmark_table import read_table
@@ -549,7 +539,7 @@ class ModelBenchmark(asks.BenchmarkRequest):
         if benchmark.next_phase(planned) is not None:
             return None
         table = read_table(planned, dataset, benchmark.final_trials(planned))
-        return FinishedBenchmark(write_benchmark_page(table), table.verdict())
+        return FinishedTrials(write_benchmark_page(table), table.verdict())
 
 
 def _read_sizes(path: str) -> dict[str, dict[str, Any]]:
@@ -638,40 +628,48 @@ class MainJob(asks.MainJobRequest):
 
     def done(self) -> Outcome | None:
         """Return what is there if no stage has anything left to do; a sweep always has."""
-        return self._walk(lambda stage: stage.done())
+
+        def find(stage: Stage[Result]) -> Result:
+            if (done := stage.done()) is None:
+                raise LeftError
+            return done
+
+        with suppress(LeftError):
+            return self.execute(find)
+        return None
 
     def check(self) -> None:
         """Reject what the first unfinished stage cannot do."""
-        self._walk(lambda stage: stage.done() or stage.check())
 
-    def execute(self, each: Each = execute) -> Outcome:
+        def find_or_check(stage: Stage[Result]) -> Result:
+            if (done := stage.done()) is None:
+                stage.check()
+                raise LeftError
+            return done
+
+        with suppress(LeftError):
+            self.execute(find_or_check)
+
+    def execute(self, each: Callable[[Stage[Any]], Any] = execute) -> Outcome:
         """Execute one stage after the other, each unless it is done."""
-        outcome = self._walk(each)
-        assert outcome is not None
-        return outcome
-
-    def _walk(self, each: Each) -> Outcome | None:
-        """Go through the stages; None where `each` returns None for one of them."""
         job = self.resolved
-        published, trained = None, absolute(job.run) if job.run else None
-        if trained is None:
-            if job.dataset and job.version:
-                published = PublishedVersion(job.dataset, job.version)
-            else:
-                published = each(job.generation)
-            if published is None or job.until == "dataset":
-                return Outcome(published, None, None) if published else None
-            where = published.dataset, published.version
-            training = Training(*where, job.recipe, job.experiment, job.runs)
-            if job.sweep:
-                tried = each(Trials(space=job.sweep, trials=job.trials, **asdict(training)))
-                if tried is None:
-                    return None
-                # A trial is an ordinary run: the best one is found there if it was trained to its
-                # end, and goes on if not.
-                training = replace(training, recipe=None, experiment=tried.best, runs=tried.trials)
-            trained = each(training)
-            if trained is None or job.until == "run":
-                return Outcome(published, trained, None) if trained else None
-        report = each(Measurement(trained, job.report))
-        return Outcome(published, trained, report) if report else None
+        if job.run:
+            run = absolute(job.run)
+            return Outcome(None, run, each(Measurement(run, job.report)))
+        if job.dataset and job.version:
+            published = PublishedVersion(job.dataset, job.version)
+        else:
+            published = each(job.generation)
+        if job.until == "dataset":
+            return Outcome(published, None, None)
+        where = published.dataset, published.version
+        training = Training(*where, job.recipe, job.experiment, job.runs)
+        if job.sweep:
+            tried = each(Trials(space=job.sweep, trials=job.trials, **asdict(training)))
+            # A trial is an ordinary run: the best one is found there if it was trained to its end,
+            # and goes on if not.
+            training = replace(training, recipe=None, experiment=tried.best, runs=tried.trials)
+        trained = each(training)
+        if job.until == "run":
+            return Outcome(published, trained, None)
+        return Outcome(published, trained, each(Measurement(trained, job.report)))
