@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import ray
@@ -18,8 +17,6 @@ Result = TypeVar("Result")
 
 LEAST_AT_ONCE = 32
 """Cases under way on however small a cluster: it may grow"""
-LOOK_S = 2.0
-"""Ray is asked for its nodes so often, whatever the number of cases"""
 
 
 class RayExecutor:
@@ -69,9 +66,4 @@ def _run(function: Callable[..., Any], arguments: tuple[Any, ...], logs: LogCont
 
 
 def _cores_of_nodes() -> list[int]:
-    return _cores_at(int(time.monotonic() / LOOK_S))
-
-
-@lru_cache(maxsize=1)
-def _cores_at(moment: int) -> list[int]:
     return [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]

@@ -99,18 +99,15 @@ def analyse_scores(
             lambda found: folder.write_arrays(f"{found.case}.npz", found.arrays()),
         )
     mean, controls = scores["mean"], scores["controls"]
-    rows, subject = [], ""
+    rows, subject = list[list[str]](), ""
     for each in SCORES:
         if each.key in mean:
-            if each.subject != subject:
-                rows.append({"score": each.subject.upper()})
-                subject = each.subject
-            values = {"model": mean.get(each.key)}
-            values |= {name: found.get(each.key) for name, found in controls.items()}
-            row = {name: _text(value, ".3g", "") for name, value in values.items()}
-            rows.append({"score": each.name, **row, "good is": each.aim_text})
+            rows += [] if each.subject == subject else [[each.subject.upper()]]
+            subject = each.subject
+            values = [_text(found.get(each.key), ".3g", "") for found in (mean, *controls.values())]
+            rows.append([each.name, *values, each.aim_text])
     columns = [Column(name.replace("-", "- "), justify="right") for name in ("model", *controls)]
-    print_table(["score", *columns, "good is"], (row.values() for row in rows))
+    print_table(["score", *columns, "good is"], rows)
     folder.write_json("scores.json", scores)
     print_line(f"scores  {folder.url.rstrip('/')}/scores.json")
 
@@ -145,18 +142,11 @@ def analyse_monitor(
             f"{part.mean():.2f}" if len(part) else ""
             for part in (each.errors[:flag], each.errors[flag:])
         )
-        rows.append(
-            {
-                "case, rolled out to its end": each.case,
-                "steps": str(len(each.times)),
-                "flag at step": _text(detection.flagged_at, "d", "never"),
-                "error doubled at": _text(detection.doubled_at, "d", "never"),
-                "lead": _text(detection.lead, "d", ""),
-                "error before (std)": before,
-                "error from there on (std)": after,
-            }
-        )
-    _print_rows(rows)
+        steps = [detection.flagged_at, detection.doubled_at, detection.lead]
+        texts = [_text(step, "d", "never") for step in steps]
+        rows.append((each.case, len(each.times), *texts, before, after))
+    columns = ("steps", "flag at step", "error doubled at", "lead", "error before (std)")
+    print_table(("case, rolled out to its end", *columns, "error from there on (std)"), rows)
     print_line(
         f"false alarms  {found.false_alarms:.1%} of {found.num_rollouts} rollouts of"
         f" {found.monitor.horizon} steps, of cases that it was not calibrated on"

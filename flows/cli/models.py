@@ -23,8 +23,6 @@ from simgen.whole_file import local_path
 
 MAX_SHOWN = 500
 """Characters of one setting that are shown"""
-WIDE = 110
-"""Columns of a screen that has room for every figure of a run"""
 
 runs_app = typer.Typer(help="Trained models: list, show, compare, pack.", no_args_is_help=True)
 recipes_app = typer.Typer(help="The training recipes: list them, show one.")
@@ -51,7 +49,7 @@ def runs_ls(
         "started": "started",
         "training time": "trained",
     }
-    if screen.width >= WIDE:  # `runs show` has what a narrow screen has no room for
+    if screen.width >= 110:  # `runs show` has what a narrow screen has no room for
         facts |= {"parameters": "parameters", "revision": "revision"}
     rows = []
     for run in found:

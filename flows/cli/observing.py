@@ -65,7 +65,12 @@ def status(
     with errors.status("reading"):
         overview = watch.look()
     if as_json:
-        typer.echo(json.dumps(as_record(overview), indent=2, default=str))
+        record = asdict(overview)
+        for each, written in zip(overview.datasets, record["datasets"], strict=True):
+            written |= {"state": each.state, "left_s": each.left_s, "silent_s": each.silent_s}
+        for sweep, written in zip(overview.trials, record["trials"], strict=True):
+            written["state"] = sweep.state
+        typer.echo(json.dumps(record, indent=2, default=str))
     else:
         screen.print(draw(overview))
     if overview.problems:
@@ -102,15 +107,6 @@ def places(store: str | None, runs: str | None) -> Settings:
         store=absolute(store or settings.store).rstrip("/"),
         runs=absolute(runs or settings.runs).rstrip("/"),
     )
-
-
-def as_record(overview: Overview) -> dict[str, object]:
-    """Return everything that is known, with states and times that follow from it."""
-    record = asdict(overview)
-    for kind, properties in (("datasets", ("state", "left_s", "silent_s")), ("trials", ("state",))):
-        for each, written in zip(getattr(overview, kind), record[kind], strict=True):
-            written |= {name: getattr(each, name) for name in properties}
-    return record
 
 
 def draw_until_interrupted(watch: Watch, every: float, screen: Console) -> None:
