@@ -149,24 +149,6 @@ def test_automations_about_failures_are_put_on_the_server(worker):
     assert len(found) == 3 and all(one.name.startswith("courant: ") for one in found)
 
 
-@pytest.mark.nightly
-def test_a_sweep_is_a_deployment_too(worker, generated, places, tiny_experiment, tmp_path):
-    space = tmp_path / "anchors.yaml"
-    space.write_text("design: grid\nparameters: {model.num_anchors: [4, 8]}")
-    parameters = {
-        "dataset": f"{places['store']}/cylinder-flow",
-        "experiment": str(tiny_experiment),
-        "space": str(space),
-    }
-    start(worker, "sweep/cylinder-flow", parameters, "--watch")
-    (page,) = places["runs"].glob("tiny-anchors-*/index.html")
-    assert len(json.loads((page.parent / "trials.json").read_text())) == 2
-    artifacts = query(
-        worker, lambda client: client.read_artifacts(artifact_filter=ArtifactFilter(), limit=200)
-    )
-    assert any(one.key.startswith("tiny-anchors-") for one in artifacts)
-
-
 @pytest.fixture
 def endless(generated, tiny_experiment, tmp_path, places):
     """Parameters of a run that trains until it is cancelled."""
@@ -189,13 +171,9 @@ def start(environment, deployment, parameters, *options):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def start_main_job(environment, parameters, *options):
-    start(environment, "generate-and-train/cylinder-flow", parameters, *options)
-
-
 @pytest.mark.nightly
 def test_a_cancelled_training_ends_and_leaves_no_process(worker, places, endless):
-    start_main_job(worker, {**endless, "seed": 9})
+    start(worker, "generate-and-train/cylinder-flow", {**endless, "seed": 9})
     wait_for(lambda: any(places["runs"].glob("cancelled-*/metrics.jsonl")), 180)
     # The flow run, which trains.
     working = set(tree(int(worker["WORKER"]))) - {int(worker["WORKER"])}
@@ -210,7 +188,13 @@ def test_a_cancelled_training_ends_and_leaves_no_process(worker, places, endless
 def test_a_cancelled_run_stops_its_job_on_the_cluster(worker, endless):
     with ray_head(os.environ) as head:
         on_cluster = json.dumps({"RAY_ADDRESS": head.dashboard, **head.authentication})
-        start_main_job(worker, {**endless, "seed": 8}, "--job-variable", f"env={on_cluster}")
+        start(
+            worker,
+            "generate-and-train/cylinder-flow",
+            {**endless, "seed": 8},
+            "--job-variable",
+            f"env={on_cluster}",
+        )
         wait_for(lambda: list(jobs(head, "cancelled").values()) == ["RUNNING"], 120)
         cancel(worker, seed=8)
         wait_for(lambda: list(jobs(head, "cancelled").values()) == ["STOPPED"], 60)
@@ -233,7 +217,11 @@ def cancel(environment, seed: int) -> None:
 
 @pytest.mark.nightly
 def test_a_cancelled_run_leaves_no_solver(worker, places):
-    start_main_job(worker, {"cases": 2, "settings": {"end_time": 900}, "seed": 7})
+    start(
+        worker,
+        "generate-and-train/cylinder-flow",
+        {"cases": 2, "settings": {"end_time": 900}, "seed": 7},
+    )
     wait_for(lambda: solvers(places["scratch"]), 180)
     cancel(worker, seed=7)
     wait_for(lambda: not solvers(places["scratch"]), 60)

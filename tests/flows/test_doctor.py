@@ -42,18 +42,6 @@ def test_an_unreachable_store_is_in_the_last_line(monkeypatch: pytest.MonkeyPatc
     assert last.startswith("The store cannot be used: no dataset read, no model trained on it")
 
 
-def test_a_system_that_does_not_tell_its_memory_or_user_is_described_without(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for name in ("sysconf", "sched_getaffinity", "getuid"):  # Windows has none of them
-        monkeypatch.delattr(os, name)
-    monkeypatch.delenv("COURANT_SCRATCH", raising=False)
-    monkeypatch.setenv("USERNAME", "Ada")
-    assert doctor.CHECKS["Python"]().endswith(f"{os.cpu_count()} cores")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert str(tmp_path / "courant/scratch") in doctor.CHECKS["scratch"]()
-
-
 def test_a_scratch_folder_that_others_may_write_to_cannot_be_used(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -202,19 +202,16 @@ def test_a_rollout_is_a_series_of_files_with_their_times(run, mesh, tmp_path):
     assert sorted(path.name for path in tmp_path.rglob("*.vtu") if "part" in path.name) == []
 
 
-def test_a_rollout_that_goes_on_does_not_overwrite_the_state_that_it_goes_on_from(
-    run, mesh, tmp_path
-):
+def test_a_rollout_does_not_overwrite_the_state_that_it_goes_on_from(run, mesh, tmp_path):
     mesh.point_data = {"velocity": wave(mesh.points)}
-    folder = tmp_path / "wake"
-    folder.mkdir()
-    mesh.write(folder / "wake_00001.vtu")
-    before = (folder / "wake_00001.vtu").read_bytes()
+    state = tmp_path / "wake" / "wake_00001.vtu"
+    state.parent.mkdir()
+    mesh.write(state)
+    before = state.read_bytes()
     with pytest.raises(InputError, match=r"lies where .*wake\.pvd is written; name"):
-        predict_file(run, folder / "wake_00001.vtu", None, PARAMETERS, 2, tmp_path / "wake.pvd")
-    assert (folder / "wake_00001.vtu").read_bytes() == before
-    assert not (tmp_path / "wake.pvd").exists()
-    predict_file(run, folder / "wake_00001.vtu", None, PARAMETERS, 2, tmp_path / "on.pvd")
+        predict_file(run, state, None, PARAMETERS, 2, tmp_path / "wake.pvd")
+    assert state.read_bytes() == before and not (tmp_path / "wake.pvd").exists()
+    predict_file(run, state, None, PARAMETERS, 2, tmp_path / "on.pvd")
     assert (tmp_path / "on.pvd").exists()
 
 

@@ -1,8 +1,6 @@
 """The stages as flows: their parameters, and what is shown of them."""
 
 import inspect
-import os
-import subprocess
 import sys
 from concurrent.futures import Future
 from dataclasses import fields
@@ -37,19 +35,6 @@ def test_no_file_beside_the_flows_is_taken_for_an_installed_package() -> None:
     taken = set(packages_distributions()) | sys.stdlib_module_names
     # `py.typed`, and a tool of the tests that has its command in a package of this name.
     assert names & taken <= {"py", "cli"}
-
-
-def test_threads_of_a_flow_run_sleep_while_they_wait() -> None:
-    """A deployment's process trains by itself; OpenMP reads the variable when torch is loaded."""
-    code = (
-        "import os, sys, flows.prefect_flows;"
-        "print('torch' in sys.modules, os.environ['OMP_WAIT_POLICY'])"
-    )
-    unset = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=unset, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["False", "passive"]
 
 
 @pytest.mark.parametrize(("num_cases", "num_tasks"), [(3, 3), (4, 4), (5, 3), (10, 4), (9, 3)])

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import s3fs
 from typer.testing import CliRunner
 
 import courant
@@ -67,18 +66,3 @@ def test_an_unfinished_run_and_an_empty_place(runs, tmp_path):
     ((found,), _) = list_runs(str(tmp_path))
     assert (found.state, found.epoch, found.num_parameters) == ("waiting", 0, None)
     assert CliRunner().invoke(app, ["runs", "ls", str(tmp_path / "nowhere")]).exit_code == 1
-
-
-@pytest.mark.end_to_end
-def test_runs_on_s3_are_read_alike(s3, runs):
-    s3fs.S3FileSystem.clear_instance_cache()
-    there = RunDirectory(f"{s3.url}/listed")
-    for name in ("eight", "four"):
-        for file in (runs / name).iterdir():
-            if file.is_file():
-                (there / name).write_bytes(file.name, file.read_bytes())
-    local, remote = list_runs(str(runs))[0], list_runs(there.url)[0]
-    assert [(run.name, run.num_parameters, run.validation_nmae) for run in remote] == [
-        (run.name, run.num_parameters, run.validation_nmae) for run in local
-    ]
-    s3fs.S3FileSystem.clear_instance_cache()

@@ -115,17 +115,10 @@ def test_a_job_that_cannot_run_ends_with_a_line_before_the_command(job: dict[str
     def errors_of(**changed: str) -> bytes:
         process = start({**job, **changed}, "generate", "cylinder-flow")
         _, errors = process.communicate(timeout=60)
-        assert process.returncode == 1
-        assert not {"courant", "ray"} & set(notes(job))
+        assert process.returncode == 1 and not {"courant", "ray"} & set(notes(job))
         return errors
 
     assert b"/nowhere has no courant; set COURANT_ENV" in errors_of(COURANT_ENV="/nowhere")
-    planted = Path(f"/tmp/ray-{job['SLURM_JOB_ID']}")
-    planted.symlink_to(job["HOME"])
-    try:
-        assert errors_of() == f"error: {planted} belongs to another user\n".encode()
-    finally:
-        planted.unlink(missing_ok=True)
     # A head that only itself can reach.
     (Path(job["COURANT_ENV"]) / "bin/getent").write_text("#!/bin/sh\necho 127.0.1.1 STREAM $2\n")
     assert b"127.0.1.1" in errors_of()
