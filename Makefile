@@ -47,7 +47,7 @@ nightly: setup ## what is too long for every commit: faults, two nodes, fuzzing,
 	@infra/debian-packages $(PYTHON) tests
 	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 COURANT_TEST_TRIALS=10 \
 		$(BIN)/python -m pytest -m nightly -n 2 --dist loadfile --durations=40
-	@$(BIN)/python -m bench.damage.campaign --trials 5000 --seed 1 --out damage-out
+	@$(BIN)/python -m bench.damage --trials 5000 --seed 1 --out damage-out
 	@$(BIN)/python -m bench.foam_fuzz --cases 500 --seed 1
 	@OMP_NUM_THREADS=1 $(BIN)/python -m bench.mutate
 

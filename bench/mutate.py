@@ -53,11 +53,7 @@ AREAS = {
             "tests/simgen/test_gates.py tests/simgen/test_solver_log.py"
             " tests/simgen/test_completeness.py",
         ),
-        (
-            "bands",
-            "courant/prediction/bands.py",
-            "tests/prediction/test_bands.py tests/prediction/test_transient_bands.py",
-        ),
+        ("bands", "courant/prediction/bands.py", "tests/prediction/test_bands.py"),
         ("decoder", "courant/model/decoder.py courant/model/gaussian_window.py", "tests/model"),
         (
             "resume",

@@ -292,16 +292,14 @@ class Explored:
 
     @cached_property
     def trained(self) -> Dataset:
-        """The dataset version of the training; SimgenError where it cannot be read."""
+        """The dataset version of the training; RequestError where it cannot be read."""
         if self._place is None:
-            raise InputError(NOT_OPENED)
-        return self.surrogate.open_dataset(self._place)
-
-    def _no_dataset(self, error: SimgenError) -> str:
-        if self._place is None:
-            return NOT_OPENED
-        logger.warning("the run's dataset cannot be read: %s", error)
-        return UNREACHABLE
+            raise RequestError(NOT_OPENED)
+        try:
+            return self.surrogate.open_dataset(self._place)
+        except SimgenError as error:
+            logger.warning("the run's dataset cannot be read: %s", error)
+            raise RequestError(UNREACHABLE) from None
 
     def _check(self, parameters: Mapping[str, float]) -> None:
         """Raise RequestError for a design outside of the family's design space."""
@@ -340,12 +338,9 @@ class Explored:
         parameters, case, start = dict(key), None, ""
         if self.surrogate.step_s is not None:
             self._check(parameters)
-            try:
-                cases, distances = _distances(self.trained, parameters)
-                first = int(distances.argmin())
-                case = self.trained[cases[first]]
-            except SimgenError as error:
-                raise RequestError(self._no_dataset(error)) from None
+            cases, distances = _distances(self.trained, parameters)
+            first = int(distances.argmin())
+            case = self.trained[cases[first]]
             start = (
                 f"The rollout starts from the state at {self.surrogate.problem.start(case):g} s of"
                 f" the nearest solved design, {case.id}, which differs by"
@@ -493,8 +488,9 @@ class Explored:
             if self._newest is None or request.newest:
                 self._newest = simgen.open_dataset(self.trained.url)
             dataset = self._newest
-        except SimgenError as error:
-            return NearestDesigns(version="", designs=[], reason=self._no_dataset(error))
+        except (RequestError, SimgenError) as error:
+            reason = error.detail if isinstance(error, RequestError) else UNREACHABLE
+            return NearestDesigns(version="", designs=[], reason=reason)
         names = [each.name for each in dataset.schema.parameters]
         if missing := [name for name in names if name not in request.parameters]:
             raise RequestError(f"parameters: missing {', '.join(missing)}")
@@ -541,9 +537,8 @@ class Explored:
                 f"the dataset's designs do not determine them: they need {LEAST_DESIGNS} designs a"
                 " parameter, and quantities that depend smoothly on the parameters"
             )
-        except SimgenError as error:
-            reason = self._no_dataset(error)
-            self._study = None  # the next request tries again
+        except RequestError as error:
+            reason, self._study = error.detail, None  # the next request tries again
         except Exception:
             logger.exception("Sobol indices could not be computed")
             reason = "the indices could not be computed; the log has the reason"

@@ -11,6 +11,7 @@ import logging
 import os
 import uuid
 from pathlib import Path
+from typing import cast
 
 import ray
 from ray import serve
@@ -34,16 +35,13 @@ class RayModel:
         self._handle, self.name = handle, name
 
     async def predict(self, body: bytes) -> Answer:
-        status, content = await self._handle.predict.remote(body)
-        return status, content
+        return cast(Answer, await self._handle.predict.remote(body))
 
     async def explore(self, route: Route, body: bytes) -> Answer:
-        status, content = await self._handle.explore.remote(route, body)
-        return status, content
+        return cast(Answer, await self._handle.explore.remote(route, body))
 
     async def card(self) -> ModelCard:
-        card: ModelCard = await self._handle.card.remote()
-        return card
+        return cast(ModelCard, await self._handle.card.remote())
 
 
 def start(run: str, limits: Limits, dataset: str | None = None) -> RayModel:

@@ -1,6 +1,4 @@
-"""A trained run as an engineer uses it: physical units, exact agreement with training, and one line
-for bad input.
-"""
+"""A trained run as an engineer uses it: physical units, as in training, and one line of error."""
 
 import json
 import threading
@@ -34,21 +32,16 @@ PARAMETERS = {"radius": 2.0, "center_x": 1.0, "center_y": -1.0}
 
 
 @pytest.fixture(scope="module")
-def dataset(waves: Dataset) -> Dataset:
-    return waves
-
-
-@pytest.fixture(scope="module")
-def surrogate(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Surrogate:
+def surrogate(waves: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Surrogate:
     torch.set_num_threads(1)
     run = RunDirectory(tmp_path_factory.mktemp("runs")) / "tiny"
-    fit(tiny_experiment(), dataset, run)
+    fit(tiny_experiment(), waves, run)
     return courant.load(run.url, device="cpu")
 
 
 @pytest.fixture
-def case(dataset: Dataset) -> StoredCase:
-    return dataset[dataset.cases("test")[0]]
+def case(waves: Dataset) -> StoredCase:
+    return waves[waves.cases("test")[0]]
 
 
 class Constant(FieldModel):
@@ -68,14 +61,16 @@ def inputs(num: int = 30) -> dict[str, Any]:
 
 
 def test_predict_case_is_the_model_in_physical_units(
-    surrogate: Surrogate, dataset: Dataset, case: StoredCase
+    surrogate: Surrogate, waves: Dataset, case: StoredCase
 ) -> None:
     prediction = surrogate.predict_case(case, start_s=4.0, steps=2)
-    trajectories = WindowReader(dataset, [case.id], surrogate.problem).read_all()
+    trajectories = WindowReader(waves, [case.id], surrogate.problem).read_all()
     batch = full_batch(trajectories, torch.tensor([[0, 3]]), surrogate.experiment.data)
     with torch.no_grad():
         expected = surrogate.model(*batch.for_model(surrogate.model.config), num_steps=2)
     assert prediction.shape == (2, case.num_points, 2)
+    with pytest.raises(InputError, match=r"no snapshot at 4\.5 s; .* the nearest is 4 s"):
+        surrogate.predict_case(case, start_s=4.5)
     np.testing.assert_allclose(
         prediction, surrogate.normaliser.restore(expected[0].numpy()), atol=1e-5
     )
@@ -182,13 +177,6 @@ def test_warnings_are_collected_of_one_request_alone(surrogate: Surrogate) -> No
         assert ordinary.result() == []
 
 
-def test_a_time_without_a_snapshot_is_answered_with_the_nearest(
-    surrogate: Surrogate, case: StoredCase
-) -> None:
-    with pytest.raises(InputError, match=r"no snapshot at 4\.5 s; .* the nearest is 4 s"):
-        surrogate.predict_case(case, start_s=4.5)
-
-
 def test_exported_programs_predict_without_the_surrogate(
     surrogate: Surrogate, case: StoredCase, tmp_path: Path
 ) -> None:
@@ -207,19 +195,13 @@ def test_exported_programs_predict_without_the_surrogate(
     )
 
 
-def with_model(surrogate: Surrogate, model: FieldModel) -> Surrogate:
-    changed = copy(surrogate)
-    changed.model = model
-    return changed
-
-
-def test_what_cannot_be_exported_is_told_in_one_line(surrogate: Surrogate, tmp_path: Path) -> None:
+def test_what_cannot_be_exported_is_an_error(surrogate: Surrogate, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InputError, match="cannot be exported"):
         surrogate.export(tmp_path / "file")
-    adaptive = build(replace(surrogate.model.config, solver="dopri5"))
-    with pytest.raises(InputError, match="dopri5"):
-        with_model(surrogate, adaptive).export(tmp_path)
-    with pytest.raises(InputError, match="kind courant has no export"):
-        with_model(surrogate, Constant(surrogate.model.config)).export(tmp_path)
+    changed, config = copy(surrogate), surrogate.model.config
+    others = {"dopri5": build(replace(config, solver="dopri5")), "has no export": Constant(config)}
+    for reason, changed.model in others.items():
+        with pytest.raises(InputError, match=reason):
+            changed.export(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -17,8 +17,7 @@ from websockets.sync.client import connect
 
 PROGRAM = "chromium"
 WAIT_S = 300.0
-#: The keys that tests press, by the protocol's names.
-KEYS = {"ArrowRight": 39, "ArrowLeft": 37, "ArrowUp": 38, "ArrowDown": 40, "Tab": 9, "Enter": 13}
+KEYS = {"ArrowRight": 39}
 
 
 class Page:
@@ -56,50 +55,27 @@ class Page:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def wait_for(self, expression: str) -> Any:
-        """Return the value of an expression, once it is true."""
-        value = self._value_in(expression, WAIT_S)
-        assert value, f"{expression}: {self.see('document.body.innerText')}"
-        return value
-
-    def _value_in(self, expression: str, seconds: float) -> Any:
-        """Return the value of an expression as soon as it is true, or what it is after a time."""
+    def wait_for(self, expression: str, seconds: float = WAIT_S) -> Any:
+        """Return the value of an expression, once it is true; fail after a time."""
         until = time.monotonic() + seconds
-        while not (value := self.see(expression)) and time.monotonic() < until:
+        while not (value := self.see(expression)):
+            assert time.monotonic() < until, f"{expression}: {self.see('document.body.innerText')}"
             time.sleep(0.05)
         return value
-
-    def tap_until(self, expression: str, selector: str) -> None:
-        """Tap the middle of an element until an expression is true.
-
-        A tap too soon after a drag ends the drag's fling and is no click, as on a telephone.
-        """
-        until = time.monotonic() + WAIT_S
-        while time.monotonic() < until:
-            x, y, width, height = self.box(selector)
-            self.touch((x + width / 2, y + height / 2))
-            if self._value_in(expression, WAIT_S / 60):
-                return
-        self.wait_for(expression)
 
     def open(self, url: str) -> None:
         self.send("Page.navigate", url=url)
         self.wait_for(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
 
     def press(self, key: str) -> None:
+        of = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
         for kind in ("keyDown", "keyUp"):
-            self.send(
-                "Input.dispatchKeyEvent",
-                type=kind,
-                key=key,
-                code=key,
-                windowsVirtualKeyCode=KEYS[key],
-            )
+            self.send("Input.dispatchKeyEvent", type=kind, **of)
 
-    def click(self, selector: str, across: float = 0.5, down: float = 0.5) -> None:
-        """Click at a share of an element's width and height, scrolled into sight."""
-        box = self.box(selector)
-        place = {"x": box[0] + across * box[2], "y": box[1] + down * box[3]}
+    def click(self, selector: str) -> None:
+        """Click in the middle of an element, scrolled into sight."""
+        x, y, width, height = self.box(selector)
+        place = {"x": x + width / 2, "y": y + height / 2}
         for kind in ("mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
 

@@ -7,6 +7,7 @@ import pytest
 
 import courant
 import simgen
+from bench.synthetic_cases import publish_cases
 from courant.evaluation.quantities import Dependence
 from courant.prediction.surrogate import Surrogate
 from courant.serving import explorer
@@ -22,7 +23,6 @@ from courant.serving.predictions import Limits, RequestError
 from simgen.case import CaseResult
 from simgen.regression import Sensitivity
 from simgen.store.schema import Schema
-from simgen.store.write import DatasetWriter
 from tests.world import DESIGN, FAMILY, NUM_CASES, SETTINGS, SPACE, duct, share, trained_on_pipes
 
 
@@ -64,17 +64,13 @@ def test_a_design_that_was_solved_since_is_found_once_it_is_looked_for(tmp_path:
     surrogate = courant.load(trained_on_pipes(tmp_path), device="cpu")
     solved = solved_by(surrogate)
     before = nearest(solved, DESIGN)
-    writer = DatasetWriter.open(surrogate.open_dataset().url, Schema.of(FAMILY))
-    fork = writer.fork()
-    point = FAMILY.point(DESIGN, SETTINGS)
-    fork.write(
-        CaseResult(point, "accepted", split="train"), duct(60, SPACE.sample(1, "grid")[0], seed=9)
-    )
-    writer.commit([fork])
-    writer.publish("one more")
+    url, point = surrogate.open_dataset().url, FAMILY.point(DESIGN, SETTINGS)
+    cloud = duct(60, SPACE.sample(1, "grid")[0], seed=9)
+    added = CaseResult(point, "accepted", split="train")
+    publish_cases(url, Schema.of(FAMILY), [(added, cloud)])
     assert nearest(solved, DESIGN) == before, "the table is kept"
     after = nearest(solved, DESIGN, newest=True)
-    assert after.version == "v2" and len(simgen.open_dataset(writer.url)) == NUM_CASES + 1
+    assert after.version == "v2" and len(simgen.open_dataset(url)) == NUM_CASES + 1
     assert (after.designs[0].case, after.designs[0].distance) == (point.id, 0.0)
     assert after.designs[0].added and after.designs[0].split == "train"
     assert [each.added for each in after.designs[1:]] == [False] * (NUM_NEAREST - 1)

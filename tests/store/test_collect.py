@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import simgen
-from bench.damage.objects import objects
+from bench.damage import objects
 from simgen.errors import InputError, StoreError
 from simgen.store import versions as collecting
 from simgen.store import write as forking

@@ -1,8 +1,8 @@
-"""A short campaign of damage: `python -m bench.damage.campaign` runs thousands of trials."""
+"""A short campaign of damage: `python -m bench.damage` runs thousands of trials."""
 
 import pytest
 
-from bench.damage.campaign import BAD, make_store, run_trials
+from bench.damage import BAD, make_store, run_trials
 from tests.trials import trials
 
 pytestmark = pytest.mark.nightly

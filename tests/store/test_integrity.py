@@ -5,7 +5,7 @@ import pytest
 import zarr
 
 import simgen
-from bench.damage.objects import DAMAGES, objects, restored
+from bench.damage import DAMAGES, objects, restored
 from simgen.errors import StoreError
 from simgen.store.schema import digest_array, digest_case
 from tests.store.conftest import add, make_cloud, make_result

@@ -8,8 +8,7 @@ import icechunk
 import pytest
 
 import simgen
-from bench.damage.campaign import NOBODY
-from bench.damage.objects import objects, snapshot_of
+from bench.damage import NOBODY, objects, snapshot_of
 from simgen.errors import StoreError
 from simgen.store.versions import damage_in, explain
 from simgen.store.write import DatasetWriter

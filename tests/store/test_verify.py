@@ -4,7 +4,7 @@ import pytest
 import zarr
 
 import simgen
-from bench.damage.objects import DAMAGES, objects, restored
+from bench.damage import DAMAGES, objects, restored
 from simgen.errors import StoreError
 from simgen.store.schema import CaseTable, version_digest
 from simgen.store.verify import verify

@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 import simgen
-from bench.damage.objects import flip, objects
+from bench.damage import flip, objects
 from simgen.errors import InputError, StoreError
 from simgen.publish import export as export_module
 from simgen.publish.export import export

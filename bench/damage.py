@@ -1,7 +1,7 @@
 """Damage one file of a small store, read all of it, and compare: right data or one right line,
 thousands of times.
 
-python -m bench.damage.campaign --trials 5000 --seed 1 --out damage-out
+python -m bench.damage --trials 5000 --seed 1 --out damage-out
 
 A trial is made of its seed and number alone: `--only 1234` repeats one. Results are kept line by
 line under --out, so that a campaign that was cut off goes on. Trials that are unreadable to the
@@ -30,14 +30,54 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import simgen
 from bench.report import show
 from simgen.errors import SimgenError
 from simgen.store.read import StoredCase, open_dataset
 from simgen.store.verify import verify
+from simgen.store.versions import open_repository
 from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, make_cloud, make_result
+
+
+def flip(path: Path, position: float = 0.5) -> None:
+    """Invert one bit at a relative position."""
+    content = bytearray(path.read_bytes())
+    content[min(len(content) - 1, int(position * len(content)))] ^= 1
+    path.write_bytes(content)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+DAMAGES = pytest.mark.parametrize("damage", [flip, truncate, remove])
+
+
+@contextlib.contextmanager
+def restored(path: Path) -> Iterator[None]:
+    """Give the object its content back afterwards."""
+    content = path.read_bytes()
+    try:
+        yield
+    finally:
+        path.write_bytes(content)
+
+
+def objects(url: str, kind: str) -> list[Path]:
+    """The repository's files of a kind: chunks, manifests, snapshots."""
+    return sorted(path for path in (Path(url) / kind).rglob("*") if path.is_file())
+
+
+def snapshot_of(url: str, version: str) -> Path:
+    return Path(url) / "snapshots" / open_repository(url).lookup_tag(version)
+
 
 NOBODY = 65534
 HANG_S = 120
