@@ -371,7 +371,7 @@ class FolderRequest:
     ) -> FolderOptions:
         """Return the options of the import, with the CSV file read."""
         from simgen.imports.folder import FolderOptions, read_case_table
-        from simgen.imports.source_case import as_utf8
+        from simgen.imports.importing import as_utf8
         from simgen.store.schema import Source
 
         folder = local_path(self.folder).resolve()
@@ -445,9 +445,9 @@ def import_openfoam_cases(given: Mapping[str, Any]) -> None:
     imported is skipped with one line, and the others are imported. Run it again for cases that were
     added: those on record are skipped.
     """
+    from simgen.imports.dictionaries import DictionaryPlace
     from simgen.imports.folder import name_and_unit
-    from simgen.imports.openfoam import FoamFolder, FoamOptions, patches_by_kind
-    from simgen.imports.openfoam.dictionaries import DictionaryPlace
+    from simgen.imports.openfoam import FoamFolder, FoamOptions
 
     asked = FoamRequest(**given)
     fields, known = asked.arrays()
@@ -471,7 +471,7 @@ def import_openfoam_cases(given: Mapping[str, Any]) -> None:
         )
     )
     kinds = () if kinds == ("none",) else kinds
-    _import_folder(asked.options(dict(iter(places)), kinds), reader, asked.dry_run, patches_by_kind)
+    _import_folder(asked.options(dict(iter(places)), kinds), reader, asked.dry_run)
 
 
 @import_app.command(
@@ -496,9 +496,7 @@ def import_vtk_files(given: Mapping[str, Any]) -> None:
         _import_folder(asked.options(), reader, asked.dry_run)
 
 
-def _import_folder(
-    asked: FolderOptions, reader: CaseReader, dry_run: bool, kinds: Any = lambda plan: {}
-) -> None:
+def _import_folder(asked: FolderOptions, reader: CaseReader, dry_run: bool) -> None:
     """Plan, print what is skipped, and import or print what would be."""
     from simgen.imports.folder import import_plan, plan_folder
 
@@ -515,7 +513,7 @@ def _import_folder(
         note(text)
     left_out = f", {len(plan.left_out)} left out" if plan.left_out else ""
     if dry_run:
-        _print_plan(plan, kinds(plan))
+        _print_plan(plan)
         print_line(
             f"would import {counted(len(plan.cases) - len(plan.on_record), 'new case')},"
             f" {len(plan.skipped)} skipped{left_out}; values are checked as they are read"
@@ -541,7 +539,7 @@ def _import_folder(
     )
 
 
-def _print_plan(plan: FolderPlan, kinds: Mapping[str, Sequence[str]]) -> None:
+def _print_plan(plan: FolderPlan) -> None:
     """Print the schema, the cases and their splits."""
     schema = plan.schema
     form = "transient" if schema.transient else "steady"
@@ -552,7 +550,7 @@ def _print_plan(plan: FolderPlan, kinds: Mapping[str, Sequence[str]]) -> None:
         print_line(f"{text}{file}{', given' if field.role == 'given' else ''}")
     for each in schema.parameters:
         print_line(f"  parameter {each.name}: {each.low:g} to {each.high:g} {each.unit}".rstrip())
-    for kind, patches in kinds.items():
+    for kind, patches in plan.patches.items():
         print_line(f"  patches of kind {kind}: {', '.join(patches) or 'none'}")
     names, rows = [each.name for each in schema.parameters], []
     for case in plan.cases:

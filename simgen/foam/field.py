@@ -208,6 +208,18 @@ def patch_entries(reader: FoamReader) -> list[PatchEntry]:
     return list(entries.values())
 
 
+def read_entries(path: Path) -> tuple[FoamReader, list[PatchEntry]]:
+    """Read the entries of a field's boundaryField; return them and the file's reader."""
+    reader = FoamReader(path)
+    entries: list[PatchEntry] = []
+    for key in reader.names():
+        if key == "boundaryField":
+            entries = patch_entries(reader)
+        else:
+            reader.skip_entry()
+    return reader, entries
+
+
 def entries_of(
     patches: Mapping[str, PatchRange], entries: Sequence[PatchEntry]
 ) -> dict[str, PatchEntry]:

@@ -39,7 +39,7 @@ CONSTRAINTS = (
 )
 _WALLS = ("wall", "mappedWall")
 _TIME = re.compile(r"-?\d+\.?\d*([eE][-+]?\d+)?")
-_MESH_FILES = ("points", "faces", "owner", "neighbour", "boundary")
+MESH_FILES = ("points", "faces", "owner", "neighbour", "boundary")
 
 
 def read_points(path: Path) -> np.ndarray:
@@ -178,10 +178,19 @@ def moved_meshes(directory: Path, region: str = "") -> list[str]:
         for _, time in all_time_directories(directory)
         if any(
             (time / region / "polyMesh" / f"{name}{end}").is_file()
-            for name in _MESH_FILES
+            for name in MESH_FILES
             for end in ("", ".gz")
         )
     ]
+
+
+def check_mesh_stays(directory: Path, region: str = "") -> None:
+    """Raise CaseError where the mesh moves or changes in time."""
+    if moved := moved_meshes(directory, region):
+        raise CaseError(
+            f"{directory} has {moved[0]} beside constant/polyMesh: cases whose mesh moves or"
+            " changes in time are not read"
+        )
 
 
 #: Faces in one block: few enough that their arrays stay in the processor's cache.
@@ -193,7 +202,8 @@ class MeshGeometry:
     """The geometry of a mesh with C cells and F faces, in SI units.
 
     centres (C, 3), volumes (C,), face_centres (F, 3), face_areas (F, 3) vectors out of the owner
-    cell, owner (F,); faces as (offsets (F + 1,), point labels) into points (P, 3).
+    cell, owner (F,), neighbour (F internal,), the cell behind each internal face; faces as
+    (offsets (F + 1,), point labels) into points (P, 3).
     """
 
     centres: np.ndarray
@@ -201,6 +211,7 @@ class MeshGeometry:
     face_centres: np.ndarray
     face_areas: np.ndarray
     owner: np.ndarray
+    neighbour: np.ndarray
     patches: dict[str, PatchRange]
     points: np.ndarray
     face_offsets: np.ndarray
@@ -212,18 +223,14 @@ def read_geometry(directory: Path, region: str = "") -> MeshGeometry:
 
     The mesh of a region lies in constant/<region>/polyMesh.
     """
-    if moved := moved_meshes(directory, region):
-        raise CaseError(
-            f"{directory} has {moved[0]} beside constant/polyMesh: cases whose mesh moves or"
-            " changes in time are not read"
-        )
+    check_mesh_stays(directory, region)
     mesh = directory / "constant" / region / "polyMesh"
     points = read_points(mesh / "points")
     offsets, labels = read_faces(mesh / "faces", len(points))
     owner = read_labels(mesh / "owner", len(offsets) - 1)
     if len(owner) != len(offsets) - 1:
         raise CaseError(f"{mesh / 'owner'} has {len(owner)} labels for {len(offsets) - 1} faces")
-    neighbour = read_neighbour(directory, len(owner), region)
+    neighbour = read_labels(mesh / "neighbour", len(owner))
     patches = read_boundary(mesh / "boundary")
     for name, patch in patches.items():
         if patch.size and not len(neighbour) <= patch.start <= patch.start + patch.size <= len(
@@ -241,16 +248,12 @@ def read_geometry(directory: Path, region: str = "") -> MeshGeometry:
         face_centres=np.ascontiguousarray(face_centres.T),
         face_areas=np.ascontiguousarray(face_areas.T),
         owner=owner,
+        neighbour=neighbour,
         patches=patches,
         points=points,
         face_offsets=offsets,
         face_points=labels,
     )
-
-
-def read_neighbour(directory: Path, num_faces: int, region: str = "") -> np.ndarray:
-    """Read the cell behind each internal face, (F internal,)."""
-    return read_labels(directory / "constant" / region / "polyMesh" / "neighbour", num_faces)
 
 
 def _face_geometry(
@@ -316,13 +319,8 @@ _OF_SIZES = {
 _OF_FACE = {3: TRIANGLE, 4: QUAD}
 
 
-def cell_mesh(
-    geometry: MeshGeometry, neighbour: np.ndarray, boundary: np.ndarray
-) -> CellMesh | None:
-    """Return the mesh with the faces `boundary`; None if a cell is a polyhedron of another kind.
-
-    `neighbour` (F internal,) is the cell behind each internal face.
-    """
+def cell_mesh(geometry: MeshGeometry, boundary: np.ndarray) -> CellMesh | None:
+    """Return the mesh with the faces `boundary`; None if a cell is a polyhedron of another kind."""
     corners = np.split(geometry.face_points, geometry.face_offsets[1:-1])
     faces: list[Face] = [each.tolist() for each in corners]
     entries: list[int] = []
@@ -330,7 +328,9 @@ def cell_mesh(
     faces_of: list[list[Face]] = [[] for _ in range(len(geometry.centres))]
     for face, owner in zip(faces, geometry.owner.tolist(), strict=True):
         faces_of[owner].append(face)
-    for face, behind in zip(faces, neighbour.tolist(), strict=False):  # internal faces come first
+    for face, behind in zip(
+        faces, geometry.neighbour.tolist(), strict=False
+    ):  # internal faces come first
         faces_of[behind].append(face[::-1])
     for around in faces_of:
         cell = vtk_cell(around)

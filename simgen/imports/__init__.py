@@ -8,8 +8,14 @@ An importer reads a source's files and yields its cases one by one:
 
 from simgen.case import Field
 from simgen.design_space import Parameter
-from simgen.imports.importing import Imported, import_cases, imported_schema
-from simgen.imports.source_case import SourceBoundary, SourceCase, grid_points
+from simgen.imports.importing import (
+    Imported,
+    SourceBoundary,
+    SourceCase,
+    grid_points,
+    import_cases,
+    imported_schema,
+)
 from simgen.store.schema import Source
 
 __all__ = [

@@ -7,9 +7,7 @@ case that departs from it is skipped with a reason in one line, and the others a
 
 from __future__ import annotations
 
-import difflib
 import hashlib
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,10 +20,10 @@ import numpy as np
 from simgen.case import Field
 from simgen.design_space import SIGNIFICANT_DIGITS, Parameter, number_of, read_cells
 from simgen.errors import CaseError, InputError
-from simgen.imports.importing import Imported, import_cases, imported_schema
-from simgen.imports.source_case import SourceCase, UnreadCase, as_utf8, case_name, one_line
+from simgen.imports import importing
+from simgen.imports.importing import SourceCase, case_name
 from simgen.store.schema import IMPORTED, Schema, Source
-from simgen.store.split import PUBLISHED, SPLITS, assign_splits
+from simgen.store.split import SPLITS, assign_splits
 from simgen.store.versions import OnRecord, read_on_record
 
 #: What reading somebody else's files may raise: a damaged mesh names corners and cells that it has
@@ -34,13 +32,9 @@ FOREIGN = (
     *(CaseError, InputError, OSError, ValueError, LookupError, ArithmeticError),
     *(MemoryError, RecursionError),
 )
-#: Relative to the mean; a training accepts no more.
+#: Relative to the least; a training accepts no more.
 STEP_TOLERANCE = 1e-3
-_TWICE = "a case solved twice; --keep-repeats imports both"
-_AS_RECORDED = (
-    "a case on record does not change: withdraw it (courant dataset withdraw) and import again, or"
-    " import into another store"
-)
+NOT_STATED = Source("a folder", "a local folder", "not stated")
 _COLUMN = re.compile(r"(?P<name>[^()\[\]]+?)\s*(?:[(\[](?P<unit>[^()\[\]]*)[)\]])?")
 
 OnProgress = Callable[[int, int], None]
@@ -48,13 +42,13 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class DesignFile:
-    """A CSV file's rows by the case that each names."""
+    """A CSV file's rows by the dataset's name of the case that each is of."""
 
     path: Path
     parameters: Mapping[str, Mapping[str, float]]
     splits: Mapping[str, str]
     """Empty where the file has no such column"""
-    units: Mapping[str, str] = field(default_factory=dict)
+    units: Mapping[str, str]
     """The unit of each parameter; empty where the header has none"""
 
 
@@ -65,7 +59,7 @@ def read_case_table(path: Path) -> DesignFile:
     there, train, validation, test or calibration. Every other column is a parameter, with its unit
     in brackets if it has one: `speed (m/s)`.
     """
-    parameters: dict[str, dict[str, float]] = {}
+    parameters: dict[str, Mapping[str, float]] = {}
     splits: dict[str, str] = {}
     units: dict[str, str] = {}
     for line, cells in read_cells(path):
@@ -74,14 +68,15 @@ def read_case_table(path: Path) -> DesignFile:
             raise InputError(
                 f"design file {path} has no column 'case', which names each row's case"
             )
-        case = cells.pop("case").strip("/").removeprefix("./")
-        if not case or case in parameters:
-            raise InputError(f"{where}: {'there are two rows for ' + case if case else 'no case'}")
+        place = cells.pop("case")
+        case = case_name(place)
+        if not place or case in parameters:
+            raise InputError(f"{where}: {f'there are two rows for {case}' if place else 'no case'}")
         if (split := cells.pop("split", None)) is not None:
             if split not in SPLITS:
                 raise InputError(f"{where}: split = {split!r}, expected {', '.join(SPLITS)}")
             splits[case] = split
-        values = parameters[case] = {}
+        values: dict[str, float] = {}
         for column, cell in cells.items():
             name, unit = name_and_unit(column)
             if name in values:
@@ -90,6 +85,7 @@ def read_case_table(path: Path) -> DesignFile:
                     f" second of them {column!r}; rename one"
                 )
             values[name], units[name] = number_of(path, line, name, cell), unit
+        parameters[case] = values
     if not parameters:
         raise InputError(f"design file {path} holds no row; expected a header case,NAME,…")
     return DesignFile(path, parameters, splits, units)
@@ -117,13 +113,9 @@ class FolderOptions:
     """Ranges of parameters; others are as wide as the cases"""
     distance_kinds: tuple[str, ...] | None = None
     """Kinds of patches that each case must have; None = those that most cases have"""
-    source: Source | None = None
+    source: Source = NOT_STATED
     keep_repeats: bool = False
     """Whether cases of equal parameters are imported"""
-
-    @property
-    def all_units(self) -> dict[str, str]:
-        return {**(self.table.units if self.table else {}), **self.units}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,13 +125,13 @@ class Surveyed:
     place: str
     """Its path in the folder"""
     files: str
-    """A digest that changes when one of its files does"""
+    """A digest that changes when one of its files, its parameters or its split does"""
     fields: tuple[Field, ...]
     dimension: int
     times: tuple[float, ...] | None
     """None for a steady case"""
-    kinds: frozenset[str] = frozenset()
-    """Kinds of its patches"""
+    kind_of: Mapping[str, str] = field(default_factory=dict)
+    """Kinds of the patches that are boundaries"""
     parameters: Mapping[str, float] = field(default_factory=dict)
     split: str | None = None
     left_out: tuple[str, ...] = ()
@@ -150,8 +142,8 @@ class Surveyed:
         return case_name(self.place)
 
 
-def fingerprint(paths: Sequence[Path], settings: object) -> str:
-    """Return a digest of these files' names, sizes and dates, and of the options they depend on."""
+def fingerprint(paths: Sequence[Path], *settings: object) -> str:
+    """Return a digest of these files' names, sizes and dates, and of these settings."""
     digest = hashlib.blake2b(repr(settings).encode(), digest_size=16)
     for path in paths:
         state = path.stat()
@@ -206,6 +198,15 @@ class FolderPlan:
     left_out: tuple[NotImported, ...]
     notes: tuple[str, ...]
 
+    @property
+    def patches(self) -> dict[str, list[str]]:
+        """Return the names of the patches of each kind, in all cases together."""
+        pairs = {pair for case in self.cases for pair in case.kind_of.items()}
+        return {
+            kind: sorted(patch for patch, of in pairs if of == kind)
+            for kind in self.schema.patch_kinds
+        }
+
 
 def plan_folder(
     asked: FolderOptions, reader: CaseReader, on_progress: OnProgress = lambda done, total: None
@@ -219,29 +220,22 @@ def plan_folder(
             f"{asked.url} holds cases that were solved here; choose another --name or --store"
         )
     held = {} if there is None else there.held
-    places = reader.find(asked.folder)
+    table, places = asked.table, reader.find(asked.folder)
     skipped: list[NotImported] = []
     surveyed: list[Surveyed] = []
     for done, place in enumerate(places, start=1):
         try:
             case = reader.survey(place)
-            if (table := asked.table) is not None:
-                names = list(dict.fromkeys((place, case_name(place))))
-                its_rows = [name for name in names if name in table.parameters]
-                if len(its_rows) > 1:
-                    two = " and ".join(its_rows)
-                    raise InputError(f"{table.path} has two rows for it: {two}; keep one")
-                if not its_rows:
-                    none = f"none names {' or '.join(names)}"
-                    raise InputError(f"{table.path} has no row for it: {none}")
-                parameters = table.parameters[its_rows[0]]
+            if table is not None:
+                parameters, split = table.parameters.get(case.name), table.splits.get(case.name)
+                if parameters is None:
+                    raise InputError(f"{table.path} has no row for it: none names {place}")
                 if twice := parameters.keys() & case.parameters.keys():
                     raise InputError(
                         f"--parameter {min(twice)} is a column of {table.path} as well; leave one"
                         " of them out"
                     )
-                parameters, split = {**parameters, **case.parameters}, table.splits.get(its_rows[0])
-                case = replace(case, parameters=parameters, split=split)
+                case = replace(case, parameters={**parameters, **case.parameters}, split=split)
             surveyed.append(case)
         except FOREIGN as error:
             why = _reason(error, asked.folder)
@@ -251,7 +245,7 @@ def plan_folder(
             skipped.append(NotImported(place, why))
         on_progress(done, len(places))
     _check_any(asked, surveyed, skipped)
-    surveyed, notes = _without_constants(surveyed, asked, there)
+    surveyed, notes = _with_its_parameters(surveyed, asked, there)
     schema = _schema(asked, surveyed, there, reader)
     kept: list[Surveyed] = []
     for case in surveyed:
@@ -260,38 +254,25 @@ def plan_folder(
         else:
             kept.append(case)
     _check_any(asked, kept, skipped)
-    if there is None:  # ranges are those of the cases that are imported
-        schema = replace(schema, parameters=_parameters(asked, kept))
     bound = {} if there is None else there.splits
     if schema.splits == "published":
         splits = {case.name: bound.get(case.name, case.split or "") for case in kept}
         if "train" not in {*splits.values(), *bound.values()}:
             raise InputError(
-                f"{asked.table.path if asked.table else asked.folder} puts no case that can be"
-                " imported into the split train, and a dataset needs one"
+                f"{table.path if table else asked.folder} puts no case that can be imported into"
+                " the split train, and a dataset needs one"
             )
     else:
-        rows = {} if there is None else there.design
-        accepted = [name for name, row in rows.items() if row["status"] == "accepted"]
+        accepted = [name for name, row in held.items() if row["status"] == "accepted"]
         drawn = assign_splits(list(dict.fromkeys([*accepted, *(of.name for of in kept)])), bound)
         splits = {case.name: drawn[case.name] for case in kept}
-    if asked.table:
-        named = {name for place in places for name in (place, case_name(place))}
-        if unused := [row for row in asked.table.parameters if row not in named]:
-            notes.append(
-                f"{asked.table.path} has {len(unused)} rows of cases that are not in the folder,"
-                f" such as {unused[0]}"
-            )
+    files = {name: row.get(IMPORTED, {}).get("files") for name, row in held.items()}
     return FolderPlan(
         asked.folder,
         asked.url,
         schema,
         tuple(kept),
-        frozenset(
-            case.name
-            for case in kept
-            if held.get(case.name, {}).get(IMPORTED, {}).get("files") == case.files
-        ),
+        frozenset(case.name for case in kept if files.get(case.name) == case.files),
         splits,
         tuple(skipped),
         (*reader.left_out, *(NotImported(of.place, why) for of in kept for why in of.left_out)),
@@ -305,24 +286,27 @@ def import_plan(
     *,
     on_progress: OnProgress = lambda done, total: None,
     on_skipped: Callable[[str, str], None] = lambda case, why: None,
-) -> Imported:
+) -> importing.Imported:
     """Import what was planned and publish it as a version.
 
     A case whose values are wrong is passed to `on_skipped` by its place.
     """
     places = {case.name: case.place for case in plan.cases}
 
-    def read(case: Surveyed) -> SourceCase:
-        try:
-            return reader.read(case, plan.schema)
-        except FOREIGN as error:
-            raise CaseError(_reason(error, plan.folder)) from error
+    def unread(case: Surveyed) -> importing.UnreadCase:
+        def read() -> SourceCase:
+            try:
+                return reader.read(case, plan.schema)
+            except FOREIGN as error:
+                raise CaseError(_reason(error, plan.folder)) from error
+
+        return importing.UnreadCase(case.name, case.files, read)
 
     assert plan.schema.source is not None
-    return import_cases(
+    return importing.import_cases(
         plan.url,
         plan.schema,
-        (UnreadCase(of.name, of.files, lambda of=of: read(of)) for of in plan.cases),  # type: ignore[misc]
+        map(unread, plan.cases),
         message=f"imported from {plan.schema.source.name}",
         on_progress=lambda done, _: on_progress(done, len(plan.cases)),
         on_skipped=lambda name, why: on_skipped(places[name], why),
@@ -331,7 +315,7 @@ def import_plan(
 
 def _reason(error: Exception, folder: Path) -> str:
     """Show an error without the folder's own path, and with its type where it is not ours."""
-    text = one_line(error).replace(f"{folder}/", "")
+    text = importing.one_line(error).replace(f"{folder}/", "")
     if isinstance(error, CaseError | InputError):
         return text
     return f"its files cannot be read ({type(error).__name__}: {text})"
@@ -341,57 +325,56 @@ def _check_any(
     asked: FolderOptions, cases: Sequence[Surveyed], skipped: Sequence[NotImported]
 ) -> None:
     if not cases:
-        first = skipped[0]
         raise InputError(
             f"none of the {len(skipped)} cases in {asked.folder} can be imported; the first,"
-            f" {first.case}: {first.reason}"
+            f" {skipped[0].case}: {skipped[0].reason}"
         )
 
 
-def _without_constants(
+def _with_its_parameters(
     cases: list[Surveyed], asked: FolderOptions, there: OnRecord | None
 ) -> tuple[list[Surveyed], list[str]]:
     """Drop parameters that are the same in all cases: there is nothing to learn from them."""
-    names = list(dict.fromkeys(name for case in cases for name in case.parameters))
-    for unknown in (name for name in asked.ranges if name not in names):
-        near = difflib.get_close_matches(unknown, names, 1)
-        hint = f"did you mean {near[0]}? " if near else ""
+    values: dict[str, set[float]] = {}
+    for case in cases:
+        for name, value in case.parameters.items():
+            values.setdefault(name, set()).add(value)
+    if unknown := [name for name in asked.ranges if name not in values]:
         raise InputError(
-            f"--range {unknown}: {hint}the cases' parameters are {', '.join(names) or 'none'}"
+            f"--range {unknown[0]}: the cases' parameters are {', '.join(values) or 'none'}"
         )
-    stored = None if there is None else {each.name for each in there.schema.parameters}
-    dropped, notes = set(), []
-    for name in names:
-        values = {case.parameters[name] for case in cases if name in case.parameters}
-        varies = len(values) > 1 or name in asked.ranges
-        if varies and stored is not None and name not in stored:
+    names = set(values) if there is None else {each.name for each in there.schema.parameters}
+    notes = []
+    for name, found in values.items():
+        if len(found) == 1 and name not in asked.ranges and (there is None or name not in names):
+            names.discard(name)
+            notes.append(
+                f"{name} is {min(found):g} in all cases, so it is no parameter of the dataset;"
+                f" --range {name}=LOW:HIGH makes it one"
+            )
+        elif name not in names:
             raise InputError(
                 f"{name} differs between the cases now, and {asked.url} was imported without it:"
                 " choose another --name or --store for all cases"
             )
-        if not varies and (stored is None or name not in stored):
-            dropped.add(name)
-            notes.append(
-                f"{name} is {values.pop():g} in all cases, so it is no parameter of the dataset;"
-                f" --range {name}=LOW:HIGH makes it one"
-            )
 
-    def rounded(value: float) -> float:
-        """Round as design points do, so that a case is the same after a round trip."""
-        return float(f"{value:.{SIGNIFICANT_DIGITS}g}") + 0.0
+    def finished(case: Surveyed) -> Surveyed:
+        # As design points are rounded, so that a case is the same after a round trip.
+        mine = {
+            name: float(f"{value:.{SIGNIFICANT_DIGITS}g}") + 0.0
+            for name, value in case.parameters.items()
+            if name in names
+        }
+        return replace(case, parameters=mine, files=fingerprint([], case.files, mine, case.split))
 
-    return [
-        replace(
-            case, parameters={k: rounded(v) for k, v in case.parameters.items() if k not in dropped}
-        )
-        for case in cases
-    ], notes
+    return [finished(case) for case in cases], notes
 
 
 def _schema(
     asked: FolderOptions, cases: list[Surveyed], there: OnRecord | None, reader: CaseReader
 ) -> Schema:
     """Return the dataset's schema; of a new dataset that of most cases."""
+    units = {**(asked.table.units if asked.table else {}), **asked.units}
     if there is not None:
         if there.schema.family != asked.name:
             raise InputError(f"{asked.url} holds {there.schema.family}: choose another --store")
@@ -401,7 +384,7 @@ def _schema(
                     f"{asked.url} has {each.name} from {each.low:g} to {each.high:g}, which stays:"
                     " leave --range out, or import all cases into another store"
                 )
-            if (unit := asked.all_units.get(each.name) or each.unit) != each.unit:
+            if (unit := units.get(each.name) or each.unit) != each.unit:
                 raise InputError(
                     f"{asked.url} has {each.name} in {each.unit or 'no unit'}, and here it is in"
                     f" {unit}: give its values in the dataset's unit, or import all cases into"
@@ -410,36 +393,27 @@ def _schema(
         return there.schema
     forms = Counter((case.fields, case.dimension, case.times is None) for case in cases)
     fields, dimension, steady = forms.most_common(1)[0][0]
-    counts = Counter(kind for case in cases for kind in case.kinds)
-    kinds = sorted(
-        kind
-        for kind, count in counts.items()
-        if asked.distance_kinds is not None or 2 * count > len(cases)
-    )
-    return imported_schema(
+    counts = Counter(kind for case in cases for kind in set(case.kind_of.values()))
+    least = 0 if asked.distance_kinds is not None else len(cases) / 2
+    kinds = sorted(kind for kind, count in counts.items() if count > least)
+    parameters = []
+    for name in dict.fromkeys(name for case in cases for name in case.parameters):
+        values = [case.parameters[name] for case in cases if name in case.parameters]
+        low, high = asked.ranges.get(name, (min(values), max(values)))
+        parameters.append(Parameter(name, units.get(name, ""), low, high))
+    return importing.imported_schema(
         asked.name,
         dimension=dimension,
         fields=fields,
-        source=asked.source or Source(as_utf8(asked.folder.name), "a local folder", "not stated"),
+        source=asked.source,
         transient=not steady,
-        parameters=_parameters(asked, cases),
+        parameters=parameters,
         splits="published" if asked.table is not None and asked.table.splits else "drawn",
         boundary=reader.has_boundary and bool(kinds),
         volumes=reader.has_volumes,
         patch_kinds=kinds,
         distance_kinds=kinds if asked.distance_kinds is None else asked.distance_kinds,
     )
-
-
-def _parameters(asked: FolderOptions, cases: Sequence[Surveyed]) -> tuple[Parameter, ...]:
-    parameters = []
-    for name in dict.fromkeys(name for case in cases for name in case.parameters):
-        values = [case.parameters[name] for case in cases if name in case.parameters]
-        low, high = asked.ranges.get(name, (min(values), max(values)))
-        if low == high:  # the cases in which it differs were skipped
-            high = low + max(abs(low), 1.0)
-        parameters.append(Parameter(name, asked.all_units.get(name, ""), low, high))
-    return tuple(parameters)
 
 
 def _departures(
@@ -453,27 +427,28 @@ def _departures(
     for other in kept:
         if other.name == case.name:
             yield f"its name in the dataset, {case.name}, is that of {other.place}; rename one"
-    if (case.times is None) == schema.transient:
-        forms = ("steady", "transient")
-        yield f"it is {forms[case.times is not None]}, the dataset is {forms[schema.transient]}"
-    if case.dimension != schema.dimension:
-        yield f"it is {case.dimension}D, the dataset is {schema.dimension}D"
-    for mine, common in zip(case.fields, schema.fields, strict=False):
+
+    def form(steady: bool, of: Surveyed | Schema) -> list[str]:
+        fields = [
+            f"of {each.openfoam or each.name} as {each.name} in {each.unit or '1'} with"
+            f" {len(each.components)} components"
+            for each in of.fields
+        ]
+        number = f"of {len(fields)} fields"
+        return ["steady" if steady else "transient", f"{of.dimension}D", number, *fields]
+
+    for mine, common in zip(
+        form(case.times is None, case), form(not schema.transient, schema), strict=False
+    ):
         if mine != common:
-            of_mine, of_common = (
-                f"{each.name} in {each.unit or '1'} with {len(each.components)} components"
-                for each in (mine, common)
-            )
-            yield f"its {mine.openfoam or mine.name} is {of_mine}, the dataset's {of_common}"
-    if len(case.fields) != len(schema.fields):
-        yield f"it has {len(case.fields)} fields, the dataset has {len(schema.fields)}"
-    unknown = sorted(case.kinds - set(schema.patch_kinds))
-    if unknown and schema.patch_kinds:
+            yield f"it is {mine}, the dataset is {common}"
+    kinds = set(case.kind_of.values())
+    if schema.patch_kinds and (unknown := sorted(kinds - set(schema.patch_kinds))):
         yield (
             f"it has a patch of kind {unknown[0]}, which the dataset has not"
             f" ({', '.join(schema.patch_kinds)}); --kind PATCH=KIND gives it another"
         )
-    if missing := [kind for kind in schema.measured_kinds if kind not in case.kinds]:
+    if missing := [kind for kind in schema.measured_kinds if kind not in kinds]:
         yield (
             f"it has no patch of kind {missing[0]}, to which the dataset has distances; --kind"
             " PATCH=KIND names one, --distance KIND,KIND leaves it out for all"
@@ -485,53 +460,27 @@ def _departures(
             f" {', '.join(sorted(wanted)) or 'none'}"
         )
     for each in schema.parameters:
-        value = case.parameters.get(each.name, each.low)
-        if not each.low <= value <= each.high:
+        if not each.low <= (value := case.parameters[each.name]) <= each.high:
             yield (
                 f"its {each.name} = {value:g} lies outside the dataset's range {each.low:g} to"
                 f" {each.high:g}; import all cases into another store, with a wider --range"
             )
-    held = {} if there is None else there.held
-    if row := held.get(case.name):
-        for name, value in case.parameters.items():
-            recorded = row["parameters"].get(name, value)
-            if not math.isclose(value, recorded, rel_tol=1e-9):
-                yield (
-                    f"its {name} is {value:g}, the dataset has it with {recorded:g}; {_AS_RECORDED}"
-                )
-        if (published := row.get(PUBLISHED)) != case.split:
+    others = {} if there is None else {name: of["parameters"] for name, of in there.held.items()}
+    others |= {other.name: other.parameters for other in kept}
+    for name, parameters in others.items():
+        repeats = case.parameters and parameters == case.parameters and name != case.name
+        if repeats and not asked.keep_repeats:
             yield (
-                f"its split is {case.split or 'not given'}, the dataset has it in"
-                f" {published or 'a drawn one'}; {_AS_RECORDED}"
+                f"it has the parameters of {name}: a case solved twice; --keep-repeats imports both"
             )
-    if asked.keep_repeats or not case.parameters:
-        return
-    for name, row in held.items():
-        if name != case.name and row["parameters"] == dict(case.parameters):
-            yield f"it has the parameters of {name}, which the dataset holds: {_TWICE}"
-    for other in kept:
-        if other.parameters == case.parameters:
-            yield f"it has the parameters of {other.place}: {_TWICE}"
 
 
 def _irregular(cases: Sequence[Surveyed], way: str) -> Iterator[str]:
     """Report times that no transient model can be trained on: it has one step for all."""
-    steps: dict[str, np.ndarray] = {
-        case.place: np.diff(case.times)
-        for case in cases
-        if case.times is not None and len(case.times) > 1
-    }
-    for place, of in steps.items():
-        if np.ptp(of) > STEP_TOLERANCE * of.mean():
-            yield (
-                f"{place}: its times lie {of.min():g} to {of.max():g} s apart, and a model is"
-                f" trained on one interval{way}"
-            )
-    means = {place: float(of.mean()) for place, of in steps.items()}
-    if means:
-        wide, close = max(means, key=means.__getitem__), min(means, key=means.__getitem__)
-        if means[wide] - means[close] > STEP_TOLERANCE * means[close]:
-            yield (
-                f"the times of {close} lie {means[close]:g} s apart on average, those of {wide}"
-                f" {means[wide]:g} s, and a model is trained on one interval{way}"
-            )
+    steps = [(float(step), case.place) for case in cases for step in np.diff(case.times or ())]
+    (least, close), (most, wide) = min(steps, default=(0.0, "")), max(steps, default=(0.0, ""))
+    if most - least > STEP_TOLERANCE * least:
+        yield (
+            f"times lie {least:g} s ({close}) to {most:g} s ({wide}) apart, and a model is trained"
+            f" on one interval{way}"
+        )

@@ -5,38 +5,36 @@ Notable properties:
 - Readers see nothing until all cases are there: the version is published at the end.
 - An interrupted import is simply run again: cases on record are compared by digest and skipped,
   those whose files have not changed since without being read.
-- A schema's names become paths, columns and words of commands, so they are checked.
+- Names of a schema and of cases become paths, columns and words of commands, so they are checked.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, get_args
 
-from simgen.case import CaseResult, Field, Role
+import numpy as np
+
+from simgen.case import CaseResult, Field, Gate, Role
 from simgen.cases import FAMILIES
-from simgen.design_space import Parameter
+from simgen.cell_mesh import CellMesh
+from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.errors import CaseError, InputError, StoreError
-from simgen.imports.source_case import (
-    SourceCase,
-    UnreadCase,
-    as_cloud,
-    case_record,
-    check_name,
-    one_line,
-    shown,
-)
-from simgen.point_cloud import PointCloud
+from simgen.moments import stored_type, stored_type_of_points
+from simgen.point_cloud import BoundaryCloud, PointCloud
+from simgen.solving.gates import rejection
 from simgen.store.read import open_dataset
 from simgen.store.schema import IMPORTED, Schema, Source, digest_cloud, digest_record
-from simgen.store.split import PUBLISHED, Origin
+from simgen.store.split import PUBLISHED, SPLITS, Origin
 from simgen.store.versions import OnRecord, read_on_record
 from simgen.store.write import CaseFork, DatasetWriter, case_digest
 
@@ -46,19 +44,110 @@ SECONDS_A_COMMIT = 60.0
 
 FAMILY = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
-#: Without control characters, and without what UTF-8 cannot hold.
-_TEXT = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{0,1000}")
-#: Names of a case's other arrays.
+MOST_LETTERS = 64
+CASE_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MOST_LETTERS - 1}}}")
+#: Names of a case's other arrays, and of other columns of the design table.
 _ARRAYS = frozenset(
     {"points", "volumes", "time", "distance", "direction", "distance_field", "boundary"}
     | {"faces", "mesh_points", "mesh_cells", "provenance"}
 )
-#: Names of other columns of the design table.
 _COLUMNS = frozenset(
     {"case", "status", "reason", "split", "num_points", "num_snapshots", "num_bytes", "wall_time_s"}
 )
 MOST_KINDS = 255
 """A face's patch kind is one byte"""
+
+
+def shown(value: object) -> str:
+    """Return a foreign value as a few printable characters on one line."""
+    return " ".join(ascii(value).split())[:60]
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error's text on one line, without control characters."""
+    printable = (each if each.isprintable() else " " for each in str(error))
+    return " ".join("".join(printable).split())[:300]
+
+
+def as_utf8(text: str) -> str:
+    """Replace what UTF-8 cannot hold, as names of files may have: no store holds it."""
+    return text.encode(errors="replace").decode()
+
+
+def case_name(place: str) -> str:
+    """Make the name of a case from its place in a folder: `runs/a 1` is `runs-a-1`."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", place).strip("-._") or "case"
+    if len(name) <= MOST_LETTERS:
+        return name
+    digest = hashlib.blake2b(os.fsencode(place), digest_size=4).hexdigest()
+    return f"{name[: MOST_LETTERS - len(digest) - 1]}-{digest}"
+
+
+def grid_points(*axes: Any) -> np.ndarray:
+    """Return (N, d) points of the grid over these coordinates, the last axis fastest."""
+    coordinates = np.meshgrid(*(np.asarray(axis) for axis in axes), indexing="ij")
+    return np.stack([values.ravel() for values in coordinates], axis=-1)
+
+
+@dataclass(frozen=True)
+class SourceBoundary:
+    """The B faces of a case's boundary."""
+
+    points: Any
+    """(B, d) m"""
+    normals: Any
+    """(B, d), unit vectors out of the domain"""
+    areas: Any
+    """(B,) m2"""
+    patch: Any
+    """(B,) names of patch kinds, or their numbers in the schema's order"""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Like those of the case, at the faces"""
+
+
+@dataclass(frozen=True)
+class SourceCase:
+    """One case as its source has it: N points in d dimensions, T snapshots, C components."""
+
+    name: str
+    """Its id in the dataset: letters, digits, '.', '_' and '-'"""
+    points: Any
+    """(N, d), or (N, 3) with zeros behind"""
+    fields: Mapping[str, Any]
+    """By name: (N, C), or (N,) for one component; on a grid (*grid, C) or (*grid,); transient with
+    T in front
+    """
+    time: Any = None
+    """(T,) s, increasing; None for a steady case"""
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    split: str | None = None
+    """train, validation or test, if the schema's splits are published"""
+    grid_shape: Sequence[int] | None = None
+    """The shape, if the points are a regular grid of this case's own"""
+    volumes: Any = None
+    """(N,) m3"""
+    distance: Any = None
+    """(N, K) m"""
+    direction: Any = None
+    """(N, K, 3)"""
+    boundary: SourceBoundary | None = None
+    mesh: CellMesh | None = None
+    """The cells around the points and the faces of the boundary, for drawing"""
+    gates: tuple[Gate, ...] = ()
+    """Checks of the case; a case that did not pass one of them is not imported"""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """JSON-ready values for the case's record, such as its solver"""
+
+
+@dataclass(frozen=True)
+class UnreadCase:
+    """A case that is read only if the dataset does not hold it already."""
+
+    name: str
+    files: str
+    """A digest that changes when a file of the case, or an option of its import, does"""
+    read: Callable[[], SourceCase]
+    """Raises InputError or CaseError in one line where it cannot be imported"""
 
 
 def imported_schema(
@@ -85,6 +174,7 @@ def imported_schema(
     needs `patch_kinds`.
     """
     try:
+        ranges = (replace(each, low=float(each.low), high=float(each.high)) for each in parameters)
         schema = Schema(
             family=name,
             family_revision=1,
@@ -92,9 +182,7 @@ def imported_schema(
             transient=bool(transient),
             patch_kinds=tuple(patch_kinds),
             fields=tuple(fields),
-            parameters=tuple(
-                replace(each, low=float(each.low), high=float(each.high)) for each in parameters
-            ),
+            parameters=tuple(ranges),
             boundary=bool(boundary),
             volumes=bool(volumes),
             distance_kinds=tuple(distance_kinds),
@@ -110,64 +198,48 @@ def imported_schema(
 
 def check_schema(schema: Schema) -> None:
     """Raise InputError that names the first thing wrong with an import's schema."""
-    for problem in _problems(schema):
-        raise InputError(f"import {shown(schema.family)}: {problem}")
 
+    def require(holds: object, problem: str) -> None:
+        if not holds:
+            raise InputError(f"import {shown(schema.family)}: {problem}")
 
-def _problems(schema: Schema) -> Iterator[str]:
-    if not FAMILY.fullmatch(schema.family):
-        yield "a name has small letters, digits and '-', 63 at most"
-    if schema.family in FAMILIES:
-        yield "a family that is generated here has this name; choose another"
-    if schema.dimension not in (1, 2, 3):
-        yield f"dimension = {shown(schema.dimension)}, expected 1, 2 or 3"
-    if schema.splits not in get_args(Origin):
-        yield f"splits = {shown(schema.splits)}, expected {' or '.join(get_args(Origin))}"
-    if schema.source is None:
-        yield "a source is needed: Source(name, url, licence)"
-    for name, text in ({} if schema.source is None else vars(schema.source)).items():
-        if not _TEXT.fullmatch(text) or not text.strip():
-            yield f"the source's {name} is {shown(text)}, expected a line of text"
-    yield from _name_problems("field", (each.name for each in schema.fields), _ARRAYS)
-    if not any(each.role == "solved" for each in schema.fields):
-        yield "at least one field must be solved: it is what models learn"
+    def require_names(
+        what: str, names: Sequence[str], reserved: frozenset[str] = frozenset()
+    ) -> None:
+        for at, name in enumerate(names):
+            form = "a name has letters, digits and '_', 63 at most"
+            require(NAME.fullmatch(name), f"{what} {shown(name)}: {form}")
+            is_free = name not in reserved and name not in names[:at]
+            require(is_free, f"{what} {name} is named twice, or is a name of the dataset's own")
+
+    form = "a name has small letters, digits and '-', 63 at most"
+    require(FAMILY.fullmatch(schema.family), form)
+    taken = "a family that is generated here has this name; choose another"
+    require(schema.family not in FAMILIES, taken)
+    require(schema.dimension in (1, 2, 3), f"dimension = {schema.dimension}, expected 1, 2 or 3")
+    require(schema.source, "a source is needed: Source(name, url, licence)")
+    require_names("field", [each.name for each in schema.fields], _ARRAYS)
+    require(schema.of_role("solved"), "at least one field must be solved: it is what models learn")
     for each in schema.fields:
-        if each.role not in get_args(Role):
-            yield f"{each.name} has role {shown(each.role)}, expected given or solved"
-        if not each.components:
-            yield f"{each.name} has no components; name them in a tuple, such as ('x', 'y')"
-        yield from _name_problems(f"component of {each.name}", each.components)
-        if not _TEXT.fullmatch(each.unit):
-            yield f"the unit of {each.name} is {shown(each.unit)}, expected a line of text"
-    yield from _name_problems("parameter", (each.name for each in schema.parameters), _COLUMNS)
+        role = f"{each.name} has role {shown(each.role)}, expected given or solved"
+        require(each.role in get_args(Role), role)
+        require(each.components, f"{each.name} has no components; name them, such as ('x', 'y')")
+        require_names(f"component of {each.name}", each.components)
+    require_names("parameter", [each.name for each in schema.parameters], _COLUMNS)
     for parameter in schema.parameters:
-        name, low, high = parameter.name, parameter.low, parameter.high
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            yield f"{name} has the range {low} to {high}, expected low < high"
-        if not _TEXT.fullmatch(parameter.unit) or not _TEXT.fullmatch(parameter.description):
-            yield f"unit and description of {name} must be lines of text"
-    yield from _name_problems("patch kind", schema.patch_kinds)
-    if unknown := [kind for kind in schema.measured_kinds if kind not in schema.patch_kinds]:
-        yield f"distance_kinds: {shown(unknown[0])} is no patch kind"
-    if len(set(schema.measured_kinds)) < len(schema.measured_kinds):
-        yield "distance_kinds names a kind twice"
-    if schema.boundary and not 0 < len(schema.patch_kinds) <= MOST_KINDS:
-        yield f"a boundary needs patch_kinds, {MOST_KINDS} at most"
+        low, high = parameter.low, parameter.high
+        found = f"{parameter.name} has the range {low} to {high}, expected low < high"
+        require(-math.inf < low < high < math.inf, found)
+    kinds, measured = schema.patch_kinds, schema.measured_kinds
+    require_names("patch kind", kinds)
+    unknown = [kind for kind in measured if kind not in kinds]
+    require(not unknown, f"distance_kinds: {shown(unknown[:1])} is no patch kind")
+    require(len(set(measured)) == len(measured), "distance_kinds names a kind twice")
+    has_kinds = not schema.boundary or 0 < len(kinds) <= MOST_KINDS
+    require(has_kinds, f"a boundary needs patch_kinds, {MOST_KINDS} at most")
     shape = schema.grid_shape
-    if shape is not None and (len(shape) != schema.dimension or min(shape, default=0) < 1):
-        yield f"grid_shape = {shape}, expected {schema.dimension} positive numbers"
-
-
-def _name_problems(
-    what: str, names: Iterable[str], reserved: frozenset[str] = frozenset()
-) -> Iterator[str]:
-    seen = set(reserved)
-    for name in names:
-        if not NAME.fullmatch(name):
-            yield f"{what} {shown(name)}: a name has letters, digits and '_', 63 at most"
-        if name in seen:
-            yield f"{what} {name} is named twice, or is a name of the dataset's own"
-        seen.add(name)
+    is_grid = shape is None or (len(shape) == schema.dimension and min(shape) > 0)
+    require(is_grid, f"grid_shape = {shape}, expected {schema.dimension} positive numbers")
 
 
 @dataclass(frozen=True)
@@ -180,11 +252,11 @@ class Imported:
     """Cases of the source that the dataset now holds"""
     num_new: int
     """Cases that were not on record before"""
-    num_skipped: int = 0
+    num_skipped: int
     """Cases that were not imported, each passed to `on_skipped`"""
-    left_out: tuple[str, ...] = ()
+    left_out: tuple[str, ...]
     """Cases of the version that training leaves out, as they have nearly all variance of a field"""
-    in_double: Mapping[str, int] = field(default_factory=dict)
+    in_double: Mapping[str, int]
     """In how many of the new cases an array is stored in double precision, by its name"""
 
 
@@ -206,10 +278,15 @@ def import_cases(
     skipped case is written.
     """
     check_schema(schema)
+    assert schema.source is not None
     writing = _Writing(url, schema, read_on_record(url))
     num_skipped = 0
     for done, case in enumerate(cases, start=1):
-        check_name(case.name)
+        if not isinstance(case.name, str) or not CASE_NAME.fullmatch(case.name):
+            raise InputError(
+                f"import: case {shown(case.name)} needs a name of letters, digits, '.', '_' and"
+                f" '-', {MOST_LETTERS} at most"
+            )
         try:
             writing.add(case)
         except (InputError, CaseError) as error:
@@ -218,20 +295,14 @@ def import_cases(
             num_skipped += 1
             on_skipped(case.name, one_line(error))
         on_progress(done, case.name)
-    if not writing.names:
+    num_cases = len(writing.names)
+    if not num_cases:
         none = f"none of {num_skipped} cases is good" if num_skipped else "there are no cases"
         raise InputError(f"import into {url}: {none}")
-    assert schema.source is not None
-    version = writing.publish(message or f"{len(writing.names)} cases of {schema.source.name}")
-    return Imported(
-        url,
-        version,
-        len(writing.names),
-        writing.num_new,
-        num_skipped,
-        open_dataset(url, version).left_out_cases,
-        dict(writing.in_double),
-    )
+    version = writing.publish(message or f"{num_cases} cases of {schema.source.name}")
+    left_out = open_dataset(url, version).left_out_cases
+    in_double = dict(writing.in_double)
+    return Imported(url, version, num_cases, writing.num_new, num_skipped, left_out, in_double)
 
 
 class _Writing:
@@ -241,10 +312,11 @@ class _Writing:
         self.url, self.schema = url, schema
         if there is not None:
             self._check_same(there.schema)
-        rows = {} if there is None else there.held
-        self.splits = {name: row.get(PUBLISHED) for name, row in rows.items()}
-        self.marks = {name: row[IMPORTED] for name, row in rows.items() if IMPORTED in row}
-        self.contents = {marks["content"]: name for name, marks in self.marks.items()}
+        #: Rows of the cases on record; withdrawn ones may come again.
+        self.rows = {} if there is None else there.held
+        self.contents = {
+            row[IMPORTED]["content"]: name for name, row in self.rows.items() if IMPORTED in row
+        }
         self.names: set[str] = set()
         self.num_new = 0
         self.in_double: Counter[str] = Counter()
@@ -266,50 +338,41 @@ class _Writing:
         self._check_same(writer.schema)
         return writer
 
-    @cached_property
-    def digests(self) -> dict[str, str]:
-        """Those of the cases on record; withdrawn ones may come again."""
-        rows = self.writer.design().items()
-        return {name: row["digest"] for name, row in rows if row["status"] != "withdrawn"}
-
     def add(self, case: SourceCase | UnreadCase) -> None:
         """Check the case and write it, unless the dataset holds it; InputError if it is wrong."""
         if case.name in self.names:
             raise InputError("a case before it has the same name: names must differ")
-        if isinstance(case, SourceCase):
-            self._add(case_record(case, self.schema), as_cloud(case, self.schema))
-            return
-        marks: Mapping[str, Any] = self.marks.get(case.name, {})
-        if marks.get("files") == case.files:
+        row = self.rows.get(case.name, {})
+        marks: Mapping[str, Any] = row.get(IMPORTED, {})
+        if isinstance(case, UnreadCase) and marks.get("files") == case.files:
             self.names.add(case.name)
             return
-        source = case.read()
+        source = case.read() if isinstance(case, UnreadCase) else case
         result, cloud = case_record(source, self.schema), as_cloud(source, self.schema)
-        content = digest_record(digest_cloud(cloud, self.schema))
-        if (twin := self.contents.get(content, case.name)) != case.name:
-            raise InputError(f"all its values are those of {twin}: one is a copy")
-        # Copied files have other dates; a case of the same values is the same case.
-        if marks.get("content") != content:
-            marks = {"files": case.files, "content": content}
-        self._add(replace(result, provenance={**result.provenance, IMPORTED: marks}), cloud)
-        self.contents[content] = case.name
-
-    def _add(self, result: CaseResult, cloud: PointCloud) -> None:
-        if result.id in self.digests:
-            recorded = self.splits.get(result.id, result.split)
+        digest = digest_cloud(cloud, self.schema)
+        if isinstance(case, UnreadCase):
+            content = digest_record(digest)
+            if (twin := self.contents.setdefault(content, case.name)) != case.name:
+                raise InputError(f"all its values are those of {twin}: one is a copy")
+            # Copied files have other dates; a case of the same values is the same case.
+            if marks.get("content") != content:
+                marks = {"files": case.files, "content": content}
+            result = replace(result, provenance={**result.provenance, IMPORTED: marks})
+        if row:
+            recorded = row.get(PUBLISHED)
             if result.split != recorded:
                 raise InputError(
                     f"{self.url} has it in the split {recorded}, not in {result.split}: a case"
                     " keeps its split; import into another store"
                 )
-            if self.digests[result.id] != case_digest(result, digest_cloud(cloud, self.schema)):
+            if row["digest"] != case_digest(result, digest):
                 raise InputError(
                     f"{self.url} has it with other content: import it under another name, or into"
                     " another store"
                 )
-            self.names.add(result.id)
+            self.names.add(case.name)
             return
-        self.names.add(result.id)
+        self.names.add(case.name)
         if self.fork is None:
             self.fork, self.began = self.writer.fork(), time.monotonic()
         self.fork.write(result, cloud)
@@ -340,3 +403,140 @@ class _Writing:
                 " store"
             )
         return self.writer.publish(message)
+
+
+def case_record(case: SourceCase, schema: Schema) -> CaseResult:
+    """Return the case's record, which depends on the case alone; InputError in one line."""
+    split = case.split
+    if schema.splits == "drawn" and split is not None:
+        raise InputError("splits are drawn; leave out split")
+    if schema.splits != "drawn" and split not in SPLITS:
+        raise InputError(f"split is {shown(split)}, expected {', '.join(SPLITS)}")
+    try:
+        values = {str(name): float(value) for name, value in dict(case.parameters).items()}
+        parameters = DesignSpace(schema.parameters).check(values)
+        text = json.dumps(dict(case.provenance), allow_nan=False, ensure_ascii=False)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InputError(f"a parameter is no number, or provenance no JSON ({error})") from error
+    if why := rejection(list(case.gates)):
+        raise InputError(why)
+    assert schema.source is not None
+    more = {"solver": "imported", "source": asdict(schema.source), "wall_time_s": {}}
+    return CaseResult(
+        DesignPoint(schema.family, schema.family_revision, parameters, {}),
+        "accepted",
+        gates=case.gates,
+        provenance={**more, **json.loads(as_utf8(text))},
+        name=case.name,
+        split=split,
+    )
+
+
+def as_cloud(case: SourceCase, schema: Schema) -> PointCloud:
+    """Convert the case's arrays to the shapes and types of a dataset.
+
+    InputError names the first array that does not follow the schema.
+    """
+    points = _places(case.points, "points", schema.dimension)
+    precision = stored_type_of_points(points, schema.dimension)
+    time = None if case.time is None else _numbers(case.time, "time").astype("f8")
+    if time is not None and (time.ndim != 1 or not len(time)):
+        raise InputError(f"time has shape {time.shape}, expected (T,) seconds")
+    frames = () if time is None else (len(time),)
+    grid = schema.grid_shape if case.grid_shape is None else tuple(map(int, case.grid_shape))
+    boundary, mesh = None, case.mesh
+    if (faces := case.boundary) is not None:
+        places = _places(faces.points, "boundary/points", schema.dimension)
+        kinds, patch = schema.patch_kinds, np.asarray(faces.patch)
+        if patch.dtype.kind == "U" and set(patch.tolist()) <= set(kinds):
+            patch = np.array([kinds.index(kind) for kind in patch.tolist()], "u1")
+        if patch.dtype.kind not in "iu" or not ((patch >= 0) & (patch < len(kinds))).all():
+            raise InputError(
+                f"boundary/patch must hold the names {', '.join(kinds)} or whole numbers from 0 to"
+                f" {len(kinds) - 1}"
+            )
+        boundary = BoundaryCloud(
+            points=places.astype(precision),
+            normals=_places(faces.normals, "boundary/normals", schema.dimension).astype("f4"),
+            areas=_numbers(faces.areas, "boundary/areas").astype("f4"),
+            patch=patch.astype("u1"),
+            fields=_fields(faces.fields, schema, (*frames, len(places)), None, "boundary/"),
+        )
+
+    def single(name: str) -> np.ndarray | None:
+        values = getattr(case, name)
+        return None if values is None else _numbers(values, name).astype("f4")
+
+    cloud = PointCloud(
+        points=points.astype(precision),
+        volumes=single("volumes"),
+        distance=single("distance"),
+        direction=single("direction"),
+        patch_kinds=schema.patch_kinds,
+        time=time,
+        fields=_fields(case.fields, schema, (*frames, len(points)), grid, ""),
+        boundary=boundary,
+        distance_kinds=schema.distance_kinds,
+        grid_shape=None if case.grid_shape is None else grid,
+        mesh=None if mesh is None else replace(mesh, points=mesh.points.astype(precision)),
+    )
+    schema.check(cloud)
+    return cloud
+
+
+def _numbers(values: Any, name: str) -> np.ndarray:
+    """Return an array of real numbers that single precision can hold, if they are finite."""
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} is no array ({one_line(error)})") from error
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{name} is no array of real numbers but of {array.dtype}")
+    largest = np.finfo("f4").max
+    if wrong := int(np.count_nonzero(np.isfinite(array) & (np.abs(array) > largest))):
+        raise InputError(f"{name} holds {wrong} values beyond {largest:.2g}, the largest stored")
+    return array
+
+
+def check_finite(values: np.ndarray, name: str) -> None:
+    if wrong := int(np.count_nonzero(~np.isfinite(values))):
+        raise InputError(f"{name} holds {wrong} values that are not finite")
+
+
+def _places(values: Any, name: str, dimension: int) -> np.ndarray:
+    """Return (N, 3) from (N, d)."""
+    places = _numbers(values, name)
+    if places.ndim == 1 and dimension == 1:
+        places = places[:, None]
+    if places.ndim != 2 or places.shape[1] not in (dimension, 3) or not len(places):
+        raise InputError(f"{name} has shape {places.shape}, expected (N, {dimension})")
+    if places[:, dimension:].any():
+        raise InputError(f"{name} of a {dimension}D case must have zeros behind")
+    check_finite(places, name)
+    return np.pad(places, ((0, 0), (0, 3 - places.shape[1])))
+
+
+def _fields(
+    given: Mapping[str, Any],
+    schema: Schema,
+    rows: tuple[int, ...],
+    grid: tuple[int, ...] | None,
+    place: str,
+) -> dict[str, np.ndarray]:
+    """Return (*rows, C) by name, from arrays of a grid's shape, too, and without a C of 1."""
+    wanted = {each.name: each for each in (schema.boundary_fields if place else schema.fields)}
+    fields = {}
+    for name, values in given.items():
+        if name not in wanted:
+            raise InputError(f"{place}fields: unknown {shown(name)}; expected {', '.join(wanted)}")
+        array, components = _numbers(values, f"{place}{name}"), len(wanted[name].components)
+        shape = (*rows, components)
+        accepted = [shape] if grid is None else [shape, (*rows[:-1], *grid, components)]
+        if components == 1:
+            accepted += [each[:-1] for each in accepted]
+        if array.shape not in accepted or array.size != math.prod(shape):
+            raise InputError(f"{place}{name} has shape {array.shape}, expected {shape}")
+        array = array.reshape(shape)
+        check_finite(array, f"{place}{name}")
+        fields[name] = np.ascontiguousarray(array, dtype=stored_type(array))
+    return fields

@@ -7,6 +7,7 @@ values on points at the points. Faces among volumes, or edges among faces, are n
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -24,7 +25,7 @@ from simgen.cell_mesh import VTK_SYMMETRIC
 from simgen.errors import CaseError, InputError
 from simgen.foam.field import COMPONENT_NAMES
 from simgen.imports.folder import NotImported, Surveyed, fingerprint
-from simgen.imports.source_case import SourceCase, one_line, shown
+from simgen.imports.importing import SourceCase, check_finite, one_line, shown
 from simgen.imports.vtk_reader import MESHES, MeshReader, has_vtk
 from simgen.store.schema import Schema
 
@@ -33,11 +34,10 @@ from simgen.store.schema import Schema
 FLAT = 1e-6
 _SURFACE = re.compile(rb"^\s*DATASET\s+POLYDATA", re.MULTILINE | re.IGNORECASE)
 HEAD_BYTES = 1024
-PIECES = (".pvtu", ".pvti", ".pvtr", ".pvts", ".pvtp")
 REFINED = (".vth", ".vthb")
 TIMES = 3
 LISTS = {
-    **dict.fromkeys(PIECES, 1),
+    **dict.fromkeys((".pvtu", ".pvti", ".pvtr", ".pvts", ".pvtp"), 1),
     **dict.fromkeys((".vtm", ".vtpd", ".vtpc", *REFINED), 2),
     **dict.fromkeys((".pvd", ".series"), TIMES),
 }
@@ -92,8 +92,6 @@ class VtkFolder:
         self.paths: dict[str, Path] = {}
         self.beside: dict[Path, int] = {}
         """Of each list that cannot be used the number of files beside it, which are no cases"""
-        self.surfaces: list[str] = []
-        """Files of surfaces alone, such as a volume's boundary, which are no cases either"""
         self.left_out: list[NotImported] = []
 
     def find(self, folder: Path) -> list[str]:
@@ -108,12 +106,7 @@ class VtkFolder:
             if (path.suffix.lower() in MESHES or _rank(path)) and path.is_file()
         ]
         named = {path: _named(path) for path in files if _rank(path)}
-        wrong = set()
-        for path in named:
-            try:
-                read_snapshots(path)
-            except (CaseError, InputError):
-                wrong.add(path)
+        wrong = {path for path in named if not _is_usable(path)}
         cases: set[Path] = set()
         in_lists: set[Path] = set()
         for path in sorted(named, key=lambda of: (of in wrong, -len(named[of]), -_rank(of))):
@@ -122,22 +115,23 @@ class VtkFolder:
                 in_lists |= named[path]
         cases |= {path for path in files if not _rank(path) and path.resolve() not in in_lists}
         surfaces = [of for of in sorted(cases) if all(map(_is_surface, named.get(of) or {of}))]
-        self.surfaces = [str(path.relative_to(folder)) for path in surfaces]
-        cases -= set(surfaces)
+        if surfaces:  # such as a volume's boundary
+            more = f"it has polygons and no cells, as {len(surfaces)} files in all"
+            self.left_out.append(NotImported(str(surfaces[0].relative_to(folder)), more))
+        cases.difference_update(surfaces)
         self.beside = dict.fromkeys(sorted(wrong & cases), 0)
         for path in sorted(cases):
-            near = (
-                of for of in self.beside if of.parent in path.parents and _rank(of) > _rank(path)
-            )
-            if of := next(near, None):
-                self.beside[of] += 1
-                cases.remove(path)
+            for of in self.beside:
+                if path in cases and of.parent in path.parents and _rank(of) > _rank(path):
+                    self.beside[of] += 1
+                    cases.remove(path)
         # Files that differ in their suffix alone are several cases.
         found = sorted(cases)
-        whole = [
-            path.with_suffix("") if path.suffix.lower() == ".series" else path for path in found
+        places = [
+            re.sub(r"(\.\w+)?\.\w+$" if path.suffix.lower() == ".series" else r"\.\w+$", "", name)
+            for path in found
+            for name in (path.relative_to(folder).as_posix(),)
         ]
-        places = [path.relative_to(folder).with_suffix("").as_posix() for path in whole]
         self.paths = {
             place if places.count(place) == 1 else f"{place}-{path.suffix[1:]}": path
             for place, path in zip(places, found, strict=True)
@@ -175,7 +169,7 @@ class VtkFolder:
             place=place,
             files=fingerprint(
                 [file for _, files in snapshots for file in files],
-                (sorted(options.fields.items()), list(times)),
+                *(sorted(options.fields.items()), list(times)),
             ),
             fields=tuple(fields),
             dimension=dimension,
@@ -197,16 +191,11 @@ class VtkFolder:
                     " of one run, list them in a .pvd or .series file, or training and test share"
                     " the run"
                 )
-        if self.surfaces:
-            yield (
-                f"surfaces alone are no cases: {self.surfaces[0]} and what else has polygons and no"
-                f" cells is left out, {len(self.surfaces)} files"
-            )
 
     def read(self, case: VtkCase, schema: Schema) -> SourceCase:
         """Read all snapshots of a case; CaseError names the file where one departs."""
         arrays = {name: array for array, name in self.options.fields.items()}
-        first: np.ndarray | None = None
+        points: np.ndarray | None = None
         values: dict[str, list[np.ndarray]] = {each.name: [] for each in case.fields}
         for _, files in case.snapshots:
             try:
@@ -214,26 +203,21 @@ class VtkFolder:
             except CaseError as error:
                 raise CaseError(f"{files[0]}: {error}") from error
             places = mesh.places[:, : case.dimension]
-            if first is not None and (places.shape != first.shape or (places != first).any()):
-                raise CaseError(
-                    f"its mesh changes: {files[0]} has other places than {case.snapshots[0][1][0]}"
-                )
-            first = places
-            for name, of_field in values.items():
-                array = mesh.values[arrays[name]]
-                if wrong := int(np.count_nonzero(~np.isfinite(array))):
-                    raise CaseError(
-                        f"{arrays[name]} in {files[0]} holds {wrong} values that are not finite"
-                    )
+            if points is not None and not np.array_equal(places, points):
+                first = case.snapshots[0][1][0]
+                raise CaseError(f"its mesh changes: {files[0]} has other places than {first}")
+            points = places
+            for each in case.fields:
+                array, number = mesh.values[arrays[each.name]], len(each.components)
+                check_finite(array, f"{arrays[each.name]} in {files[0]}")
                 if array.shape[1] == len(VTK_SYMMETRIC):
                     array = array[:, VTK_SYMMETRIC]
-                number = len(next(of for of in case.fields if of.name == name).components)
                 if _leaves(array, number):
-                    raise CaseError(f"{name} in {files[0]} has a part across the plane")
-                of_field.append(array[:, :number])
+                    raise CaseError(f"{each.name} in {files[0]} has a part across the plane")
+                values[each.name].append(array[:, :number])
         return SourceCase(
             name=case.name,
-            points=first,
+            points=points,
             fields={name: np.stack(of) if case.times else of[0] for name, of in values.items()},
             time=case.times,
             parameters=case.parameters,
@@ -259,13 +243,11 @@ def _rank(path: Path) -> int:
     return LISTS.get(path.suffix.lower(), 0)
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """A line of a list."""
-
-    file: Path
-    time: str | None = None
-    part: str = ""
+def _is_usable(path: Path) -> bool:
+    try:
+        return bool(read_snapshots(path))
+    except (CaseError, InputError):
+        return False
 
 
 def read_snapshots(path: Path) -> Snapshots:
@@ -273,26 +255,27 @@ def read_snapshots(path: Path) -> Snapshots:
     if _rank(path) < TIMES:
         return ((None, tuple(_parts(path))),)
     entries = _entries(path)
-    if num := sum(entry.time is None for entry in entries) % len(entries):
+    if num := sum(not entry.time for entry in entries) % len(entries):
         raise CaseError(f"{path.name} has no time for {num} of its {len(entries)} files")
-    found: dict[float | None, dict[str, Path]] = {}
+    found: dict[float, dict[str, Path]] = {}
     for entry in entries:
-        time = None
-        if entry.time is not None:
-            try:
-                time = float(entry.time.replace(",", "."))  # some languages write a comma
-            except ValueError:
-                time = math.nan
-            if not math.isfinite(time):
-                raise CaseError(f"{path.name} has a time that is no number: {shown(entry.time)}")
+        try:
+            time = float(entry.time.replace(",", ".") or "0")  # some languages write a comma
+        except ValueError:
+            time = math.nan
+        if not math.isfinite(time):
+            raise CaseError(f"{path.name} has a time that is no number: {shown(entry.time)}")
         first = found.setdefault(time, {}).setdefault(entry.part, entry.file)
         # A run that was continued may be listed twice.
         if first != entry.file:
-            of = "without times" if time is None else f"of time {time:g}"
+            of = f"of time {time:g}" if entry.time else "without times"
             raise CaseError(f"{path.name} names {first.name} and {entry.file.name}, two files {of}")
     return tuple(
-        (time, tuple(part for file in found[time].values() for part in _parts(file, path)))
-        for time in sorted(found, key=lambda time: time or 0.0)
+        (
+            time if entries[0].time else None,
+            tuple(part for file in found[time].values() for part in _parts(file, path)),
+        )
+        for time in sorted(found)
     )
 
 
@@ -300,11 +283,10 @@ def _named(path: Path) -> set[Path]:
     """Return the meshes that a file is or names, as far as they are there and can be read."""
     if not _rank(path):
         return {path.resolve()} if path.is_file() else set()
-    try:
+    with contextlib.suppress(InputError):
         files = [entry.file for entry in _entries(path)]
-    except InputError:
-        return set()
-    return set().union(*(_named(file) for file in files if _rank(file) < _rank(path)))
+        return set().union(*(_named(file) for file in files if _rank(file) < _rank(path)))
+    return set()
 
 
 def _parts(file: Path, of: Path | None = None) -> Iterator[Path]:
@@ -322,6 +304,15 @@ def _parts(file: Path, of: Path | None = None) -> Iterator[Path]:
         yield file
 
 
+@dataclass(frozen=True)
+class _Entry:
+    """A line of a list."""
+
+    file: Path
+    time: str = ""
+    part: str = ""
+
+
 def _entries(path: Path) -> list[_Entry]:
     """Return what a list names; InputError where it cannot be read."""
 
@@ -333,28 +324,26 @@ def _entries(path: Path) -> list[_Entry]:
         files = [path.parent / each for each in meant]
         return next((each for each in files if each.is_file()), files[0])
 
-    suffix = path.suffix.lower()
     try:
-        if suffix == ".series":
-            found = [
-                _Entry(file(each["name"]), str(each["time"]) if "time" in each else None)
-                for each in json.loads(path.read_bytes())["files"]
-            ]
-        elif suffix in PIECES:
-            pieces = ElementTree.parse(path).getroot().iter("Piece")
-            found = [_Entry(file(each.attrib["Source"])) for each in pieces]
+        if path.suffix.lower() == ".series":
+            listed = json.loads(path.read_bytes())["files"]
+            found = [_Entry(file(each["name"]), str(each.get("time", ""))) for each in listed]
         else:
+            lines, has_all = ElementTree.parse(path).getroot().iter(), _rank(path) == TIMES
             found = [
                 _Entry(
-                    file(each.attrib["file"]),
-                    each.get("timestep"),
-                    f"{each.get('group', '')}/{each.get('part', '0')}",
+                    file(line.get("Source") or line.attrib["file"]),
+                    line.get("timestep", ""),
+                    f"{line.get('group', '')}/{line.get('part', '0')}",
                 )
-                for each in ElementTree.parse(path).getroot().iter("DataSet")
-                # an empty block of a .vtm has none
-                if suffix == ".pvd" or "file" in each.attrib
+                for line in lines
+                # an empty block of a .vtm names no file
+                if line.get("Source")
+                or (line.tag == "DataSet" and (has_all or "file" in line.attrib))
             ]
-    except (ElementTree.ParseError, LookupError, TypeError, ValueError, OSError) as error:
+    except (
+        *(ElementTree.ParseError, LookupError, AttributeError, TypeError, ValueError, OSError),
+    ) as error:
         raise InputError(f"{path} is no list of files: {one_line(error)}") from error
     if not found:
         raise InputError(f"{path} lists no file")

@@ -7,23 +7,26 @@ kernel), and a file that ends it costs one case.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import multiprocessing
 import os
-import pickle
 import re
+import resource
 import signal
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import meshio
 import numpy as np
 
 from simgen.errors import CaseError, InputError
-from simgen.imports.source_case import one_line
+from simgen.imports.importing import one_line
 
 MESHES = frozenset({".vtu", ".vtk", ".vti", ".vtr", ".vts", ".vtp"})
 """Suffixes of files that VTK reads"""
@@ -32,31 +35,10 @@ MEMORY, MEMORY_A_BYTE = 256 << 20, 100
 GHOSTS = "vtkGhostType"
 HIDDEN_CELL, HIDDEN_POINT = 1 | 8 | 32, 1 | 2
 """Its bits: repeated from another piece, refined, hidden"""
-_SERVE = "from simgen.imports.vtk_reader import serve; serve()"
-_PIXEL, _VOXEL = [0, 1, 3, 2], [0, 1, 3, 2, 4, 5, 7, 6]
-#: VTK's types of cells: meshio's names, and where meshio has another order, VTK's corners in it.
-_MESHIO: dict[int, tuple[str, list[int] | None]] = {
-    1: ("vertex", None),
-    3: ("line", None),
-    5: ("triangle", None),
-    7: ("polygon", None),
-    8: ("quad", _PIXEL),
-    9: ("quad", None),
-    10: ("tetra", None),
-    11: ("hexahedron", _VOXEL),
-    12: ("hexahedron", None),
-    13: ("wedge", [0, 2, 1, 3, 5, 4]),
-    14: ("pyramid", None),
-    21: ("line3", None),
-    22: ("triangle6", None),
-    23: ("quad8", None),
-    24: ("tetra10", None),
-    25: ("hexahedron20", None),
-    26: ("wedge15", None),
-    27: ("pyramid13", None),
-    28: ("quad9", None),
-    29: ("hexahedron27", None),
-}
+#: VTK's types of cells of a grid: the usual type, and the order of the corners in that.
+_OF_GRIDS = {8: (9, [0, 1, 3, 2]), 11: (12, [0, 1, 3, 2, 4, 5, 7, 6])}
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -81,13 +63,15 @@ class MeshReader:
     """The process that reads; a context, which ends it."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> MeshReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end()
+        if self._pool is not None:
+            self._pool.shutdown()
+        self._pool = None
 
     def read(self, files: Sequence[Path], arrays: Sequence[str]) -> Snapshot:
         """Read the parts of one mesh; InputError or CaseError where VTK cannot, or an array lacks.
@@ -95,100 +79,97 @@ class MeshReader:
         Parts of fewer dimensions than others (a volume's boundary) are left out, as are repeated
         and hidden cells. A cell or point that an earlier part has at the same place is that part's.
         """
-        snapshot: Snapshot = self._ask(tuple(files), tuple(arrays))
-        return snapshot
+        return self._bounded(read_snapshot, files, arrays)
 
     def read_mesh(self, file: Path) -> meshio.Mesh:
         """Read a mesh with all its arrays, cells in the file's order; InputError where it cannot.
 
         A format of VTK's is read by meshio where VTK is not installed.
         """
-        mesh: meshio.Mesh = self._ask((file,), None)
-        return mesh
+        return self._bounded(read_whole, [file])
 
-    def _ask(self, files: tuple[Path, ...], arrays: tuple[str, ...] | None) -> Any:
-        if self._process is None:
-            # Threads would reserve memory of their own.
-            alone = {"VTK_SMP_BACKEND_IN_USE": "Sequential", "OPENBLAS_NUM_THREADS": "1"}
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _SERVE],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env={**os.environ, **alone, "PYTHONPATH": os.pathsep.join(sys.path)},
-            )
-        child = self._process
-        assert child.stdin is not None and child.stdout is not None
+    def _bounded(self, read: Callable[..., Found], files: Sequence[Path], *more: Any) -> Found:
+        if self._pool is None:
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(1, context, initializer=_begin)
         limit = MEMORY + MEMORY_A_BYTE * sum(file.stat().st_size for file in files)
         try:
-            pickle.dump((files, arrays, limit), child.stdin)
-            child.stdin.flush()
-            found = pickle.load(child.stdout)
-        except (EOFError, OSError, pickle.UnpicklingError) as error:
+            return self._pool.submit(_within, limit, read, tuple(files), *more).result()
+        except BrokenProcessPool as error:
+            self.__exit__()
             raise InputError(
-                f"{files[0]} cannot be read as a mesh: its reader ended with {self._end()}; it is"
-                f" damaged or, written without compression, would be more than {MEMORY_A_BYTE}"
-                " times as large"
+                f"{files[0]} cannot be read as a mesh: its reader ended; it is damaged or, written"
+                f" without compression, would be more than {MEMORY_A_BYTE} times as large"
             ) from error
-        except BaseException:
-            child.kill()  # half of an answer may be on its way
-            self._end()
-            raise
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    def _end(self) -> str:
-        """End the process; return what it ended with."""
-        child, self._process = self._process, None
-        if child is None:
-            return ""
-        with child:  # closes its input, at which it ends
-            pass
-        return signal.Signals(-child.returncode).name if child.returncode < 0 else "an error"
 
 
-def serve() -> None:
-    """Answer requests on standard input with meshes or errors, until it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's end is this one's
-    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # for lines of the readers' own
+def _begin() -> None:
+    """Leave Ctrl-C to the parent, whose end is this process's, and the screen to it as well."""
+    global _held
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for output in (1, 2):
+        os.dup2(nowhere, output)
+    if has_vtk():
+        from vtkmodules.vtkCommonCore import vtkSMPTools
+
+        vtkSMPTools.SetBackend("Sequential")  # threads reserve memory of their own
+    with contextlib.suppress(OSError):  # where the system does not count a process's bytes of data
+        pages = int(Path("/proc/self/statm").read_text().split()[5])
+        _held = pages * os.sysconf("SC_PAGE_SIZE")
+
+
+_held = 0
+"""Bytes of this process's data before it reads anything"""
+
+
+def _within(limit: int, read: Callable[..., Found], files: Sequence[Path], *more: Any) -> Found:
+    """Read files within so many bytes; whatever is wrong with them is an InputError."""
+    if _held:
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        bound = _held + limit if most == resource.RLIM_INFINITY else min(_held + limit, most)
+        resource.setrlimit(resource.RLIMIT_DATA, (bound, most))
     try:
-        held = int(Path("/proc/self/statm").read_text().split()[5]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:  # the system does not count a process's bytes of data
-        held = 0
-    while True:
-        try:
-            files, arrays, limit = pickle.load(requests)
-        except EOFError:
-            return
-        try:
-            if held:
-                import resource
-
-                _, most = resource.getrlimit(resource.RLIMIT_DATA)
-                bound = held + limit if most == resource.RLIM_INFINITY else min(held + limit, most)
-                resource.setrlimit(resource.RLIMIT_DATA, (bound, most))
-            found = _whole(files[0]) if arrays is None else _read(files, arrays)
-            answer = pickle.dumps(found)
-        except (CaseError, InputError) as error:
-            answer = pickle.dumps(error)
-        except MemoryError:
-            os.abort()
-        # meshio lets its parsers' errors through, and exits the process on an unknown suffix.
-        except (Exception, SystemExit) as error:
-            why = one_line(error) if str(error) else type(error).__name__
-            if isinstance(error, SystemExit):
-                why = f"it is no {files[0].suffix or 'mesh'} file"
-            answer = pickle.dumps(InputError(f"{files[0]} cannot be read as a mesh: {why}"))
-        answers.write(answer)
-        answers.flush()
+        return read(files, *more)
+    except (CaseError, InputError):
+        raise
+    except MemoryError:
+        os.abort()
+    # meshio lets its parsers' errors through, and exits the process on an unknown suffix.
+    except (Exception, SystemExit) as error:
+        why = one_line(error) or type(error).__name__
+        if isinstance(error, SystemExit):
+            why = f"it is no {files[0].suffix or 'mesh'} file"
+        raise InputError(f"{files[0]} cannot be read as a mesh: {why}") from None
 
 
-def _whole(file: Path) -> meshio.Mesh:
+def read_whole(files: Sequence[Path]) -> meshio.Mesh:
     """Read a file with all its arrays; InputError where a cell cannot be written again."""
+    (file,) = files
     if file.suffix.lower() in MESHES and has_vtk():
-        mesh = _as_meshio(file, _joined([_part(file)]))
+        from vtkmodules.util.numpy_support import vtk_to_numpy
+        from vtkmodules.vtkIOXML import vtkXMLUnstructuredGridWriter
+
+        # Written again in the form and with the cells that meshio reads.
+        whole = _joined([_part(file)])
+        types, cells = vtk_to_numpy(whole.GetCellTypes()), whole.GetCells()
+        offsets, corners = map(
+            vtk_to_numpy, (cells.GetOffsetsArray(), cells.GetConnectivityArray())
+        )
+        for kind, (usual, order) in _OF_GRIDS.items():
+            starts = offsets[:-1][types == kind, None]
+            corners[starts + np.arange(len(order))] = corners[starts + order]
+            types[types == kind] = usual
+        with tempfile.TemporaryDirectory() as folder:
+            plain = Path(folder) / "plain.vtu"
+            writer = vtkXMLUnstructuredGridWriter()
+            writer.SetInputData(whole)
+            writer.SetDataModeToBinary()
+            writer.SetFileName(str(plain))
+            writer.Write()
+            mesh = meshio.read(plain)
+        if sum(map(len, mesh.cells)) != len(types):
+            raise InputError(f"{file} holds cells of a type that is not written again")
     else:
         mesh = meshio.read(file)
         mesh = meshio.Mesh(mesh.points, mesh.cells, mesh.point_data, mesh.cell_data)
@@ -202,37 +183,7 @@ def _whole(file: Path) -> meshio.Mesh:
     return mesh
 
 
-def _as_meshio(file: Path, mesh: Any) -> meshio.Mesh:
-    """Convert VTK's mesh; cells that follow each other and are of one type are a block."""
-    from vtkmodules.util.numpy_support import vtk_to_numpy
-
-    cells = mesh.GetCells()
-    types = vtk_to_numpy(mesh.GetCellTypes()) if mesh.GetNumberOfCells() else np.empty(0, int)
-    offsets = vtk_to_numpy(cells.GetOffsetsArray())
-    corners = vtk_to_numpy(cells.GetConnectivityArray())
-    if unknown := sorted(set(types.tolist()) - set(_MESHIO)):
-        raise InputError(f"{file} holds cells of VTK's type {unknown[0]}, which are not written")
-    sizes = np.diff(offsets)
-    changes = (types[1:] != types[:-1]) | (sizes[1:] != sizes[:-1])
-    starts = np.flatnonzero(np.concatenate([[True], changes])[: len(types)])
-    blocks = []
-    for start, end in zip(starts, [*starts[1:], len(types)], strict=True):
-        name, order = _MESHIO[int(types[start])]
-        data = corners[offsets[start] : offsets[end]].reshape(end - start, -1)
-        blocks.append((name, data if order is None else data[:, order]))
-    on_cells, on_points = mesh.GetCellData(), mesh.GetPointData()
-    return meshio.Mesh(
-        vtk_to_numpy(mesh.GetPoints().GetData()),
-        blocks,
-        {name: vtk_to_numpy(on_points.GetArray(name)) for name in _names(on_points)},
-        {
-            name: np.split(vtk_to_numpy(on_cells.GetArray(name)), starts[1:])
-            for name in (_names(on_cells) if blocks else ())
-        },
-    )
-
-
-def _read(files: Sequence[Path], arrays: Sequence[str]) -> Snapshot:
+def read_snapshot(files: Sequence[Path], arrays: Sequence[str]) -> Snapshot:
     from vtkmodules.util.numpy_support import vtk_to_numpy
     from vtkmodules.vtkCommonDataModel import vtkCellTypeUtilities
 

@@ -21,7 +21,7 @@ from simgen.case import CaseFamily, SolvedCase
 from simgen.cases import get_family
 from simgen.errors import CaseError
 from simgen.foam.field import FoamField, patch_values, read_field
-from simgen.foam.mesh import MeshGeometry, cell_mesh, read_geometry, read_neighbour
+from simgen.foam.mesh import MeshGeometry, cell_mesh, read_geometry
 from simgen.moments import Moments, stored_type_of_points
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.solving.gates import AskedTimes, MeshSizes, columns_of, stored_times
@@ -45,7 +45,7 @@ def convert(case: SolvedCase) -> PointCloud:
             raise CaseError(f"{case.directory} {problem}")
     geometry = read_geometry(case.directory)
     interior, boundary = _read_fields(family, geometry, [path for _, path in times])
-    cloud = geometry_cloud(family, geometry, case.directory)
+    cloud = geometry_cloud(family, geometry)
     assert cloud.boundary is not None
     return replace(
         cloud,
@@ -55,7 +55,7 @@ def convert(case: SolvedCase) -> PointCloud:
     )
 
 
-def geometry_cloud(family: CaseFamily, geometry: MeshGeometry, directory: Path) -> PointCloud:
+def geometry_cloud(family: CaseFamily, geometry: MeshGeometry) -> PointCloud:
     """Return the cloud of a meshed case directory, without fields and times."""
     kinds = family.patch_kinds
     all_faces = np.arange(len(geometry.face_centres))
@@ -75,7 +75,7 @@ def geometry_cloud(family: CaseFamily, geometry: MeshGeometry, directory: Path) 
     if family.dimension == 2:
         points, boundary_points = points * (1, 1, 0), boundary_points * (1, 1, 0)
     precision = stored_type_of_points(points, family.dimension)
-    mesh = cell_mesh(geometry, read_neighbour(directory, len(geometry.owner)), boundary_faces)
+    mesh = cell_mesh(geometry, boundary_faces)
     return PointCloud(
         points=points.astype(precision),
         volumes=geometry.volumes.astype("f4"),

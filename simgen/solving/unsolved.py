@@ -68,7 +68,7 @@ def mesh_design(
             directory.mkdir()
             write_case(point, directory, time_limit_s)
             check_patches(family, directory)
-            cloud = geometry_cloud(family, read_geometry(directory), directory)
+            cloud = geometry_cloud(family, read_geometry(directory))
     except CaseError as error:
         if full := full_disk(Path(tempfile.gettempdir())):
             raise InputError(

@@ -22,8 +22,8 @@ from foamlib import FoamFieldFile, FoamFile
 
 from simgen.foam.run import find_openfoam
 from simgen.imports.folder import FolderOptions, plan_folder
+from simgen.imports.importing import SourceCase
 from simgen.imports.openfoam import FoamFolder, FoamOptions
-from simgen.imports.source_case import SourceCase
 from tests.imports.foam_cases import Face, FoamMesh, Form, ordered, write_mesh
 
 SIDES = ("left", "right", "bottom", "top", "front", "back")

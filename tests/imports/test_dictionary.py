@@ -9,7 +9,7 @@ import pytest
 
 from simgen.errors import CaseError
 from simgen.foam.run import find_openfoam
-from simgen.imports.openfoam.dictionaries import DictionaryPlace, read_entry, read_number
+from simgen.imports.dictionaries import DictionaryPlace, read_entry, read_number
 
 TRICKY = """
 FoamFile { version 2.0; format ascii; class dictionary; object tricky; }

@@ -262,7 +262,6 @@ WRONG_SCHEMAS = {
     "is no patch kind": {"distance_kinds": ("wall",)},
     "positive numbers": {"grid_shape": (3,)},
     "a source is needed": {"source": None},
-    "source's licence": {"source": Source("a", "b", "\x1b[2J")},
     "the schema is none": {"grid_shape": ("wide",)},
 }
 

@@ -39,7 +39,7 @@ def test_a_folder_is_described_then_imported_and_listed(courant, tmp_path) -> No
     assert "heat (K): T, from T" in printed
     assert "parameter speed: 1 to 3 m/s" in printed
     assert "patches of kind wall: walls" in printed
-    assert "skipped: run4: its time 1 has no T, which its time 0.5 has" in printed
+    assert "skipped: run4: its time 1 has no T; it has U, p" in printed
     assert "would import 3 new cases, 1 skipped" in printed
     assert not Path("store").exists()
     printed = courant(*words)
@@ -107,4 +107,4 @@ def test_what_is_left_out_has_a_line_and_is_counted(courant, tmp_path) -> None:
         (courant(*words, "--dry-run"), "0 skipped, 1 left out"),
         (courant(*words), "1 new, 1 left out"),
     ):
-        assert "left out: run1: times without U: 0.75" in printed and end in printed
+        assert "left out: run1: times before 0 or without U in the case itself: 0.75" in printed and end in printed

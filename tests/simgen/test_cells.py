@@ -57,18 +57,19 @@ def mesh_of(cells):
         face_centres=np.zeros((len(faces), 3)),
         face_areas=np.zeros((len(faces), 3)),
         owner=np.array([found[0][0] for found in shared + outer]),
+        neighbour=np.array([found[1][0] for found in shared]),
         patches={},
         points=POINTS,
         face_offsets=np.cumsum([0, *map(len, faces)]),
         face_points=np.concatenate([np.array(face) for face in faces]),
     )
     boundary = np.arange(len(shared), len(faces))[::-1]
-    return geometry, np.array([found[1][0] for found in shared]), boundary, faces
+    return geometry, boundary, faces
 
 
 def test_cells_have_the_faces_that_openfoam_gave_them():
-    geometry, neighbour, boundary, faces = mesh_of(CELLS)
-    mesh = cell_mesh(geometry, neighbour, boundary)
+    geometry, boundary, faces = mesh_of(CELLS)
+    mesh = cell_mesh(geometry, boundary)
     mesh.check(len(CELLS), len(boundary))
     found = [
         (int(mesh.entries[at]), mesh.entries[at + 2 : at + 2 + mesh.entries[at + 1]].tolist())
@@ -85,10 +86,10 @@ def test_cells_have_the_faces_that_openfoam_gave_them():
 
 
 def test_a_polyhedron_leaves_a_case_without_cells():
-    geometry, neighbour, boundary, _ = mesh_of(CELLS)
+    geometry, boundary, _ = mesh_of(CELLS)
     two_as_one = np.where(geometry.owner == 1, 0, geometry.owner)
     merged = MeshGeometry(**{**vars(geometry), "owner": two_as_one})
-    assert cell_mesh(merged, neighbour, boundary) is None
+    assert cell_mesh(merged, boundary) is None
     assert vtk_cell([[0, 1, 2]] * 4) is None
 
 
@@ -112,9 +113,10 @@ def pairs(lists: np.ndarray) -> set[tuple[int, int]]:
 
 
 def test_they_are_openfoams_owners_and_neighbours():
-    geometry, neighbour, boundary, _ = mesh_of(CELLS)
-    mesh = cell_mesh(geometry, neighbour, boundary)
+    geometry, boundary, _ = mesh_of(CELLS)
+    mesh = cell_mesh(geometry, boundary)
     found = face_neighbours(mesh, len(CELLS))
+    neighbour = geometry.neighbour
     owners = geometry.owner[: len(neighbour)]
     expected = set(zip(owners.tolist(), neighbour.tolist(), strict=True))
     assert pairs(found) == expected | {(there, here) for here, there in expected}
@@ -124,8 +126,9 @@ def test_they_are_openfoams_owners_and_neighbours():
 
 
 def test_a_thin_wall_between_two_cells_keeps_them_apart():
-    geometry, neighbour, boundary, faces = mesh_of(CELLS)
-    mesh = cell_mesh(geometry, neighbour, boundary)
+    geometry, boundary, faces = mesh_of(CELLS)
+    mesh = cell_mesh(geometry, boundary)
+    neighbour = geometry.neighbour
     (between,) = (n for n in range(len(neighbour)) if {geometry.owner[n], neighbour[n]} == {0, 1})
     wall = [QUAD, 4, *faces[between][::-1]]
     walled = CellMesh(mesh.points, np.concatenate([mesh.entries, np.array(wall, "i4")]))

@@ -6,8 +6,7 @@ import pytest
 import simgen
 from simgen.case import Field
 from simgen.imports import imported_schema
-from simgen.imports.importing import import_cases
-from simgen.imports.source_case import SourceCase
+from simgen.imports.importing import SourceCase, import_cases
 from simgen.publish.card import write_card
 from simgen.publish.figures import Line, layer, middle_plane, section
 from simgen.store.schema import Source

@@ -9,8 +9,7 @@ from simgen.errors import InputError
 from simgen.imports.benchmarks.darcy import DarcyGrid
 from simgen.imports.benchmarks.diffusion_sorption import SorptionGrid
 from simgen.imports.benchmarks.elasticity import CellGrid
-from simgen.imports.importing import Imported, import_cases
-from simgen.imports.source_case import UnreadCase
+from simgen.imports.importing import Imported, UnreadCase, import_cases
 
 Grid = DarcyGrid | SorptionGrid | CellGrid
 """How finely a benchmark's cases are solved and stored, with its schema and its cases"""

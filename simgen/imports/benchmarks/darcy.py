@@ -19,8 +19,7 @@ import scipy.sparse as sparse
 from scipy.sparse.linalg import splu
 
 from simgen.case import Field
-from simgen.imports.importing import imported_schema
-from simgen.imports.source_case import SourceCase, grid_points
+from simgen.imports.importing import SourceCase, grid_points, imported_schema
 from simgen.store.schema import Schema, Source
 
 HIGH, LOW = 12.0, 3.0

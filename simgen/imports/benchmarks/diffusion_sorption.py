@@ -19,8 +19,7 @@ from scipy.integrate import solve_ivp
 
 from simgen.case import Field
 from simgen.errors import CaseError
-from simgen.imports.importing import imported_schema
-from simgen.imports.source_case import SourceCase
+from simgen.imports.importing import SourceCase, imported_schema
 from simgen.store.schema import Schema, Source
 
 DIFFUSION = 5e-4

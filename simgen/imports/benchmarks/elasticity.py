@@ -34,8 +34,7 @@ from skfem import (
 
 from simgen.case import Field
 from simgen.errors import CaseError
-from simgen.imports.importing import imported_schema
-from simgen.imports.source_case import SourceCase
+from simgen.imports.importing import SourceCase, imported_schema
 from simgen.store.schema import Schema, Source
 
 C1, C2 = 1.863e5, 9.79e3

@@ -18,8 +18,7 @@ import numpy as np
 
 from simgen.case import Field
 from simgen.errors import InputError
-from simgen.imports.importing import imported_schema
-from simgen.imports.source_case import SourceCase, grid_points, one_line
+from simgen.imports.importing import SourceCase, grid_points, imported_schema, one_line
 from simgen.store.schema import Schema, Source
 
 GEO_FNO = "https://drive.google.com/drive/folders/1YBuaoTdOSr_qzaow-G-iwvbUI7fiUzu8"

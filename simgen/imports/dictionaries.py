@@ -3,10 +3,9 @@
 Of entries with the same name the last one counts, and dictionaries with the same name are one.
 Names in quotes are patterns, for names that no entry has. `#include` is followed, beside its own
 file; `$name;` brings in a dictionary, and `$name` in a value is looked up from the inside out, when
-it is read. What is computed, or included from elsewhere, is not followed. Directives that decide
-which entries count (`#if…`, `#remove`, `#inputMode`) are not either: entries beside them are in
-doubt. Macros, includes and patterns of a stranger's file may multiply: their work is counted, and
-is an error where it is more than any case needs.
+it is read. What is computed, included from elsewhere, or decides which entries count (`#if…`,
+`#remove`, `#inputMode`) is not followed: entries beside the latter are in doubt. Macros, includes
+and patterns of a stranger's file may multiply: more work than any case needs is an error.
 """
 
 from __future__ import annotations
@@ -23,10 +22,8 @@ _INCLUDE = re.compile(r'#(include|sinclude|includeIfPresent)\s+"([^"$<]+)"')
 _MACRO = re.compile(r"\$([:!^]?)(?:\{([\w.:]+)\}|([\w.:]+))")
 _COMMENT = re.compile(rb'("(?:\\.|[^"\\])*+(?:"|\Z))|//[^\n]*+|/\*(?>.*?(?:\*/|\Z))', re.DOTALL)
 _DECIDES = ("#if", "#else", "#endif", "#remove", "#inputMode", "#overwrite", "#merge", "#protect")
-#: How deep files may include files.
-DEEPEST = 8
-#: Characters of a value.
-LONGEST = 100_000
+#: How deep files may include files, and the characters of a value.
+DEEPEST, LONGEST = 8, 100_000
 #: Characters that replace macros, come from other files, or are compared with names and patterns;
 #: each entry counts as many as `AN_ENTRY`.
 MOST_WORK, AN_ENTRY = 20_000_000, 200
@@ -73,7 +70,7 @@ def read_entry(path: Path, entries: Sequence[str]) -> str | None:
     one that it includes, cannot be read.
     """
     text, _, doubt = _look_up(path, entries)
-    return None if doubt else _whole(path, entries, text)
+    return None if doubt else text
 
 
 def read_number(directory: Path, place: DictionaryPlace) -> float:
@@ -85,7 +82,6 @@ def read_number(directory: Path, place: DictionaryPlace) -> float:
             f"{path} has {doubt}, which is not read: {name} may have another value; give the"
             " parameter in a table"
         )
-    text = _whole(path, place.entries, text)
     if text is None:
         why = f", unless in {unread}, which is not read; give the parameter in a table"
         raise CaseError(f"{path} has no entry {name}{why if unread else ''}")
@@ -97,26 +93,30 @@ def read_number(directory: Path, place: DictionaryPlace) -> float:
         )
     # Dimensions are no values, and names may hold digits: `nu [0 2 -1 0 0 0 0] 1e-5`, `k0 3`.
     found = _NUMBER.findall(_WORD.sub("", _DIMENSIONS.sub("", text)))
-    if place.index is None and len(found) == 1:
-        return float(found[0])
-    if place.index is not None and place.index < len(found):
-        return float(found[place.index])
-    raise CaseError(f"{where}, which holds {len(found)} numbers; choose one with [0], [1], …")
+    index = 0 if place.index is None and len(found) == 1 else place.index
+    if index is None or index >= len(found):
+        raise CaseError(f"{where}, which holds {len(found)} numbers; choose one with [0], [1], …")
+    return float(found[index])
 
 
-@dataclass
-class _Budget:
-    """The work that a file may still make."""
+def _look_up(path: Path, entries: Sequence[str]) -> tuple[str | None, str, str]:
+    """Read a file; return an entry's text, and of the directives on the way to it two.
 
-    left: int = MOST_WORK
-
-    def spend(self, path: Path, characters: int) -> None:
-        self.left -= characters
-        if self.left < 0:
-            raise CaseError(
-                f"{path} has too many entries, or brings in too much by macros, includes and"
-                " patterns"
-            )
+    The last that was not followed, and the first by which the entry may not count; or nothing.
+    """
+    scope = _Scope(path, [MOST_WORK])
+    scope.read(FoamReader(path), b"", 0)
+    passed, found = list(scope.unread), scope.find(entries[0])
+    for name in entries[1:]:
+        passed += found.unread if isinstance(found, _Scope) else []
+        found = found.find(name) if isinstance(found, _Scope) else None
+    # `$name;` brings in entries; with a value behind it, it is the name of one.
+    decides = (each for each in passed if each.startswith((*_DECIDES, "$")))
+    doubt = next((each for each in decides if not _MACRO.fullmatch(each)), "")
+    text = found if isinstance(found, str) else None
+    if text is not None and not doubt and (macro := re.search(r"\$\S*", text)):
+        raise CaseError(f"{path}: {'/'.join(entries)} refers to {macro[0]}, which is not there")
+    return text, passed[-1] if passed else "", doubt
 
 
 @dataclass
@@ -124,7 +124,8 @@ class _Scope:
     """A dictionary, and the one around it."""
 
     path: Path
-    budget: _Budget
+    work: list[int]
+    """The characters that the file may still cost, for all its dictionaries"""
     around: _Scope | None = None
     entries: dict[str, str | _Scope] = field(default_factory=dict)
     patterns: dict[str, None] = field(default_factory=dict)
@@ -132,9 +133,17 @@ class _Scope:
     unread: list[str] = field(default_factory=list)
     """Directives and macros that were not followed"""
 
+    def spend(self, characters: int) -> None:
+        self.work[0] -= characters
+        if self.work[0] < 0:
+            raise CaseError(
+                f"{self.path} has too many entries, or brings in too much by macros, includes and"
+                " patterns"
+            )
+
     def find(self, name: str) -> str | _Scope | None:
         """Return the entry of this name, else that of the last pattern that matches it."""
-        self.budget.spend(self.path, len(name) + sum(map(len, self.patterns)))
+        self.spend(len(name) + sum(map(len, self.patterns)))
         if name in self.entries:
             return self.entries[name]
         try:
@@ -144,36 +153,32 @@ class _Scope:
             raise CaseError(f"{self.path}: {error}") from error
 
     def find_dotted(self, name: str) -> str | _Scope | None:
-        """Find a name with dots, each of which may lead into a dictionary or be part of a name."""
+        """Find a name with dots, which may lead into dictionaries or be part of it."""
         if (found := self.find(name)) is not None:
             return found
-        for at in (match.start() for match in re.finditer(r"[.:]", name)):
-            inside = self.find(name[:at])
-            if isinstance(inside, _Scope):
-                found = inside.find_dotted(name[at + 1 :])
-                if found is not None:
-                    return found
-        return None
+        first, dot, rest = name.partition(".")
+        inside = self.find(first) if dot else None
+        return inside.find_dotted(rest) if isinstance(inside, _Scope) else None
 
     def expand(self, macro: re.Match[str]) -> str | _Scope | None:
         """Find a macro's entry: `$name` is searched from the inside out, `$:name` outside."""
-        scopes: list[_Scope] = [self]
-        while (around := scopes[-1].around) is not None:
-            scopes.append(around)
-        found = (
-            each.find_dotted(macro[2] or macro[3]) for each in (scopes[-1:] if macro[1] else scopes)
-        )
-        return next((each for each in found if each is not None), None)
+        scope: _Scope | None = self
+        found = None
+        while scope is not None and found is None:
+            if not (macro[1] and scope.around):
+                found = scope.find_dotted(macro[2] or macro[3])
+            scope = scope.around
+        return found
 
     def put(self, name: str, value: str | _Scope, is_pattern: bool) -> None:
         """Add an entry as the last of its name; a dictionary is merged with the one before."""
-        self.budget.spend(self.path, AN_ENTRY)
+        self.spend(AN_ENTRY)
         before = self.entries.get(name)
         if isinstance(value, _Scope):
             if isinstance(before, _Scope):
                 before.put_all(value)
                 return
-            copied = _Scope(self.path, self.budget, self)
+            copied = _Scope(self.path, self.work, self)
             copied.put_all(value)
             value = copied
         self.entries[name] = value
@@ -185,7 +190,7 @@ class _Scope:
         """Add all entries of another dictionary, and its unread directives."""
         for name, value in list(other.entries.items()):
             self.put(name, value, name in other.patterns)
-        self.budget.spend(self.path, AN_ENTRY * len(other.unread))
+        self.spend(AN_ENTRY * len(other.unread))
         self.unread += other.unread
 
     def read(self, reader: FoamReader, closing: bytes, depth: int) -> None:
@@ -197,7 +202,7 @@ class _Scope:
                 continue
             reader.expect(b"{")
             # Added once it is whole: what it refers to is outside of it, or above in it.
-            inside = _Scope(reader.path, self.budget, self)
+            inside = _Scope(reader.path, self.work, self)
             inside.read(reader, b"}", depth)
             self.put(name, inside, is_pattern)
 
@@ -205,21 +210,20 @@ class _Scope:
         if b"List<" in value[:_SHOWN]:
             return value[:_SHOWN].decode(errors="replace").strip()
         text = _COMMENT.sub(lambda found: found[1] or b" ", value).decode(errors="replace")
-        text = text.strip().rstrip(";").strip()
 
         def text_of(macro: re.Match[str]) -> str:
             found = self.expand(macro)
             if not isinstance(found, str):
                 return macro[0]
-            self.budget.spend(self.path, len(found))
+            self.spend(len(found))
             return found
 
-        if "$" in text:
-            # At once: what is named again later has its new value from there on.
-            text = _MACRO.sub(text_of, text)
-            if len(text) > LONGEST:
-                raise CaseError(f"{self.path} has a value of more than {LONGEST} characters")
-        return text
+        # At once: what is named again later has its new value from there on.
+        text = text.strip().rstrip(";").strip()
+        expanded = _MACRO.sub(text_of, text)
+        if len(expanded) > max(LONGEST, len(text)):
+            raise CaseError(f"{self.path} has a value of more than {LONGEST} characters")
+        return expanded
 
     def _follow(self, reader: FoamReader, text: str, depth: int) -> None:
         """Follow a directive, or a macro in place of entries, as far as that is possible here."""
@@ -228,7 +232,7 @@ class _Scope:
             if depth >= DEEPEST:
                 raise CaseError(f"{reader.path} includes itself")
             if file.is_file():
-                self.budget.spend(reader.path, AN_ENTRY + file.stat().st_size)
+                self.spend(AN_ENTRY + file.stat().st_size)
                 self.read(FoamReader(file), b"", depth + 1)
                 return
             if included[1] != "include":
@@ -239,29 +243,3 @@ class _Scope:
                 self.put_all(found)
                 return
         self.unread.append(" ".join(text.split())[:_SHOWN])
-
-
-def _look_up(path: Path, entries: Sequence[str]) -> tuple[str | None, str, str]:
-    """Read a file; return an entry's text, and of the directives on the way to it two.
-
-    The last that was not followed, and the first by which the entry may not count; or nothing.
-    """
-    found: str | _Scope | None = _Scope(path, _Budget())
-    assert isinstance(found, _Scope)
-    found.read(FoamReader(path), b"", 0)
-    passed = list(found.unread)
-    for name in entries:
-        found = found.find(name) if isinstance(found, _Scope) else None
-        if isinstance(found, _Scope):
-            passed += found.unread
-    # `$name;` brings in entries; with a value behind it, it is the name of one.
-    decides = (each for each in passed if each.startswith((*_DECIDES, "$")))
-    doubt = next((each for each in decides if not _MACRO.fullmatch(each)), "")
-    return found if isinstance(found, str) else None, passed[-1] if passed else "", doubt
-
-
-def _whole(path: Path, entries: Sequence[str], text: str | None) -> str | None:
-    """Return the text; CaseError where a macro refers to nothing that was read before it."""
-    if text is not None and (macro := re.search(r"\$\S*", text)):
-        raise CaseError(f"{path}: {'/'.join(entries)} refers to {macro[0]}, which is not there")
-    return text

@@ -1,0 +1,733 @@
+"""Import a folder of solved OpenFOAM cases that this project did not make.
+
+A case is a directory with a mesh, with parts of a decomposed mesh, or with a system/controlDict; it
+may be serial or decomposed, ascii, binary or packed, of any cells and patches. Its files are read
+and never written. The survey finds mesh, times, fields with their units, patches with their kinds,
+parameters, and what dictionaries and log hold of the solver; values are read later. The cells of a
+decomposed case are those of its parts, one after the other; the faces between parts are no
+boundary.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import gzip
+import itertools
+import math
+import os
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from simgen.case import Field, Gate, Role
+from simgen.errors import CaseError, InputError
+from simgen.foam import mesh as foam_mesh
+from simgen.foam.field import COMPONENT_NAMES, entries_of, read_entries, read_field
+from simgen.foam.log import SolverLog
+from simgen.foam.mesh import MeshGeometry, PatchRange, read_geometry, time_directories
+from simgen.foam.reader import COMPONENTS
+from simgen.imports.dictionaries import DictionaryPlace, read_entry, read_number
+from simgen.imports.folder import NotImported, Surveyed, fingerprint
+from simgen.imports.importing import SourceBoundary, SourceCase, one_line
+from simgen.solving.convert import Polygons, distance_to_faces, field_values
+from simgen.solving.gates import MeshSizes, columns_of, rejection
+from simgen.store.schema import Schema
+
+_OF_CASE = ("constant", "system", "postProcessing", "VTK", "dynamicCode")
+HEAD_BYTES = 8192
+#: Times that differ by less, relative to themselves, are one time.
+SAME_TIME = 1e-9
+FIGURES = ("courant", "continuity", "residual")
+"""Figures of a log, which limits may be set on"""
+
+
+@dataclass(frozen=True)
+class FoamOptions:
+    """The options of an import of OpenFOAM cases."""
+
+    fields: Mapping[str, str]
+    """OpenFOAM's name to the dataset's; empty for the usual one"""
+    given: frozenset[str] = frozenset()
+    """Those that are known before a case is solved"""
+    region: str = ""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """Patch, with wildcards, to kind; `none` leaves a patch out"""
+    patch_values: frozenset[str] = frozenset()
+    """Conditions that have the cell's value on patches where they write none"""
+    parameters: Mapping[str, DictionaryPlace] = field(default_factory=dict)
+    steady: bool | None = None
+    """Whether cases are steady; None = as in their dictionaries"""
+    after: float = 0.0
+    """Times before this one are left out"""
+    every: int = 1
+    """Of the times of a transient case every n-th"""
+    interval: float | None = None
+    """Seconds between the times of a transient case, to which its snapshots are interpolated"""
+    allow_unfinished: bool = False
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """By the name of the figure"""
+
+    def __post_init__(self) -> None:
+        if not self.fields:
+            raise InputError("--fields names no field; expected such as U,p")
+        for name, limit in self.limits.items():
+            if name not in FIGURES or not math.isfinite(limit):
+                raise InputError(
+                    f"{name}={limit:g} is no limit; expected a number for one of"
+                    f" {', '.join(FIGURES)}"
+                )
+        if self.interval is not None and not 0 < self.interval < math.inf:
+            raise InputError(f"--interval {self.interval:g} is no interval; expected seconds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoamCase(Surveyed):
+    """A surveyed OpenFOAM case."""
+
+    parts: tuple[Path, ...]
+    """The directories that hold its mesh"""
+    stored: tuple[tuple[float, str], ...]
+    """Times with the names of their directories"""
+    patches: frozenset[str]
+    """All of them, boundaries or not"""
+    application: str
+    version: str
+    figures: Mapping[str, float]
+    """Those of FIGURES that a log holds"""
+    gates: tuple[Gate, ...]
+
+
+class FoamFolder:
+    """The reader for OpenFOAM cases, as `simgen.imports.folder` needs one."""
+
+    has_boundary = has_volumes = True
+    to_one_interval = "; --interval SECONDS interpolates to one"
+
+    def __init__(self, options: FoamOptions) -> None:
+        self.options = options
+        self.directories: dict[str, Path] = {}
+        self.left_out: list[NotImported] = []
+
+    def find(self, folder: Path) -> list[str]:
+        for directory in find_cases(folder):
+            place = directory.relative_to(folder).as_posix()
+            # A folder that is a case itself is called by its own name.
+            self.directories[folder.resolve().name if place == "." else place] = directory
+        if not self.directories:
+            raise InputError(
+                f"{folder} holds no OpenFOAM case: no directory in it has a constant/polyMesh, a"
+                " processor0 or a system/controlDict"
+            )
+        return list(self.directories)
+
+    def notes(self, cases: Sequence[FoamCase]) -> Iterator[str]:
+        patches = sorted({patch for case in cases for patch in case.patches})
+        for pattern, kind in self.options.kinds.items():
+            if not fnmatch.filter(patches, pattern):
+                yield f"--kind {pattern}={kind} is of no patch; they are {', '.join(patches)}"
+        for case in cases:
+            times = np.array(case.times or ())
+            stored = np.array([time for time, _ in case.stored])
+            away = np.abs(times[:, None] - stored).min(axis=1, initial=np.inf)
+            if number := int((away > SAME_TIME * times).sum()):
+                yield (
+                    f"{case.place}: {number} of its {len(times)} times lie between stored ones, and"
+                    " have values that are interpolated linearly"
+                )
+
+    def survey(self, place: str) -> FoamCase:
+        options, directory = self.options, self.directories[place]
+        region, names = options.region, list(options.fields)
+        parts = parts_of(directory, region, names)
+        meshes = [part / "constant" / region / "polyMesh" for part in parts]
+        for part in parts:
+            foam_mesh.check_mesh_stays(part, region)
+        found = [solved_times(part, region, names) for part in parts]
+        stored = found[0]
+        if odd := set(stored).union(*found) - set(stored).intersection(*found):
+            raise CaseError(f"it is unfinished: its parts differ in time {min(odd)[1]}")
+        if not stored:
+            raise CaseError(f"it has no solved time: no time directory after 0 has {listed(names)}")
+        application, end, steady = read_control(directory, region)
+        if options.steady is not None:
+            steady = options.steady
+        if steady is None:
+            steady = len(stored) == 1
+        # Where its end is known not to be reached, nothing else of a case is looked at.
+        log = find_log(directory, application)
+        last, gates = stored[-1][0], []
+        if not options.allow_unfinished and (log is not None or end is not None):
+            if not ((log and log[2].finished) or (end is not None and last >= end * (1 - 1e-6))):
+                why = f"controlDict's endTime is {end}, and no log shows that it converged"
+                if log is not None:
+                    why = f"see {log[0].name}: {log[2].fatal or 'it has no End'}"
+                raise CaseError(
+                    f"it is unfinished: its last time is {last:g}, {why}; --allow-unfinished"
+                    " imports it as it is"
+                )
+            gates.append(Gate("solver finished", last, "End", True))
+        figures = {} if log is None else figures_of(log[2])
+        limits = [
+            Gate.at_most(f"{name} in the log", figures[name], limit)
+            for name, limit in options.limits.items()
+            if name in figures
+        ]
+        if why := rejection(limits):
+            raise CaseError(why)
+        times = stored[-1:] if steady else [of for of in stored if of[0] >= options.after]
+        times = times[:: options.every]
+        if not times:
+            raise CaseError(f"it has no time from {options.after:g} on; its last is {last:g}")
+        files = [mesh / of for mesh in meshes for of in foam_mesh.MESH_FILES]
+        for part, (_, time), name in itertools.product(parts, times, names):
+            files.append(part / time / region / name)
+            if not has_file(files[-1]):
+                there = files[-1].parent.glob("*")
+                fields = sorted(path.name.removesuffix(".gz") for path in there if path.is_file())
+                raise CaseError(f"its time {time} has no {name}; it has {listed(fields)}")
+        first = parts[0] / times[0][1] / region
+        patches: dict[str, PatchRange] = {}
+        for mesh in meshes:
+            for name, patch in foam_mesh.read_boundary(mesh / "boundary").items():
+                before = patches[name].size if name in patches else 0
+                patches[name] = replace(patch, size=before + patch.size)
+        conditions: dict[str, str] = {}
+        for part in parts:
+            conditions |= velocity_conditions(part / times[0][1] / region / "U", patches)
+        kind_of = {
+            name: kind
+            for name, patch in patches.items()
+            if patch.size
+            and (kind := patch_kind(name, patch.type, conditions.get(name, ""), options.kinds))
+        }
+        parameters = {}
+        for name, at in options.parameters.items():
+            # Boundary conditions of a decomposed case may lie in its parts alone.
+            roots = [root for root in (directory, *parts) if has_file(root / at.file)]
+            if not roots:
+                raise CaseError(f"it has no file {at.file}, where a parameter is read from")
+            parameters[name] = read_number(roots[0], at)
+        dimension = 3
+        if any(patch.type == "empty" and patch.size for patch in patches.values()):
+            points = np.concatenate([foam_mesh.read_points(mesh / "points") for mesh in meshes])
+            z, tolerance = points[:, 2], 1e-6 * float(np.ptp(points, axis=0).max())
+            on_sheets = (z <= z.min() + tolerance) | (z >= z.max() - tolerance)
+            # One layer of cells across z. Plane cases across another axis are imported in 3D.
+            if on_sheets.all() and np.ptp(z) > 2 * tolerance:
+                dimension = 2
+        taken = [time for time, _ in times]
+        if not steady and (interval := options.interval) is not None:
+            steps = int((taken[-1] - taken[0]) / interval * (1 + SAME_TIME))
+            if not steps:
+                raise CaseError(
+                    f"its times lie from {taken[0]:g} to {taken[-1]:g}, which is less than the"
+                    f" interval of {interval:g}"
+                )
+            taken = [float(f"{taken[0] + step * interval:.12g}") for step in range(steps + 1)]
+        return FoamCase(
+            place=place,
+            files=fingerprint(
+                [of if of.exists() else of.with_name(f"{of.name}.gz") for of in files],
+                *(region, taken, sorted(kind_of.items()), sorted(options.patch_values)),
+            ),
+            fields=tuple(
+                describe_field(
+                    first / name, called, "given" if name in options.given else "solved", dimension
+                )
+                for name, called in options.fields.items()
+            ),
+            dimension=dimension,
+            times=None if steady else tuple(taken),
+            kind_of=kind_of,
+            parameters=parameters,
+            left_out=tuple(_left_out(directory, parts, stored, options)),
+            parts=parts,
+            stored=tuple(times),
+            patches=frozenset(patches),
+            application=application,
+            version="" if log is None else log[1],
+            figures=figures,
+            gates=(*gates, *limits),
+        )
+
+    def read(self, case: FoamCase, schema: Schema) -> SourceCase:
+        """Read a case's mesh and values; CaseError names the file where something is wrong."""
+        options = self.options
+        kinds = case.kind_of if schema.boundary else {}
+        parts: dict[Path, MeshGeometry] = {}
+        for directory in case.parts:
+            mesh = read_geometry(directory, options.region)
+            if not (mesh.volumes > 0).all():
+                raise CaseError(f"{directory.name}: its mesh has cells without volume")
+            if len(mesh.volumes):  # there may be more processors than cells on one side
+                parts[directory] = mesh
+        if not parts:
+            raise CaseError("its mesh has no cells")
+        times = np.array([time for time, _ in case.stored])
+        asked, after, share = case.times, None, np.empty(0)
+        if asked is not None and not np.array_equal(times, asked):
+            after = np.searchsorted(times, asked).clip(1, len(times) - 1)
+            share = (np.array(asked) - times[after - 1]) / (times[after] - times[after - 1])
+            share = share.clip(0, 1)[:, None, None]
+        fields: dict[str, np.ndarray] = {}
+        on_faces: dict[str, np.ndarray] = {}
+        for each in case.fields:
+            snapshots = [
+                [
+                    _snapshot(directory, mesh, Path(time, options.region), each, kinds, options)
+                    for directory, mesh in parts.items()
+                ]
+                for _, time in case.stored
+            ]
+            for at, found in enumerate((fields, on_faces)):
+                values = np.stack([np.concatenate([part[at] for part in of]) for of in snapshots])
+                if after is not None:
+                    values = (1 - share) * values[after - 1] + share * values[after]
+                found[each.name] = values[0] if asked is None else values
+        whole, places = _joined(list(parts.values()))
+        of_kinds = [
+            (schema.patch_kinds.index(kinds[name]), places_of_part[patch.faces])
+            for mesh, places_of_part in zip(parts.values(), places, strict=True)
+            for name, patch in mesh.patches.items()
+            if name in kinds
+        ]
+        distance = direction = None
+        if schema.measured_kinds:
+            polygons = Polygons(
+                whole.face_centres, whole.points, whole.face_offsets, whole.face_points
+            )
+            measured = []
+            for kind in schema.measured_kinds:
+                number = schema.patch_kinds.index(kind)
+                chosen = np.concatenate([faces for at, faces in of_kinds if at == number])
+                measured.append(distance_to_faces(whole.centres, polygons, chosen))
+            distance, direction = (np.stack(of, axis=1) for of in zip(*measured, strict=True))
+        flat = np.array([1.0, 1.0, 1.0 if case.dimension == 3 else 0.0])
+        faces = np.concatenate([np.empty(0, int), *(faces for _, faces in of_kinds)])
+        boundary = None
+        if schema.boundary:
+            areas = whole.face_areas[faces]
+            size = np.linalg.norm(areas, axis=1)
+            boundary = SourceBoundary(
+                points=whole.face_centres[faces] * flat,
+                normals=areas * flat / np.maximum(size, 1e-300)[:, None],
+                areas=size,
+                patch=np.concatenate([np.full(len(of), number) for number, of in of_kinds]),
+                fields=on_faces,
+            )
+        return SourceCase(
+            name=case.name,
+            points=whole.centres * flat,
+            fields=fields,
+            time=case.times,
+            parameters=case.parameters,
+            split=case.split,
+            volumes=whole.volumes,
+            distance=distance,
+            direction=direction,
+            boundary=boundary,
+            mesh=foam_mesh.cell_mesh(whole, faces),
+            gates=case.gates,
+            provenance={
+                "solver": case.application or "imported",
+                **({"solver_version": f"OpenFOAM {case.version}"} if case.version else {}),
+                "directory": case.place,
+                "parts": len(parts),
+                "patches": dict(case.kind_of),
+                "figures": {name: of for name, of in case.figures.items() if np.isfinite(of)},
+            },
+        )
+
+
+def _snapshot(
+    directory: Path,
+    mesh: MeshGeometry,
+    folder: Path,
+    stored: Field,
+    kinds: Mapping[str, str],
+    options: FoamOptions,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a field in the cells (C, c) and on the boundary's faces (B, c) of one part."""
+    path, boundaries = (
+        directory / folder / stored.openfoam,
+        [of for of in mesh.patches if of in kinds],
+    )
+    values = read_field(path, patches=mesh.patches)
+    sizes = {name: patch.size for name, patch in mesh.patches.items()}
+    # A field without any entry, as post-processing may make it, has its cells' values on patches.
+    MeshSizes(len(mesh.centres), sizes).check(
+        path, values, dict.fromkeys(boundaries if values.patches else (), "")
+    )
+    of_time = f"{folder.parts[0]}/{stored.openfoam}"
+    columns, precision = columns_of(stored, values), np.dtype("f8")
+    try:
+        found = field_values(mesh, boundaries, values, columns, precision, options.patch_values)
+    except CaseError as error:
+        raise CaseError(f"{of_time}: {error}") from error
+    if wrong := sum(int(np.count_nonzero(~np.isfinite(each))) for each in found):
+        raise CaseError(f"{of_time} holds {wrong} values that are not finite")
+    return found
+
+
+def _joined(meshes: Sequence[MeshGeometry]) -> tuple[MeshGeometry, list[np.ndarray]]:
+    """Put parts' meshes together, without patches; return where the faces of each are, too.
+
+    As in any mesh, the internal faces of all parts come first.
+    """
+
+    def joined(name: str) -> np.ndarray:
+        return np.concatenate([getattr(of, name) for of in meshes])
+
+    def firsts(name: str) -> np.ndarray:
+        return np.cumsum([0, *(len(getattr(of, name)) for of in meshes)])
+
+    inside = np.diff(firsts("neighbour"))
+    is_outside = np.concatenate(
+        [np.arange(len(of.owner)) >= number for of, number in zip(meshes, inside, strict=True)]
+    )
+    order = np.argsort(is_outside, kind="stable")
+    places = np.split(np.argsort(order), firsts("owner")[1:-1])
+    shifts = [firsts(name)[:-1] for name in ("centres", "points", "face_points")]
+    owner, neighbour, corners, starts = (
+        np.concatenate([getattr(of, name) + shift for of, shift in zip(meshes, by, strict=True)])
+        for name, by in zip(
+            ("owner", "neighbour", "face_points", "face_offsets"),
+            (shifts[0], shifts[0], shifts[1], shifts[2]),
+            strict=True,
+        )
+    )
+    # Each part has one offset more than faces.
+    ends = np.cumsum([len(of.face_offsets) for of in meshes]) - 1
+    sizes = np.concatenate([np.diff(of.face_offsets) for of in meshes])[order]
+    starts = np.delete(starts, ends)[order]
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    labels = corners[np.repeat(starts - offsets[:-1], sizes) + np.arange(offsets[-1])]
+    whole = MeshGeometry(
+        centres=joined("centres"),
+        volumes=joined("volumes"),
+        face_centres=joined("face_centres")[order],
+        face_areas=joined("face_areas")[order],
+        owner=owner[order],
+        neighbour=neighbour,
+        patches={},
+        points=joined("points"),
+        face_offsets=offsets,
+        face_points=labels,
+    )
+    return whole, places
+
+
+# Cases, their parts and times
+
+
+def find_cases(folder: Path) -> Iterator[Path]:
+    """Yield the case directories at and below `folder`, links to cases too, in order of paths.
+
+    A case may have others beside its own directories.
+    """
+    if is_case(folder):
+        yield folder
+    for path, folders, _ in os.walk(folder):
+        here = Path(path)
+        if is_case(here):
+            folders[:] = [
+                name
+                for name in folders
+                if not (name in _OF_CASE or name.startswith("processor"))
+                and foam_mesh.time_of(name) is None
+            ]
+        folders.sort()
+        yield from (here / name for name in folders if is_case(here / name))
+
+
+def is_case(directory: Path) -> bool:
+    """Return whether the directory is an OpenFOAM case, solved or not."""
+    try:
+        return (
+            has_file(directory / "system/controlDict")
+            or bool(regions_of(directory))
+            or (directory / "constant/polyMesh").is_dir()
+            or (directory / "processor0").is_dir()
+        )
+    except PermissionError:  # which its survey reports
+        return True
+
+
+def regions_of(directory: Path) -> list[str]:
+    """List the regions that have a mesh of their own."""
+    return sorted(path.parent.name for path in (directory / "constant").glob("*/polyMesh"))
+
+
+def has_file(path: Path) -> bool:
+    """Return whether OpenFOAM would find this file, packed or not."""
+    return path.is_file() or path.with_name(f"{path.name}.gz").is_file()
+
+
+def listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return (", ".join(names[:10]) or "no fields") + more
+
+
+def solved_times(part: Path, region: str, fields: Sequence[str]) -> list[tuple[float, str]]:
+    """List the times after 0, with their directories' names, that have any of these fields."""
+    return [
+        (time, path.name)
+        for time, path in time_directories(part)
+        if any(has_file(path / region / name) for name in fields)
+    ]
+
+
+def parts_of(directory: Path, region: str, fields: Sequence[str]) -> tuple[Path, ...]:
+    """Return the directories that hold the case's mesh, and the later times of these fields.
+
+    CaseError where there is no mesh, or where a part is missing.
+    """
+    names = sorted(path.name for path in directory.glob("processor*") if path.is_dir())
+    if collated := [name for name in names if name.startswith("processors")]:
+        raise CaseError(
+            f"it is stored in OpenFOAM's collated format ({collated[0]}); put it together first,"
+            " with reconstructPar"
+        )
+    numbers = sorted(int(number) for name in names if (number := name[9:]).isdigit())
+    if missing := set(range(len(numbers))) - set(numbers):
+        raise CaseError(f"its part processor{min(missing)} is missing")
+    parts = tuple(directory / f"processor{number}" for number in numbers)
+
+    def end_of(*of: Path) -> tuple[float, int]:
+        times = (solved_times(part, region, fields) for part in of)
+        return max(((found[-1][0], len(found)) for found in times if found), default=(0.0, 0))
+
+    is_serial = has_file(directory / "constant" / region / "polyMesh" / "points")
+    # reconstructPar -latestTime leaves all other times in the parts.
+    if parts and (not is_serial or end_of(*parts) > end_of(directory)):
+        return parts
+    if is_serial:
+        return (directory,)
+    regions = ", ".join(regions_of(directory))
+    if region:
+        raise CaseError(f"it has no region {region}; it has {regions or 'none'}")
+    if regions:
+        raise CaseError(f"it has a mesh for each of {regions}; choose one with --region")
+    raise CaseError("it has no mesh in constant/polyMesh")
+
+
+def _left_out(
+    directory: Path,
+    parts: Sequence[Path],
+    stored: Sequence[tuple[float, str]],
+    options: FoamOptions,
+) -> Iterator[str]:
+    """Describe what the case has and the import does not read, though nobody asked for that."""
+    roots = {directory, *directory.glob("processor[0-9]*")}
+    there = {of for root in roots for of in foam_mesh.all_time_directories(root)}
+    known = {time for time, _ in stored}
+    if names := [path.name for time, path in sorted(there) if time and time not in known]:
+        fields = " or ".join(options.fields)
+        place = "the case itself" if parts[0] == directory else "its processors"
+        yield f"times before 0 or without {fields} in {place}: {listed(list(dict.fromkeys(names)))}"
+    if not options.region and (regions := regions_of(parts[0])):
+        yield f"the regions {listed(regions)}: choose one with --region"
+
+
+# Fields: names, units, components
+
+#: OpenFOAM's incompressible p is a pressure over a density, and is called so.
+KINEMATIC = {"p": "kinematic_pressure", "p_rgh": "kinematic_pressure_without_gravity"}
+NAMES = {
+    "U": "velocity",
+    "p": "pressure",
+    "p_rgh": "pressure_without_gravity",
+    "T": "temperature",
+    "rho": "density",
+    "k": "turbulent_kinetic_energy",
+    "epsilon": "dissipation_rate",
+    "omega": "specific_dissipation_rate",
+    "nut": "turbulent_viscosity",
+}
+_UNITS: dict[tuple[float, ...], str] = {
+    (1, -1, -2, 0, 0, 0, 0): "Pa",
+    (1, 1, -2, 0, 0, 0, 0): "N",
+    (1, 2, -2, 0, 0, 0, 0): "J",
+    (1, 2, -3, 0, 0, 0, 0): "W",
+}
+_BASE = ("kg", "m", "s", "K", "mol", "A", "cd")
+_CLASS = re.compile(rb"class\s+vol(\w+)Field\s*;")
+_DIMENSIONS = re.compile(rb"dimensions\s*\[([^\]]*)\]\s*;")
+
+
+def describe_field(path: Path, called: str, role: Role, dimension: int) -> Field:
+    """Describe a field from the head of one of its files; CaseError where that is none.
+
+    The vector's component across a plane case is left out.
+    """
+    packed = path.with_name(f"{path.name}.gz")
+    try:
+        with path.open("rb") if path.exists() else gzip.open(packed) as file:
+            head = file.read(HEAD_BYTES)
+    except (OSError, EOFError, zlib.error) as error:
+        raise CaseError(f"{path} cannot be read: {one_line(error)}") from error
+    found, measured = _CLASS.search(head), _DIMENSIONS.search(head)
+    kind = found[1].decode() if found else ""
+    number = COMPONENTS.get(kind[:1].lower() + kind[1:])
+    if number is None:
+        raise CaseError(f"{path} is no field of cells (no class vol…Field in its header)")
+    unit = unit_of(measured[1].split()) if measured else ""
+    openfoam, plain = path.name, re.sub(r"\W+", "_", path.name)
+    usual = {**NAMES, **(KINEMATIC if unit == "m2/s2" else {})}
+    components = (plain,) if number == 1 else COMPONENT_NAMES[number]
+    if number == 3:
+        components = components[:dimension]
+    return Field(called or usual.get(openfoam, plain), unit, components, openfoam, role)
+
+
+def unit_of(exponents: Sequence[bytes]) -> str:
+    """Write dimensions as a unit: [0 1 -1 0 0 0 0] is m/s."""
+    try:
+        powers = [float(each) for each in exponents]
+    except ValueError:
+        return ""
+    powers += [0.0] * (len(_BASE) - len(powers))
+    if known := _UNITS.get(tuple(powers)):
+        return known
+    factors = [
+        (power > 0, base if abs(power) == 1 else f"{base}{abs(power):g}")
+        for base, power in zip(_BASE, powers, strict=False)
+        if power
+    ]
+    above = " ".join(factor for is_above, factor in factors if is_above)
+    below = "/".join(factor for is_above, factor in factors if not is_above)
+    return f"{above or '1'}/{below}" if below else above or "1"
+
+
+# Kinds of patches: by name, by type, and by the condition of U
+
+_NO_BOUNDARY = ("empty", "wedge", "processor", "cyclic", "nonConformal")
+_OF_TYPE = {
+    "wall": "wall",
+    "mappedWall": "wall",
+    "symmetry": "symmetry",
+    "symmetryPlane": "symmetry",
+}
+_OF_NAME = {"inlet": "inlet", "inflow": "inlet", "outlet": "outlet", "outflow": "outlet"}
+#: By the beginning of the velocity's boundary condition.
+_OF_VELOCITY = {
+    "freestream": "farfield",
+    "inletOutlet": "outlet",
+    "pressureInletOutlet": "outlet",
+    "zeroGradient": "outlet",
+    "advective": "outlet",
+    "waveTransmissive": "outlet",
+    "noSlip": "wall",
+    "slip": "symmetry",
+    "fixedValue": "inlet",
+    "flowRateInlet": "inlet",
+    "surfaceNormalFixedValue": "inlet",
+    "uniformFixedValue": "inlet",
+    "turbulent": "inlet",
+    "codedFixedValue": "inlet",
+    "exprFixedValue": "inlet",
+    "timeVaryingMapped": "inlet",
+}
+_UNIFORM = re.compile(rb"\s*+uniform\s*+\(([^()]*+)\)")
+
+
+def patch_kind(patch: str, type_: str, condition: str, kinds: Mapping[str, str]) -> str | None:
+    """Return a patch's kind; None for one that is no boundary, `open` where nothing is known.
+
+    `condition` is that of U there, if it is known; `kinds` has kinds by patterns of names.
+    """
+    for pattern, kind in kinds.items():
+        if fnmatch.fnmatchcase(patch, pattern):
+            return None if kind == "none" else kind
+    if type_.startswith(_NO_BOUNDARY):
+        return None
+    if type_ in _OF_TYPE:
+        return _OF_TYPE[type_]
+    by_name = (kind for word, kind in _OF_NAME.items() if word in patch.lower())
+    by_velocity = (kind for begin, kind in _OF_VELOCITY.items() if condition.startswith(begin))
+    return next(itertools.chain(by_name, by_velocity), "open")
+
+
+def velocity_conditions(path: Path, patches: Mapping[str, PatchRange]) -> dict[str, str]:
+    """Return the condition of each patch in a file of U; empty where there is no such file.
+
+    A fixed velocity of zero is `noSlip`, which older cases have no word for.
+    """
+    if not has_file(path):
+        return {}
+    reader, entries = read_entries(path)
+    found = {}
+    for name, entry in entries_of(patches, entries).items():
+        found[name] = entry.condition
+        if entry.condition == "fixedValue" and "value" in entry.at:
+            value = _UNIFORM.match(reader.data, entry.at["value"])
+            try:
+                if value and not any(float(each) for each in value[1].split()):
+                    found[name] = "noSlip"
+            except ValueError:  # a macro, which may be anything
+                pass
+    return found
+
+
+# The solver: its dictionaries and its log
+
+_EXEC = re.compile(r"^Exec\s*:\s*(?:\S*/)?([\w.-]+)", re.MULTILINE)
+_VERSION = re.compile(r"^(?:Version|Build)\s*:\s*(\S+)", re.MULTILINE)
+
+
+def read_control(directory: Path, region: str = "") -> tuple[str, float | None, bool | None]:
+    """Return application, end time and whether the case is steady, from its dictionaries.
+
+    Empty and None where they lack it; CaseError where they are damaged. A region has schemes
+    of its own in system/<region>.
+    """
+    control, own = directory / "system/controlDict", directory / "system" / region / "fvSchemes"
+    schemes = own if has_file(own) else directory / "system/fvSchemes"
+    application, end = "", None
+    if has_file(control):
+        application = read_entry(control, ["application"]) or ""
+        if (read_entry(control, ["stopAt"]) or "endTime") == "endTime":
+            try:
+                end = float(read_entry(control, ["endTime"]) or "none")
+            except ValueError:
+                end = None
+    scheme = read_entry(schemes, ["ddtSchemes", "default"]) if has_file(schemes) else None
+    # localEuler steps each cell by a time of its own: its times are iterations.
+    steady = None if scheme is None else scheme.startswith(("steadyState", "localEuler"))
+    return application, end, steady
+
+
+def find_log(directory: Path, application: str) -> tuple[Path, str, SolverLog] | None:
+    """Return the newest log of this application (of any, if it is not known), and its version."""
+    found: list[tuple[float, Path, str]] = []
+    for path in {*directory.glob("log*"), *directory.glob("*.log")}:
+        if not path.is_file():
+            continue
+        with path.open(errors="replace") as file:
+            head = file.read(HEAD_BYTES)
+        program = _EXEC.search(head)
+        if program and (program[1] == application if application else "Time = " in head):
+            release = _VERSION.search(head)
+            found.append((path.stat().st_mtime, path, release[1] if release else ""))
+    if not found:
+        return None
+    _, path, version = max(found)
+    log = SolverLog()
+    with path.open(errors="replace") as file:
+        for line in file:
+            log.read(line.rstrip("\n"))
+    return path, version, log
+
+
+def figures_of(log: SolverLog) -> dict[str, float]:
+    """Return the figures that the log holds, by the names of FIGURES."""
+    figures = {
+        "residual": float(np.max([*log.last_residuals.values()] or [0.0])),
+        "courant": log.max_courant,
+        "continuity": log.last_continuity_error,
+    }
+    return {name: figure for name, figure in figures.items() if figure != 0}  # NaN passes no limit
