@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from bench.report import publish
-from simgen.imports.benchmarks import darcy, elasticity
-from simgen.imports.benchmarks.diffusion_sorption import SorptionGrid, concentration, first_value
-from simgen.imports.benchmarks.elasticity import CellGrid
+from simgen.imports import generated
+from simgen.imports.generated import CellGrid, SorptionGrid, concentration, first_value
 
 CASES = (0, 1)
 Solve = Callable[[int, int], np.ndarray]
@@ -52,7 +51,7 @@ def main(out: Path, short: bool) -> None:
 
 
 def _darcy(case: int, finer: int, cells: int) -> np.ndarray:
-    return darcy.pressure(darcy.permeability(case, cells * finer + 1))[::finer, ::finer]
+    return generated.pressure(generated.permeability(case, cells * finer + 1))[::finer, ::finer]
 
 
 def _sorption(case: int, finer: int, cells: int) -> np.ndarray:
@@ -62,4 +61,4 @@ def _sorption(case: int, finer: int, cells: int) -> np.ndarray:
 
 def _elasticity(case: int, finer: int, grid: CellGrid) -> np.ndarray:
     refined = CellGrid(grid.around, grid.across, finer)
-    return elasticity.cell_stress(lambda angle: elasticity.void_radius(case, angle), refined)[1]
+    return generated.cell_stress(lambda angle: generated.void_radius(case, angle), refined)[1]

@@ -576,7 +576,7 @@ def import_benchmark(
 ) -> None:
     """Import a public benchmark's files as published: their splits, their resolution."""
     from simgen.imports import import_cases
-    from simgen.imports.benchmarks.published import hold_out, read_published
+    from simgen.imports.published import hold_out, read_published
 
     place = local_path(str(folder))
     schema, number, cases = read_published(benchmark, place, other_files=other_files)
@@ -603,16 +603,16 @@ def generate_benchmark_data(
     store: asks.Store = None,
 ) -> None:
     """Solve a public benchmark's equations here; larger numbers add cases to the same splits."""
-    from simgen.imports.benchmarks import generate_benchmark, get_generator
+    from simgen.imports.generated import generate_benchmark, get_grid
 
-    made = get_generator(name)
-    num_train = made.num_train if train is None else train
+    grid = get_grid(name)
+    num_train = grid.num_train if train is None else train
     with progress_bar("solving cases") as on_progress:
         done = generate_benchmark(
             name,
-            f"{_store(store)}/{made.grid.schema().family}",
+            f"{_store(store)}/{grid.name}",
             num_train,
-            made.num_test if test is None else test,
+            grid.num_test if test is None else test,
             num_validation=-(-num_train // 10) if validation is None else validation,
             on_progress=on_progress,
         )

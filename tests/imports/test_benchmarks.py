@@ -8,16 +8,16 @@ from skfem import MeshQuad
 
 import simgen
 from simgen.errors import InputError
-from simgen.imports.benchmarks import (
-    GENERATORS,
+from simgen.imports import generated
+from simgen.imports.generated import (
+    GRIDS,
     VALIDATION_FROM,
-    darcy,
-    elasticity,
+    CellGrid,
+    DarcyGrid,
+    SorptionGrid,
+    concentration,
     generate_benchmark,
 )
-from simgen.imports.benchmarks.darcy import DarcyGrid
-from simgen.imports.benchmarks.diffusion_sorption import SorptionGrid, concentration, first_value
-from simgen.imports.benchmarks.elasticity import CellGrid
 from simgen.store.verify import verify
 
 SMALL = {
@@ -40,15 +40,15 @@ def test_darcy_is_second_order_where_the_permeability_is_smooth() -> None:
             np.pi * y
         )
         source = 2 * np.pi**2 * a * u - np.pi * gradient
-        errors.append(np.abs(darcy.pressure(a, source) - u).max())
+        errors.append(np.abs(generated.pressure(a, source) - u).max())
     assert errors[0] < 0.02
     assert errors[0] / errors[1] > 3.9 and errors[1] / errors[2] > 3.9
 
 
 def test_darcy_comes_near_the_refined_solve_of_the_same_rock() -> None:
-    fine = darcy.pressure(darcy.permeability(3, 121))
+    fine = generated.pressure(generated.permeability(3, 121))
     errors = [
-        error(darcy.pressure(darcy.permeability(3, 1 + 120 // step)), fine[::step, ::step])
+        error(generated.pressure(generated.permeability(3, 1 + 120 // step)), fine[::step, ::step])
         for step in (8, 4, 2)
     ]
     assert errors[0] > 1.4 * errors[1] > 1.4 * 1.4 * errors[2]
@@ -56,10 +56,10 @@ def test_darcy_comes_near_the_refined_solve_of_the_same_rock() -> None:
 
 
 def test_the_rock_is_the_same_on_every_grid_and_has_two_permeabilities() -> None:
-    a = darcy.permeability(5, 61)
-    np.testing.assert_array_equal(a[::2, ::2], darcy.permeability(5, 31))
+    a = generated.permeability(5, 61)
+    np.testing.assert_array_equal(a[::2, ::2], generated.permeability(5, 31))
     assert set(np.unique(a)) == {3.0, 12.0}
-    assert (a != darcy.permeability(6, 61)).any()
+    assert (a != generated.permeability(6, 61)).any()
 
 
 def test_sorption_is_second_order_and_stays_in_its_bounds() -> None:
@@ -74,7 +74,7 @@ def test_sorption_is_second_order_and_stays_in_its_bounds() -> None:
 
 def test_sorption_begins_with_the_published_values() -> None:
     # numpy's generator of PDEBench's time, with its seeds
-    assert [round(first_value(number), 6) for number in (0, 1)] == [0.109763, 0.083404]
+    assert [round(generated.first_value(number), 6) for number in (0, 1)] == [0.109763, 0.083404]
 
 
 def on_rollers(basis) -> np.ndarray:
@@ -87,25 +87,25 @@ def on_rollers(basis) -> np.ndarray:
 def test_a_block_without_a_void_stretches_as_the_material_law_says(pull: float) -> None:
     """Rivlin's solution of simple tension: pull = 2 (s - 1/s2) (C1 + C2/s) at a stretch s."""
     mesh = MeshQuad.init_tensor(np.linspace(0, 1, 3), np.linspace(0, 1, 3))
-    moved = elasticity.stretched(mesh, pull, clamped=on_rollers)
-    basis = elasticity.displacements(mesh)
+    moved = generated.stretched(mesh, pull, clamped=on_rollers)
+    basis = generated.displacements(mesh)
     stretch = 1 + moved[basis.get_dofs(lambda x: x[1] > 1 - 1e-9).all("u^2")]
-    law = 2 * (stretch - stretch**-2) * (elasticity.C1 + elasticity.C2 / stretch)
+    law = 2 * (stretch - stretch**-2) * (generated.C1 + generated.C2 / stretch)
     np.testing.assert_allclose(law, pull, rtol=1e-6)
-    np.testing.assert_allclose(elasticity.mises_stress(mesh, moved), pull * stretch[0], rtol=1e-6)
+    np.testing.assert_allclose(generated.mises_stress(mesh, moved), pull * stretch[0], rtol=1e-6)
 
 
 def test_elasticity_comes_near_the_refined_solve_of_the_same_void() -> None:
     def stress(refined: int) -> np.ndarray:
         grid = CellGrid(12, 4, refined)
-        return elasticity.cell_stress(lambda angle: 0.3 + 0.05 * np.cos(2 * angle), grid)[1]
+        return generated.cell_stress(lambda angle: 0.3 + 0.05 * np.cos(2 * angle), grid)[1]
 
     fine = stress(4)
     coarse, finer = error(stress(1), fine), error(stress(2), fine)
     assert coarse > 2 * finer and finer < 0.05
 
 
-@pytest.mark.parametrize("name", GENERATORS)
+@pytest.mark.parametrize("name", GRIDS)
 def test_a_benchmark_grows_in_its_own_splits_and_is_not_solved_twice(
     name: str, tmp_path, monkeypatch
 ) -> None:

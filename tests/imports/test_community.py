@@ -14,9 +14,9 @@ import simgen
 from courant.problems import open_problem
 from courant.recipes import get_recipe
 from simgen.errors import InputError
-from simgen.imports.benchmarks import published
-from simgen.imports.benchmarks.published import MD5, READERS, hold_out, read_published
+from simgen.imports import published
 from simgen.imports.importing import import_cases
+from simgen.imports.published import MD5, READERS, hold_out, read_published
 from simgen.store.verify import verify
 
 RANDOM = np.random.default_rng(0)

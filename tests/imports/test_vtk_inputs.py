@@ -47,7 +47,8 @@ def import_folder(tmp_path: Path, fields: str = "v p"):
         plan = plan_folder(asked, reader)
         skipped = {each.case: each.reason for each in plan.skipped}
         done = import_plan(plan, reader, on_skipped=skipped.__setitem__)
-    return simgen.open_dataset(done.url), skipped, plan.notes
+    notes = (*plan.notes, *(each.reason for each in plan.left_out))
+    return simgen.open_dataset(done.url), skipped, notes
 
 
 def with_values(data, factor: float = 1.0, on: str = "cells"):
@@ -358,7 +359,7 @@ def test_blocks_are_one_mesh_without_its_boundary(on, tmp_path) -> None:
     write(with_values(surface(), 7, on=on), folder / "lone.vtk")
     dataset, skipped, notes = import_folder(tmp_path)
     assert ([case.id for case in dataset], skipped) == (["a"], {})
-    assert [note.endswith(", 2 files") for note in notes] == [True]
+    assert [note.endswith(", as 2 files in all") for note in notes] == [True]
     assert len(dataset[0].points) == (2 if on == "cells" else 12)
     check_values(dataset[0])
 

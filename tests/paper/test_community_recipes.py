@@ -20,10 +20,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
 from courant.training.train import fit, set_up_run
 from simgen.errors import InputError
-from simgen.imports.benchmarks import generate_benchmark
-from simgen.imports.benchmarks.darcy import DarcyGrid
-from simgen.imports.benchmarks.diffusion_sorption import SorptionGrid
-from simgen.imports.benchmarks.elasticity import CellGrid
+from simgen.imports.generated import CellGrid, DarcyGrid, SorptionGrid, generate_benchmark
 from simgen.store.read import Dataset
 
 TRAINING = {

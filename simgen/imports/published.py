@@ -8,13 +8,16 @@ Neural-Solver-Library has them.
 from __future__ import annotations
 
 import hashlib
-import zlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
+import scipy.io
 
 from simgen.case import Field
 from simgen.errors import InputError
@@ -80,14 +83,11 @@ def hold_out(cases: Iterator[SourceCase], num: int, total: int) -> Iterator[Sour
         raise InputError(
             f"{num} validation cases of {total} in all: expected less than half of them"
         )
-
-    def held_out(left: int) -> Iterator[SourceCase]:
-        for case in cases:
-            held = left > 0 and case.split == "train"
-            left -= held
-            yield replace(case, split="validation") if held else case
-
-    return held_out(num)
+    numbers = itertools.count()
+    return (
+        replace(case, split="validation") if case.split == "train" and next(numbers) < num else case
+        for case in cases
+    )
 
 
 def read_elasticity(folder: Path) -> Cases:
@@ -103,22 +103,11 @@ def read_elasticity(folder: Path) -> Cases:
     return _schema("elasticity", 2, fields, GEO_FNO), len(chosen), cases
 
 
-def read_pipe(folder: Path) -> Cases:
-    """Flow through a bent pipe, 129 x 129: the axial velocity."""
-    return _curved(folder, "pipe", "velocity", "Pipe_{}.npy", (129, 129), (3, 0))
-
-
-def read_airfoil(folder: Path) -> Cases:
-    """Transonic flow around an airfoil, 221 x 51: the Mach number."""
-    return _curved(folder, "airfoil", "mach", "NACA_Cylinder_{}.npy", (221, 51), (5, 4))
-
-
-def _curved(
-    folder: Path, name: str, field: str, files: str, grid: tuple[int, int], which: tuple[int, int]
+def read_curved(
+    name: str, field: str, files: str, grid: tuple[int, int], quantity: int, of: int, folder: Path
 ) -> Cases:
     """Read cases on curved grids: x, y and one of so many quantities at their points."""
-    number, quantity = which
-    shapes = [(None, *grid), (None, *grid), (None, number, *grid)]
+    shapes = [(None, *grid), (None, *grid), (None, of, *grid)]
     x, y, values = _arrays(folder, [files.format(part) for part in "XYQ"], shapes)
     chosen = _split(folder / files.format("X"), [len(x), len(y), len(values)])
     cases = (
@@ -136,22 +125,15 @@ def _curved(
 
 def read_darcy(folder: Path) -> Cases:
     """Flow through rock, every fifth of 421 x 421 points: one file to train, one to test."""
-    import scipy.io
-    from scipy.io.matlab import MatReadError
-
     names = [f"piececonst_r{DARCY_SIZE}_N1024_smooth{n}.mat" for n in (1, 2)]
     files = [_find(folder, name, FNO) for name in names]
     axis = np.linspace(0.0, 1.0, DARCY_SIZE)[::DARCY_EVERY]
     every = (slice(None, None, DARCY_EVERY),) * 2
-    damaged = (MatReadError, OSError, ValueError, TypeError, NotImplementedError, EOFError)
 
     def cases() -> Iterator[SourceCase]:
         splits = (("train", NUM_TRAIN), ("test", NUM_TEST))
         for file, (split, number) in zip(files, splits, strict=True):
-            try:
-                content = scipy.io.loadmat(file, variable_names=["coeff", "sol"])
-            except (*damaged, zlib.error) as error:
-                raise InputError(f"{file} cannot be read: {one_line(error)}") from error
+            content = _loaded(file, partial(scipy.io.loadmat, variable_names=["coeff", "sol"]))
             shape = (None, DARCY_SIZE, DARCY_SIZE)
             a, u = (_checked(file, name, content.get(name), shape) for name in ("coeff", "sol"))
             _enough(file, min(len(a), len(u)), number)
@@ -197,10 +179,9 @@ def read_compressible_flow(folder: Path) -> Cases:
 
     The paper has 1000 and 200 cases without naming them; this is PDEBench's own split.
     """
-    file, member = _open_hdf5(folder, "compressible-flow")
+    _, member = _open_hdf5(folder, "compressible-flow")
     shape = tuple(member("density", (None,) * 5).shape)
-    for name in ("Vx", "Vy", "Vz", "pressure"):
-        member(name, shape)
+    arrays = {name: member(name, shape) for _, _, names in FLOW_FIELDS for name in names}
     axes = [
         member(f"{axis}-coordinate", (size,))[::FLOW_EVERY]
         for axis, size in zip("xyz", shape[2:], strict=True)
@@ -212,7 +193,7 @@ def read_compressible_flow(folder: Path) -> Cases:
             f"flow-{n:04d}",
             grid_points(*axes),
             {
-                name: np.stack([file[of][(n, *every)] for of in names], axis=-1)
+                name: np.stack([arrays[of][(n, *every)] for of in names], axis=-1)
                 for name, _, names in FLOW_FIELDS
             },
             time=time,
@@ -227,8 +208,9 @@ def read_compressible_flow(folder: Path) -> Cases:
 
 READERS: dict[str, Callable[[Path], Cases]] = {
     "elasticity": read_elasticity,
-    "pipe": read_pipe,
-    "airfoil": read_airfoil,
+    # Flow through a bent pipe: the axial velocity. Around an airfoil: the Mach number.
+    "pipe": partial(read_curved, "pipe", "velocity", "Pipe_{}.npy", (129, 129), 0, 3),
+    "airfoil": partial(read_curved, "airfoil", "mach", "NACA_Cylinder_{}.npy", (221, 51), 4, 5),
     "darcy": read_darcy,
     "diffusion-sorption": read_diffusion_sorption,
     "compressible-flow": read_compressible_flow,
@@ -248,44 +230,38 @@ def _find(folder: Path, name: str, where: str) -> Path:
     return found[0]
 
 
+def _loaded(path: Path, load: Callable[[Path], Any]) -> Any:
+    """Return what a reader makes of a file; InputError where it cannot, whatever it raises."""
+    try:
+        return load(path)
+    except Exception as error:
+        raise InputError(f"{path} cannot be read: {one_line(error)}") from error
+
+
 def _arrays(
     folder: Path, names: Sequence[str], shapes: Sequence[Sequence[int | None]]
 ) -> list[np.ndarray]:
     """Map .npy files of these shapes, in which None is any number."""
-    found = []
-    for name, shape in zip(names, shapes, strict=True):
-        path = _find(folder, name, GEO_FNO)
-        try:
-            values = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise InputError(f"{path} cannot be read: {one_line(error)}") from error
-        found.append(_checked(path, name, values, shape))
-    return found
+    paths = [_find(folder, name, GEO_FNO) for name in names]
+    load = partial(np.load, mmap_mode="r", allow_pickle=False)
+    return [
+        _checked(path, path.name, _loaded(path, load), shape)
+        for path, shape in zip(paths, shapes, strict=True)
+    ]
 
 
-Member = Callable[[str, Sequence[int | None]], Any]
-"""Return a data set of an HDF5 file, unread, of the shape"""
-
-
-def _open_hdf5(folder: Path, name: str) -> tuple[Any, Member]:
-    """Open a file of PDEBench; return it, and how to get its data sets."""
-    import h5py  # which only these files need
-
+def _open_hdf5(folder: Path, name: str) -> tuple[Any, Callable[[str, Sequence[int | None]], Any]]:
+    """Open a file of PDEBench; return it, and a function of a data set's name and shape."""
     path = _find(folder, PDEBENCH_FILES[name], PDEBENCH)
-    try:
-        file = h5py.File(path, "r")
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {one_line(error)}") from error
+    file = _loaded(path, partial(h5py.File, mode="r"))
     return file, lambda of, shape: _checked(path, of, file.get(of), shape)
 
 
 def _checked(path: Path, name: str, values: Any, shape: Sequence[int | None]) -> Any:
     """Return the values; InputError where there are none, or of another shape."""
     found = tuple(getattr(values, "shape", ()))
-    fits = len(found) == len(shape) and all(
-        wanted in (None, size) for wanted, size in zip(shape, found, strict=True)
-    )
-    if values is None or not fits:
+    sizes = tuple(size if size else at for size, at in zip(shape, found, strict=False))
+    if values is None or sizes != found or len(shape) != len(found):
         expected = ", ".join("any" if size is None else str(size) for size in shape)
         there = "is absent" if values is None else f"has shape {found}"
         raise InputError(f"{path}: {name} {there}, expected ({expected})")
