@@ -22,24 +22,21 @@ import resource
 import signal
 import sys
 from types import FrameType
+from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 STOPS = (signal.SIGTERM, signal.SIGALRM)
 
 
 class _Stop(BaseException):
-    """A signal that ends the program."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
+    """A signal that ends the program, its number the only argument."""
 
 
 def main(parent: int, limit_s: float, folder: str, program: list[str]) -> None:
     """Run the program in the folder, and end as it did."""
     libc = ctypes.CDLL(None)
     try:
-        for number in STOPS:
-            signal.signal(number, _stop)
+        _set_stops(_stop)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:  # it ended before
             return
@@ -49,8 +46,8 @@ def main(parent: int, limit_s: float, folder: str, program: list[str]) -> None:
         if not child:
             # This child becomes the program, which dies with the guard in any case.
             try:
-                for number in (*STOPS, signal.SIGPIPE):
-                    signal.signal(number, signal.SIG_DFL)
+                _set_stops(signal.SIG_DFL)
+                signal.signal(signal.SIGPIPE, signal.SIG_DFL)
                 libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
                 os.chdir(folder)
                 os.execvp(program[0], program)
@@ -61,9 +58,9 @@ def main(parent: int, limit_s: float, folder: str, program: list[str]) -> None:
         ended, status = os.wait()
         while ended != child:  # whatever else ends meanwhile is reaped
             ended, status = os.wait()
-        _ignore_stops()
+        _set_stops(signal.SIG_IGN)
     except _Stop as stop:
-        status = stop.number
+        status = stop.args[0]
     _end_children()
     if os.WIFEXITED(status):
         os._exit(os.WEXITSTATUS(status))
@@ -75,13 +72,13 @@ def main(parent: int, limit_s: float, folder: str, program: list[str]) -> None:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    _ignore_stops()
+    _set_stops(signal.SIG_IGN)
     raise _Stop(number)
 
 
-def _ignore_stops() -> None:
+def _set_stops(handler: Any) -> None:
     for number in STOPS:
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, handler)
 
 
 def _end_children() -> None:

@@ -1,9 +1,5 @@
 """Parse what an OpenFOAM application prints, line by line while it runs.
 
-`SolverLog` keeps the figures that the acceptance gates and the provenance record need: simulated
-time, Courant numbers, continuity errors, and a history of the initial residual of every solved
-variable, thinned to a bounded length.
-
 Function objects' files are read here too, and whether a steady run has settled.
 """
 
@@ -11,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -118,27 +114,34 @@ def mesh_figures(check_mesh_log: str) -> dict[str, float]:
 
     Returns num_cells, max_non_orthogonality (degrees), max_skewness and failed_checks.
     """
-    patterns = {
+    figures = {"failed_checks": 0.0}
+    for name, pattern in {
         "num_cells": r"^\s*cells:\s+(\d+)",
         "max_non_orthogonality": r"non-orthogonality Max: ([\d.eE+-]+)",
         "max_skewness": r"Max skewness = ([\d.eE+-]+)",
         "max_aspect_ratio": r"Max aspect ratio = ([\d.eE+-]+)",
         "failed_checks": r"Failed (\d+) mesh checks",
-    }
-    figures = {"failed_checks": 0.0}
-    for name, pattern in patterns.items():
-        found = re.search(pattern, check_mesh_log, re.MULTILINE)
-        if found:
+    }.items():
+        if found := re.search(pattern, check_mesh_log, re.MULTILINE):
             figures[name] = float(found[1])
     return figures
 
 
-#: Iterations at the end of a steady run over which a monitor must stand still; in a run that
+#: Iterations at the end of a steady run over which a monitor must stay the same; in a run that
 #: reached its residual targets, at most this share of all.
 SETTLED_OVER, SETTLED_SHARE = 200, 0.2
 #: A residual has stalled if its mean over the last tenth of the run is not below this share of its
 #: mean over the tenth before.
 STALLED_SHARE = 0.9
+
+
+def _rows(directory: Path, name: str, file: str) -> Iterator[list[str]]:
+    """Yield the rows that the function object `name` wrote, in order of time, without brackets."""
+    files = directory.glob(f"postProcessing/{name}/*/{file}")
+    for path in sorted(files, key=lambda path: float(path.parent.name)):
+        for line in path.read_text().splitlines():
+            if line and not line.startswith("#"):
+                yield re.sub("[()]", " ", line).split()
 
 
 def read_series(directory: Path, name: str, last: float, file: str = "*.dat") -> np.ndarray:
@@ -148,62 +151,35 @@ def read_series(directory: Path, name: str, last: float, file: str = "*.dat") ->
     CaseError where it wrote none, where a row is damaged, and where the rows end before `last`, the
     solver's last time: a disk that was full for a while cuts them off.
     """
-    files = sorted(
-        directory.glob(f"postProcessing/{name}/*/{file}"), key=lambda path: float(path.parent.name)
-    )
+    monitor = f"monitor {name} below {directory}/postProcessing"
     try:
-        rows = np.array(
-            [
-                [float(entry) for entry in line.replace("(", " ").replace(")", " ").split()]
-                for path in files
-                for line in path.read_text().splitlines()
-                if line and not line.startswith("#")
-            ]
-        )
+        rows = np.array([[float(entry) for entry in row] for row in _rows(directory, name, file)])
     except ValueError as error:
-        raise CaseError(
-            f"monitor {name} below {directory}/postProcessing has a damaged row"
-        ) from error
+        raise CaseError(f"{monitor} has a damaged row") from error
     if not len(rows):
-        raise CaseError(f"monitor {name} wrote nothing below {directory}/postProcessing")
+        raise CaseError(f"{monitor} wrote nothing")
     if rows[-1, 0] < last * (1 - 1e-6):
-        raise CaseError(
-            f"monitor {name} below {directory}/postProcessing ends at {rows[-1, 0]:g}, the solver"
-            f" at {last:g}"
-        )
+        raise CaseError(f"{monitor} ends at {rows[-1, 0]:g}, the solver at {last:g}")
     return rows
-
-
-def read_patch_ranges(
-    directory: Path, name: str = "yPlus"
-) -> dict[str, tuple[float, float, float]]:
-    """Read patch -> (least, greatest, mean), as a function object such as yPlus wrote them last.
-
-    CaseError where a row is damaged.
-    """
-    ranges: dict[str, tuple[float, float, float]] = {}
-    for path in sorted(
-        directory.glob(f"postProcessing/{name}/*/*.dat"), key=lambda path: float(path.parent.name)
-    ):
-        for line in path.read_text().splitlines():
-            if line and not line.startswith("#"):
-                try:
-                    _, patch, least, greatest, mean = line.split()
-                    ranges[patch] = (float(least), float(greatest), float(mean))
-                except ValueError as error:
-                    raise CaseError(f"monitor {name}, {path}, has a damaged row") from error
-    return ranges
 
 
 def y_plus_figures(directory: Path) -> dict[str, float]:
     """Return y_plus_min and y_plus_max over all walls, and y_plus_mean over the walls' means.
 
-    They are the function object yPlus's last values; CaseError where it wrote none.
+    They are the function object yPlus's last values; CaseError where it wrote none, or where a row
+    is damaged.
     """
-    ranges = read_patch_ranges(directory)
+    ranges: dict[str, tuple[float, float, float]] = {}
+    try:
+        for _, patch, least, greatest, mean in _rows(directory, "yPlus", "*.dat"):
+            ranges[patch] = (float(least), float(greatest), float(mean))
+    except ValueError as error:
+        raise CaseError(
+            f"monitor yPlus below {directory}/postProcessing has a damaged row"
+        ) from error
     if not ranges:
-        raise CaseError(f"monitor yPlus wrote nothing below {directory}/postProcessing")
-    least, greatest, mean = zip(*ranges.values(), strict=True)
+        raise CaseError(f"monitor yPlus below {directory}/postProcessing wrote nothing")
+    least, greatest, mean = np.array(list(ranges.values())).T
     return {
         "y_plus_min": float(np.min(least)),
         "y_plus_max": float(np.max(greatest)),
@@ -212,11 +188,7 @@ def y_plus_figures(directory: Path) -> dict[str, float]:
 
 
 def residual_figures(log: SolverLog) -> dict[str, float]:
-    """Return max_residual and residuals_stalled.
-
-    The first is the greatest initial residual of the last iteration; the second counts the
-    residuals that no longer fall.
-    """
+    """Return the greatest initial residual of the last iteration, and how many no longer fall."""
     return {
         # NaN stays, where max() would depend on the order.
         "max_residual": float(np.max([*log.last_residuals.values()] or [np.nan])),
@@ -225,7 +197,7 @@ def residual_figures(log: SolverLog) -> dict[str, float]:
 
 
 def settling_window(num_iterations: int, max_iterations: float) -> int:
-    """Return the iterations at the end of a run over which its monitors must stand still.
+    """Return the iterations at the end of a run over which its monitors must stay the same.
 
     If a run reaches its residual targets early, its monitors may still be settling 200 iterations
     before the end; that is not drift.
@@ -237,9 +209,7 @@ def settling_window(num_iterations: int, max_iterations: float) -> int:
 def drift(values: Sequence[float] | np.ndarray, last: int = SETTLED_OVER) -> float:
     """Return (greatest - least) / |mean| of a monitor's last values; NaN for fewer than two."""
     tail = np.asarray(values, dtype=float)[-last:]
-    if len(tail) < 2:
-        return float("nan")
-    return float(np.ptp(tail) / max(abs(tail.mean()), 1e-300))
+    return float(np.ptp(tail) / max(abs(tail.mean()), 1e-300)) if len(tail) > 1 else float("nan")
 
 
 def stalled(history: Sequence[tuple[float, float]]) -> bool:
@@ -248,6 +218,5 @@ def stalled(history: Sequence[tuple[float, float]]) -> bool:
     tenth = len(residuals) // 10
     if tenth == 0:
         return False
-    return bool(
-        np.exp(residuals[-tenth:].mean() - residuals[-2 * tenth : -tenth].mean()) > STALLED_SHARE
-    )
+    fall = residuals[-tenth:].mean() - residuals[-2 * tenth : -tenth].mean()
+    return bool(np.exp(fall) > STALLED_SHARE)

@@ -24,18 +24,8 @@ from simgen.foam.reader import FoamReader, numbers
 
 #: Types of patches, each of which is a group of all patches of its type as well.
 CONSTRAINTS = (
-    "cyclic",
-    "cyclicAMI",
-    "cyclicACMI",
-    "cyclicSlip",
-    "empty",
-    "nonuniformTransformCyclic",
-    "processor",
-    "processorCyclic",
-    "symmetryPlane",
-    "symmetry",
-    "wedge",
-    "overset",
+    *("cyclic", "cyclicAMI", "cyclicACMI", "cyclicSlip", "nonuniformTransformCyclic"),
+    *("empty", "processor", "processorCyclic", "symmetryPlane", "symmetry", "wedge", "overset"),
 )
 _WALLS = ("wall", "mappedWall")
 _TIME = re.compile(r"-?\d+\.?\d*([eE][-+]?\d+)?")
@@ -173,14 +163,11 @@ def moved_meshes(directory: Path, region: str = "") -> list[str]:
 
     Sets of cells and refinement levels lie in such a polyMesh too, and are no mesh.
     """
+    files = {f"{name}{end}" for name in MESH_FILES for end in ("", ".gz")}
     return [
         str(Path(time.name, region, "polyMesh"))
         for _, time in all_time_directories(directory)
-        if any(
-            (time / region / "polyMesh" / f"{name}{end}").is_file()
-            for name in MESH_FILES
-            for end in ("", ".gz")
-        )
+        if any(path.name in files for path in (time / region / "polyMesh").glob("*"))
     ]
 
 
@@ -233,9 +220,8 @@ def read_geometry(directory: Path, region: str = "") -> MeshGeometry:
     neighbour = read_labels(mesh / "neighbour", len(owner))
     patches = read_boundary(mesh / "boundary")
     for name, patch in patches.items():
-        if patch.size and not len(neighbour) <= patch.start <= patch.start + patch.size <= len(
-            owner
-        ):
+        end = patch.start + patch.size
+        if patch.size and not len(neighbour) <= patch.start <= end <= len(owner):
             raise CaseError(
                 f"{mesh / 'boundary'}: the patch {name} has {patch.size} faces from"
                 f" {patch.start} on, which the mesh has not"

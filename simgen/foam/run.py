@@ -70,31 +70,26 @@ def find_openfoam(applications: Iterable[str] = ("checkMesh", "gmshToFoam")) -> 
         )
     version = os.environ.get("WM_PROJECT_VERSION", "")
     # The release of an installation that was not sourced, with PyFoam's leading v.
-    for source in (project / "etc" / "bashrc", project / "META-INFO" / "api-info"):
-        if not version and source.is_file():
-            text = source.read_text(errors="replace")
-            if found := re.search(r"(?:WM_PROJECT_VERSION=v?|api=)(\d{4})", text):
-                version = f"v{found[1]}"
+    for source in (project / "etc/bashrc", project / "META-INFO/api-info"):
+        text = source.read_text(errors="replace") if source.is_file() and not version else ""
+        if found := re.search(r"(?:WM_PROJECT_VERSION=v?|api=)(\d{4})", text):
+            version = f"v{found[1]}"
     if not version:
         raise InputError(
             f"the OpenFOAM version of {project} is not known:"
             " set WM_PROJECT_VERSION (for example v1912)"
         )
-    return OpenFoam(
-        version,
-        {
-            "WM_PROJECT_DIR": str(project),
-            "WM_PROJECT_VERSION": version,
-            "FOAM_ETC": str(project / "etc"),
-            # Cases are the unit of parallelism: a threaded BLAS inside each would only
-            # oversubscribe the cores.
-            "OMP_NUM_THREADS": "1",
-        },
-    )
+    environment = {
+        "WM_PROJECT_DIR": str(project),
+        "WM_PROJECT_VERSION": version,
+        "FOAM_ETC": str(project / "etc"),
+        # Cases run side by side: a threaded BLAS inside each would only oversubscribe the cores.
+        "OMP_NUM_THREADS": "1",
+    }
+    return OpenFoam(version, environment)
 
 
 OnStep = Callable[[SolverLog], None]
-
 GUARD = Path(__file__).with_name("guard.py")
 #: Signals of an operator, of a shutdown, and of the kernel where memory runs out.
 FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
@@ -114,10 +109,9 @@ def run_application(
     """Run an application to its end; its output goes to `<directory>/<application>.logfile`.
 
     `launcher` is put before the command, such as mpirun. Returns the log's figures and the wall
-    time in seconds. Raises SolverError (with the log's tail) for a non-zero exit, a FOAM FATAL
-    ERROR, a floating point exception or a passed time limit, MachineError where another process or
-    the kernel killed it. OSError where it cannot be started or
-    its log not be written, and whatever `on_step` raises, end the application.
+    time in seconds. Raises SolverError (with the log's tail) for a non-zero exit, a fatal error or
+    a passed time limit, MachineError where another process or the kernel killed it. OSError where
+    it cannot be started, and whatever `on_step` raises, end the application.
     """
     log = SolverLog()
     guard = [sys.executable, "-IS", str(GUARD), str(os.getpid()), str(time_limit_s or 0.0)]
@@ -185,40 +179,24 @@ def _lines(pipe: IO[bytes]) -> Iterator[bytes]:
     fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     end = select.poll()
     end.register(pipe.fileno(), 0)  # wakes at the application's end alone
+    end.poll(1000 * PATIENCE_S)
     rest = b""
-    while True:
-        end.poll(1000 * PATIENCE_S)
-        block = pipe.read(PIPE_BYTES)
-        if not block:
-            break
-        lines, newline, end_of_block = block.rpartition(b"\n")
+    while block := pipe.read(PIPE_BYTES):
+        lines, newline, rest = (rest + block).rpartition(b"\n")
         if newline:
-            yield rest + lines + newline
-            rest = b""
-        rest += end_of_block
+            yield lines + newline
+        end.poll(1000 * PATIENCE_S)
     if rest:
         yield rest
 
 
 APPLICATIONS = ("decomposePar", "mpirun", "reconstructPar")
 
-DECOMPOSITION = """FoamFile
-{{
-    version     2.0;
-    format      ascii;
-    class       dictionary;
-    object      decomposeParDict;
-}}
-
+DECOMPOSITION = """\
+FoamFile {{ version 2.0; format ascii; class dictionary; object decomposeParDict; }}
 numberOfSubdomains {cores};
-method          hierarchical;
-
-hierarchicalCoeffs
-{{
-    n               ({x} {y} {z});
-    delta           0.001;
-    order           xyz;
-}}
+method hierarchical;
+hierarchicalCoeffs {{ n ({x} {y} {z}); delta 0.001; order xyz; }}
 """
 
 
@@ -232,8 +210,7 @@ def run_solver(
 ) -> tuple[SolverLog, float]:
     """Run like `run_application` on `cores` cores; the seconds are the solver's alone.
 
-    The time limit bounds the solver, and on several cores the cutting and joining of the case, each
-    for itself.
+    The time limit bounds the solver, and the cutting and joining of the case, each for itself.
     """
     if cores == 1:
         return run_application(application, directory, on_step=on_step, time_limit_s=time_limit_s)
@@ -250,22 +227,12 @@ def run_solver(
     # cores. Ranks that wait for each other spin unless they are set to yield, which stalls machines
     # that are shared with other work.
     os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    launcher = [
-        "mpirun",
-        "--bind-to",
-        "none",
-        "--oversubscribe",
-        "--mca",
-        "mpi_yield_when_idle",
-        "1",
-        "-np",
-        str(cores),
-    ]
+    options = f"--bind-to none --oversubscribe --mca mpi_yield_when_idle 1 -np {cores}"
     log, seconds = run_application(
         application,
         directory,
         arguments=("-parallel",),
-        launcher=launcher,
+        launcher=("mpirun", *options.split()),
         on_step=on_step,
         time_limit_s=time_limit_s,
     )

@@ -9,7 +9,6 @@ from simgen.foam.log import (
     SolverLog,
     drift,
     mesh_figures,
-    read_patch_ranges,
     read_series,
     residual_figures,
     settling_window,
@@ -152,7 +151,6 @@ def test_ranges_by_patch(tmp_path):
     (folder / "yPlus.dat").write_text(
         "# Time patch min max average\n10\twalls\t1.5\t20\t9\n10\tplates\t2\t30\t8\n"
     )
-    assert read_patch_ranges(tmp_path) == {"walls": (1.5, 20.0, 9.0), "plates": (2.0, 30.0, 8.0)}
     assert y_plus_figures(tmp_path) == {"y_plus_min": 1.5, "y_plus_max": 30.0, "y_plus_mean": 8.5}
 
 

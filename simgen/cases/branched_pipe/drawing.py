@@ -68,14 +68,8 @@ def _walls(axes: Axes, plan: Plan) -> None:
         middle = ends.mean(axis=0)
         along = np.array([ends[0, 1] - ends[1, 1], ends[1, 0] - ends[0, 0]]) / 30
         x, z = middle + 22 * along
-        axes.text(
-            x,
-            z,
-            "outlet 1" if branch is upper else "outlet 2",
-            color=NOTE,
-            ha="center",
-            va="center",
-        )
+        name = "outlet 1" if branch is upper else "outlet 2"
+        axes.text(x, z, name, color=NOTE, ha="center", va="center")
 
 
 def _side(points: np.ndarray, branch: Branch) -> np.ndarray:
@@ -95,12 +89,8 @@ def _plates(axes: Axes, plan: Plan) -> None:
     x = PLATES_X * MM
     for side in (1, -1):
         axes.plot([x, x], [side * half, side * gap], **PLATE)
-    axes.annotate(
-        "",
-        (x, gap),
-        (x, -gap),
-        arrowprops={"arrowstyle": "<->", "color": NOTE, "shrinkA": 0, "shrinkB": 0},
-    )
+    arrow = {"arrowstyle": "<->", "color": NOTE, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", (x, gap), (x, -gap), arrowprops=arrow)
     axes.text(x + 5, 0, "aperture", color=NOTE, va="center")
     axes.plot(*(np.array([plan.crotch, plan.plate_tip]).T * MM), **PLATE)
 
@@ -109,21 +99,12 @@ def _angles(axes: Axes, plan: Plan, parameters: Mapping[str, float]) -> None:
     crotch = plan.crotch * MM
     heading = parameters["duct_angle"] / 2
     axes.plot([crotch[0] - 75, crotch[0]], [crotch[1]] * 2, **GUIDE)
-    axes.add_patch(
-        Arc(
-            (crotch[0], crotch[1]),
-            46,
-            46,
-            theta1=180 - parameters["baffle_angle"],
-            theta2=180,
-            color=NOTE,
-        )
-    )
+    start = 180 - parameters["baffle_angle"]
+    axes.add_patch(Arc((crotch[0], crotch[1]), 46, 46, theta1=start, theta2=180, color=NOTE))
     axes.text(crotch[0] - 28, crotch[1] + 5, "baffle_angle", color=NOTE, ha="right", va="bottom")
+    turned = math.radians(heading)
     for sign in (1, -1):
-        direction = np.array(
-            [math.cos(math.radians(heading)), sign * math.sin(math.radians(heading))]
-        )
+        direction = np.array([math.cos(turned), sign * math.sin(turned)])
         axes.plot(*(np.array([np.zeros(2), 115 * direction]).T), **GUIDE)
     axes.add_patch(Arc((0, 0), 170, 170, theta1=-heading, theta2=heading, color=NOTE))
     axes.text(89, 0, "duct_angle", color=NOTE, va="center")
@@ -136,9 +117,8 @@ def _angles(axes: Axes, plan: Plan, parameters: Mapping[str, float]) -> None:
     incoming, outgoing = centres[0] - centres[0] * 0.55, centres[2] - centres[1]
     # The straight centre lines meet here; the interior angle opens towards the bend's centre.
     turn = math.radians(180 - parameters["curvature_angle"])
-    corner = centres[0] + BEND_RADIUS * MM * math.tan(turn / 2) * centres[0] / np.linalg.norm(
-        centres[0]
-    )
+    ahead_of_bend = BEND_RADIUS * MM * math.tan(turn / 2)
+    corner = centres[0] + ahead_of_bend * centres[0] / np.linalg.norm(centres[0])
     axes.plot(*np.array([incoming, corner, corner + 0.9 * outgoing]).T, **GUIDE)
     back = math.degrees(math.atan2(*(-centres[0])[::-1]))
     ahead = math.degrees(math.atan2(*outgoing[::-1]))
@@ -149,11 +129,5 @@ def _angles(axes: Axes, plan: Plan, parameters: Mapping[str, float]) -> None:
 
 
 if __name__ == "__main__":
-    values = {
-        "baffle_angle": 35.0,
-        "aperture": 26.0,
-        "duct_angle": 95.0,
-        "curvature_angle": 115.0,
-        "inlet_velocity": 6.0,
-    }
-    draw(values).savefig(sys.argv[1], dpi=75)
+    angles = {"baffle_angle": 35.0, "duct_angle": 95.0, "curvature_angle": 115.0}
+    draw({"aperture": 26.0, **angles}).savefig(sys.argv[1], dpi=75)

@@ -29,12 +29,7 @@ WALL: dict[str, Any] = {"color": "#333333", "lw": 1.6, "solid_capstyle": "round"
 ROTATING = "#b3261e"
 GUIDE: dict[str, Any] = {"color": "#8a8a8a", "lw": 0.8, "ls": (0, (4, 3))}
 NOTE = "#0b5fa5"
-DESIGN = {
-    "inlet_radius": 90.0,
-    "impeller_radius": 180.0,
-    "blade_pitch_angle": 25.0,
-    "inlet_velocity": 2.5,
-}
+DESIGN = {"inlet_radius": 90.0, "impeller_radius": 180.0, "blade_pitch_angle": 25.0}
 
 
 def draw(parameters: Mapping[str, float]) -> Figure:
@@ -72,15 +67,14 @@ def _plan(axes: Axes, plan: PumpPlan) -> None:
     )
     turn = 0.45 * plan.eye_radius * MM
     axes.add_patch(Arc((0, 0), 2 * turn, 2 * turn, theta1=300, theta2=60, color=ROTATING, lw=1.4))
-    end = turn * np.array([math.cos(math.radians(60)), math.sin(math.radians(60))])
+    end = turn * _direction(60)
     axes.annotate(
         "", end + np.array([-7, 3.5]), end + np.array([1, -0.6]), arrowprops=_arrow("->", ROTATING)
     )
     axes.text(-12, 0.5 * plan.eye_radius * MM, "rotation", color=ROTATING, ha="center", va="center")
     x, y = plan.nose * MM
-    axes.annotate(
-        "tongue", (x, y), (x + 38, y + 95), color="#333333", arrowprops=_arrow("-", "#333333")
-    )
+    arrow = _arrow("-", "#333333")
+    axes.annotate("tongue", (x, y), (x + 38, y + 95), color="#333333", arrowprops=arrow)
 
 
 def _radii(axes: Axes, plan: PumpPlan) -> None:
@@ -88,7 +82,7 @@ def _radii(axes: Axes, plan: PumpPlan) -> None:
         (plan.eye_radius, 215, "inlet_radius"),
         (plan.impeller_radius, 265, "impeller_radius"),
     ):
-        direction = np.array([math.cos(math.radians(angle)), math.sin(math.radians(angle))])
+        direction = _direction(angle)
         end = radius * MM * direction
         axes.annotate("", (end[0], end[1]), (0, 0), arrowprops=_arrow("->"))
         away = 1.75 * plan.impeller_radius * MM * direction
@@ -105,33 +99,19 @@ def _pitch(axes: Axes, plan: PumpPlan, parameters: Mapping[str, float]) -> None:
     tips = [blade[len(blade) // 2 - 1] for blade in plan.blades]
     tip = max(tips, key=lambda point: point[1])
     polar = math.atan2(tip[1], tip[0])
+    radial = np.array([math.cos(polar), math.sin(polar)])
     tangent = np.array([math.sin(polar), -math.cos(polar)])
     turned = float(angle[-1])
-    along = math.cos(turned) * tangent + math.sin(turned) * np.array(
-        [math.cos(polar), math.sin(polar)]
-    )
+    along = math.cos(turned) * tangent + math.sin(turned) * radial
     for direction in (tangent, along):
         axes.plot(*(np.stack([tip, tip + 0.12 * direction]).T * MM), color=NOTE, lw=1)
     first = math.degrees(math.atan2(tangent[1], tangent[0]))
-    axes.add_patch(
-        Arc(
-            tip * MM,
-            150,
-            150,
-            theta1=first,
-            theta2=first + math.degrees(turned),
-            color=NOTE,
-            lw=1.2,
-        )
-    )
-    axes.annotate(
-        "blade_pitch_angle",
-        (tip + 0.075 * (tangent + along) / np.linalg.norm(tangent + along)) * MM,
-        (tip + np.array([-0.06, 0.12])) * MM,
-        color=NOTE,
-        ha="center",
-        arrowprops=_arrow("-"),
-    )
+    last = first + math.degrees(turned)
+    axes.add_patch(Arc(tip * MM, 150, 150, theta1=first, theta2=last, color=NOTE, lw=1.2))
+    middle = (tip + 0.075 * (tangent + along) / np.linalg.norm(tangent + along)) * MM
+    place = (tip + np.array([-0.06, 0.12])) * MM
+    style: dict[str, Any] = {"color": NOTE, "ha": "center", "arrowprops": _arrow("-")}
+    axes.annotate("blade_pitch_angle", middle, place, **style)
 
 
 def _section(axes: Axes, plan: PumpPlan) -> None:
@@ -140,11 +120,8 @@ def _section(axes: Axes, plan: PumpPlan) -> None:
         radius * MM for radius in (plan.eye_radius, plan.impeller_radius, plan.rotor_radius)
     )
     wide = float(np.linalg.norm(plan.spiral[-1])) * MM
-    half_turn = int(
-        np.argmin(
-            np.abs(np.arctan2(plan.spiral[:, 1], plan.spiral[:, 0]) % (2 * math.pi) - math.pi)
-        )
-    )
+    around = np.arctan2(plan.spiral[:, 1], plan.spiral[:, 0]) % (2 * math.pi)
+    half_turn = int(np.argmin(np.abs(around - math.pi)))
     narrow = -float(np.linalg.norm(plan.spiral[half_turn])) * MM
     depth, top = DEPTH * MM, (DEPTH + SUCTION_LENGTH) * MM
     for side, end in ((1, wide), (-1, narrow)):
@@ -152,16 +129,9 @@ def _section(axes: Axes, plan: PumpPlan) -> None:
         axes.plot([side * eye, side * eye], [depth, top], **WALL)
         axes.plot([side * eye, side * rotor], [depth, depth], color=ROTATING, lw=2.2)
         inner = BLADE_INLET * plan.eye_radius * MM
-        axes.add_patch(
-            Rectangle(
-                (min(side * inner, side * tip), 0),
-                tip - inner,
-                depth,
-                color=ROTATING,
-                alpha=0.25,
-                lw=0,
-            )
-        )
+        corner = (min(side * inner, side * tip), 0)
+        blade = Rectangle(corner, tip - inner, depth, color=ROTATING, alpha=0.25, lw=0)
+        axes.add_patch(blade)
         axes.plot([side * rotor] * 2, [0, depth], color=ROTATING, lw=1, ls=":")
     axes.plot([-rotor, rotor], [0, 0], color=ROTATING, lw=2.2)
     axes.plot([-eye, eye], [top, top], color=NOTE, lw=1.6)
@@ -169,25 +139,18 @@ def _section(axes: Axes, plan: PumpPlan) -> None:
     for x in (-0.6 * eye, 0.0, 0.6 * eye):
         axes.annotate("", (x, top - 32), (x, top + 2), arrowprops=_arrow("->"))
     axes.text(0, top + 26, "inlet_velocity", color=NOTE, ha="center", va="bottom")
-    axes.text(
-        0,
-        depth / 2,
-        "blades, hub and shroud turn",
-        color=ROTATING,
-        ha="center",
-        va="center",
-        fontsize=9,
-    )
+    words: dict[str, Any] = {"color": ROTATING, "ha": "center", "va": "center", "fontsize": 9}
+    axes.text(0, depth / 2, "blades, hub and shroud turn", **words)
     axes.text(wide, depth + 8, "casing", color="#333333", ha="right", va="bottom")
+
+
+def _direction(degrees: float) -> np.ndarray:
+    return np.array([math.cos(math.radians(degrees)), math.sin(math.radians(degrees))])
 
 
 def _arrow(style: str, color: str = NOTE) -> dict[str, Any]:
     return {"arrowstyle": style, "color": color, "shrinkA": 0, "shrinkB": 0}
 
 
-def main() -> None:
-    draw(DESIGN).savefig(sys.argv[1], dpi=80)
-
-
 if __name__ == "__main__":
-    main()
+    draw(DESIGN).savefig(sys.argv[1], dpi=80)

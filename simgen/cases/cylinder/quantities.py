@@ -24,30 +24,16 @@ STEADY_LIFT = 0.01
 
 def cylinder_quantities(viscosity: float, mean_velocity: float) -> tuple[Quantity, ...]:
     """Declare the quantities for a fluid (m2/s) and a mean velocity of the inflow (m/s)."""
-    both = ("velocity.x", "velocity.y", "kinematic_pressure.p")
-    return (
-        Quantity(
-            "mean_drag",
-            "1",
-            "drag coefficient of the cylinder, averaged over time",
-            partial(_mean_drag, viscosity, mean_velocity),
-            both,
-        ),
-        Quantity(
-            "rms_lift",
-            "1",
-            "root mean square of the lift coefficient about its mean",
-            partial(_rms_lift, viscosity, mean_velocity),
-            both,
-        ),
-        Quantity(
-            "strouhal_number",
-            "1",
-            "frequency of vortex shedding times diameter over mean velocity; 0 in a steady wake",
-            partial(_strouhal_number, mean_velocity),
-            ("velocity.x", "velocity.y"),
-        ),
+    velocity, pressure = ("velocity.x", "velocity.y"), ("kinematic_pressure.p",)
+    drag = "drag coefficient of the cylinder, averaged over time"
+    lift = "root mean square of the lift coefficient about its mean"
+    wake = "frequency of vortex shedding times diameter over mean velocity; 0 in a steady wake"
+    by_force = (
+        Quantity(name, "1", meaning, partial(of, viscosity, mean_velocity), velocity + pressure)
+        for name, meaning, of in (("mean_drag", drag, _mean_drag), ("rms_lift", lift, _rms_lift))
     )
+    frequency = partial(_strouhal_number, mean_velocity)
+    return (*by_force, Quantity("strouhal_number", "1", wake, frequency, velocity))
 
 
 def force_figures(
