@@ -12,7 +12,6 @@ import importlib.util
 import multiprocessing
 import os
 import re
-import resource
 import signal
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -126,6 +125,8 @@ _held = 0
 def _within(limit: int, read: Callable[..., Found], files: Sequence[Path], *more: Any) -> Found:
     """Read files within so many bytes; whatever is wrong with them is an InputError."""
     if _held:
+        import resource  # which other systems lack
+
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
         bound = _held + limit if most == resource.RLIM_INFINITY else min(_held + limit, most)
         resource.setrlimit(resource.RLIMIT_DATA, (bound, most))

@@ -107,4 +107,7 @@ def test_what_is_left_out_has_a_line_and_is_counted(courant, tmp_path) -> None:
         (courant(*words, "--dry-run"), "0 skipped, 1 left out"),
         (courant(*words), "1 new, 1 left out"),
     ):
-        assert "left out: run1: times before 0 or without U in the case itself: 0.75" in printed and end in printed
+        assert (
+            "left out: run1: times before 0 or without U in the case itself: 0.75" in printed
+            and end in printed
+        )
