@@ -29,8 +29,7 @@ from simgen.store.read import Dataset, StoredCase
 
 COVERAGE = "coverage.json"
 FIELD = "field"
-BY_REGRESSION = " by regression"
-"""At the end of the name of a quantity that follows from the design parameters alone"""
+BY_REGRESSION = " by regression"  # ends the name of a quantity from the design parameters alone
 HALVINGS = 3
 
 Box = Mapping[str, tuple[float, float]]
@@ -41,20 +40,13 @@ class BandScore(BaseModel):
     """The coverage and the width of one band."""
 
     model_config = ConfigDict(frozen=True)
-    num_cases: int
-    """Cases with a band and a known error"""
+    num_cases: int  # cases with a band and a known error
     coverage: float
-    worst_eighth: float | None
-    """None with too few cases"""
+    worst_eighth: float | None  # None with too few cases
     width: float
-    """Mean half-width over the mean error; of the field both where the error over the band is the
-    largest
-    """
-    error: float | None = None
-    """Of a quantity, over all cases: the sum of absolute errors over the sum of absolute values"""
-    null_error: float | None = None
-    """The same of the null: a Gaussian process on the training designs' parameters; None in the
-    rows `by regression`, whose error it is"""
+    """Mean half-width over the mean error; of the field where the error over the band is largest"""
+    error: float | None = None  # of a quantity: absolute errors over absolute values
+    null_error: float | None = None  # of the null; None in the rows `by regression`, which are it
 
 
 class OutsideScore(BaseModel):
@@ -63,10 +55,8 @@ class OutsideScore(BaseModel):
     model_config = ConfigDict(frozen=True)
     num_cases: int
     exceeding: int
-    by_ranges: int
-    """Of these, without a band because of the design parameters"""
-    by_latents: int
-    """Of these, without a band because of the latents, whatever the ranges are"""
+    by_ranges: int  # of these, without a band because of the design parameters
+    by_latents: int  # of these, without a band because of the latents, whatever the ranges are
     by_either: int
 
 
@@ -79,10 +69,8 @@ class Coverage(BaseModel):
     split: str
     level: float
     num_cases: int
-    without: dict[str, str]
-    """Cases for whose field no band holds, with the reason"""
-    bands: dict[str, BandScore]
-    """By quantity, of the field, and `<quantity> by regression`"""
+    without: dict[str, str]  # cases for whose field no band holds, with the reason
+    bands: dict[str, BandScore]  # by quantity, of the field, and `<quantity> by regression`
     outside: dict[str, OutsideScore] = {}
     """The same of cases outside of a box that was given; they are left out of all other figures"""
 
@@ -90,12 +78,10 @@ class Coverage(BaseModel):
 class _Held(NamedTuple):
     """One case's error beside the half-width of a band."""
 
-    design: np.ndarray
-    """(P,) scaled"""
+    design: np.ndarray  # (P,) scaled
     error: float
     width: float
-    size: float = 0.0
-    """Of the true value, where the relative error is that of the scored cases"""
+    size: float = 0.0  # of the true value, where the relative error is that of the scored cases
 
 
 def measure_coverage(
@@ -124,11 +110,11 @@ def measure_coverage(
             raise InputError(f"--inside {name}: the parameters are {', '.join(names)}")
         if not low < high:
             raise InputError(f"--inside {name}={low:g}:{high:g}: the first end has to be the lower")
-    check_settings(dataset, dataset.cases(split), trained_on)
-    rows = dataset.design.loc[dataset.cases(split), list(inside)].to_numpy(float).tolist()
-    held = [is_inside(inside, dict(zip(inside, row, strict=True))) for row in rows]
-    cases = [case for case, within in zip(dataset.cases(split), held, strict=True) if within]
-    beyond = [case for case in dataset.cases(split) if case not in cases]
+    split_cases = dataset.cases(split)
+    check_settings(dataset, split_cases, trained_on)
+    designs_of = {case: dataset.records[case]["parameters"] for case in split_cases}
+    cases = [case for case in split_cases if is_inside(inside, designs_of[case])]
+    beyond = [case for case in split_cases if case not in cases]
     if not cases:
         where = " inside of the box" if beyond else ""
         raise InputError(f"{dataset.url} {dataset.version} has no {split} case{where}")
@@ -140,17 +126,14 @@ def measure_coverage(
         progress(number, len(cases) + len(beyond))
         pairs[case.id] = solved_and_predicted(surrogate, dataset, case)
         of_case, no_field = _compare(surrogate, bands, dataset, case, pairs[case.id], level)
-        if no_field:
-            without[case.id] = no_field
+        without |= {case.id: no_field} if no_field else {}
         for name, each in of_case.items():
             found.setdefault(name, []).append(each)
     scores = score_quantities(surrogate, dataset, pairs, trained_on.cases("train"))
     scored = {}
     for name, of in found.items():
-        designs = np.stack([each.design for each in of])
-        errors = np.array([each.error for each in of])
-        widths = np.array([each.width for each in of])
-        score, size = scores.get(name), sum(each.size for each in of)
+        designs, errors, widths, sizes = map(np.array, zip(*of, strict=True))
+        score, size = scores.get(name), sizes.sum()
         scored[name] = BandScore(
             num_cases=len(of),
             coverage=float((errors <= widths).mean()),
@@ -267,10 +250,9 @@ def worst_eighth(designs: np.ndarray, ratios: np.ndarray) -> float | None:
     by_effect = sorted(effects, key=effects.__getitem__, reverse=True)
     groups = [np.arange(len(designs))]
     for parameter in islice(cycle(by_effect), HALVINGS):
-        ordered = [group[np.argsort(designs[group, parameter], kind="stable")] for group in groups]
-        groups = [
-            half
-            for order in ordered
-            for half in (order[: len(order) // 2], order[len(order) // 2 :])
-        ]
-    return float(min((ratios[group] <= 1).mean() for group in groups if len(group)))
+        halved = []
+        for group in groups:
+            order = group[np.argsort(designs[group, parameter], kind="stable")]
+            halved += [order[: len(order) // 2], order[len(order) // 2 :]]
+        groups = halved
+    return float(min((ratios[group] <= 1).mean() for group in groups))

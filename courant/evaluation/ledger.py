@@ -32,8 +32,7 @@ class Interval:
     """A mean with its interval: 95 %, by Student's distribution of few values."""
 
     mean: float
-    half_width: float | None
-    """None for a single value, which has no spread"""
+    half_width: float | None  # None for a single value, which has no spread
     count: int
 
     @classmethod
@@ -66,12 +65,9 @@ class Interval:
 class SolverTimes:
     """The times of a dataset's solves on record, in core-seconds."""
 
-    num_solved: int
-    """Designs that training needed, with rejected and failed ones"""
-    spent_s: float | None
-    """Meshing and solving them; None where no case records it"""
-    per_prediction: Interval | None
-    """The solver's time for the span of one prediction; None where no case records it"""
+    num_solved: int  # designs that training needed, with rejected and failed ones
+    spent_s: float | None  # meshing and solving them; None where no case records it
+    per_prediction: Interval | None  # the solver's for the span of one; None without a record
 
 
 @dataclass(frozen=True)
@@ -84,11 +80,11 @@ class BreakEven:
 
     def text(self) -> str:
         """`120 (110 to 135)`, or `never`."""
-        if math.isinf(self.expected):
-            return "never"
-        if self.low == self.high:
-            return _count(self.expected)
-        return f"{_count(self.expected)} ({_count(self.low)} to {_count(self.high)})"
+        expected, low, high = (
+            "never" if math.isinf(each) else f"{each:,.0f}"
+            for each in (self.expected, self.low, self.high)
+        )
+        return expected if expected == "never" or low == high else f"{expected} ({low} to {high})"
 
 
 @dataclass(frozen=True)
@@ -97,8 +93,7 @@ class Ledger:
 
     solver: SolverTimes
     training: Interval
-    tuning_s: float | None
-    """None where it is not on record"""
+    tuning_s: float | None  # None where it is not on record
     prediction_s: float
 
     @property
@@ -120,11 +115,16 @@ class Ledger:
         per = self.solver.per_prediction
         if per is None or self.solver.spent_s is None:
             return None
+
+        def number(spent: float, solver_s: float) -> float:
+            saved = solver_s - self.prediction_s
+            return math.ceil(max(0.0, spent) / saved) if saved > 0 else math.inf
+
         spread = self.training.half_width or 0.0
         return BreakEven(
-            expected=_ratio(self.spent_s, per.mean - self.prediction_s),
-            low=_ratio(max(0.0, self.spent_s - spread), per.high - self.prediction_s),
-            high=_ratio(self.spent_s + spread, per.low - self.prediction_s),
+            expected=number(self.spent_s, per.mean),
+            low=number(self.spent_s - spread, per.high),
+            high=number(self.spent_s + spread, per.low),
         )
 
 
@@ -156,11 +156,3 @@ def solver_times(dataset: Dataset, problem: Problem, cases: Sequence[str]) -> So
         spent_s=len(needed) * sum(known) / len(known) if known else None,
         per_prediction=Interval.of(saved) if saved else None,
     )
-
-
-def _ratio(spent: float, saved: float) -> float:
-    return math.ceil(spent / saved) if saved > 0 else math.inf
-
-
-def _count(number: float) -> str:
-    return "never" if math.isinf(number) else f"{number:,.0f}"

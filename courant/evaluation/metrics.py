@@ -34,18 +34,13 @@ ALL = "all"
 class FieldSums(NamedTuple):
     """Sums over the points, of some components of a field, (W windows, T, C) each."""
 
-    absolute: np.ndarray
-    """|u_hat - u|"""
-    magnitude: np.ndarray
-    """|u|"""
+    absolute: np.ndarray  # |u_hat - u|
+    magnitude: np.ndarray  # |u|
     squared: np.ndarray
     power: np.ndarray
-    worst: np.ndarray
-    """(W, C) largest |u_hat - u|"""
-    peak: np.ndarray
-    """(W, C) largest |u|"""
-    variation: np.ndarray | None
-    """|u - m|; None where a window was added without a mean"""
+    worst: np.ndarray  # (W, C) largest |u_hat - u|
+    peak: np.ndarray  # (W, C) largest |u|
+    variation: np.ndarray | None  # |u - m|; None where a window was added without a mean
 
 
 @dataclass(frozen=True)
@@ -55,10 +50,8 @@ class Metric:
     label: str
     meaning: str
     """Sentences for the report; {over} is what sums are taken over, {sample} a window or a case"""
-    of: Callable[[FieldSums], float | None]
-    """None where the sums do not give it"""
-    in_tables: bool = True
-    """Whether it is shown by component"""
+    of: Callable[[FieldSums], float | None]  # None where the sums do not give it
+    in_tables: bool = True  # whether it is shown by component
     digits: int = 3
 
 
@@ -99,10 +92,8 @@ METRICS = {
 class ErrorSums:
     """Errors of one predictor over many windows of T steps and C components."""
 
-    components: Sequence[str]
-    """`<field>.<component>`"""
-    windows: list[FieldSums] = field(default_factory=list)
-    """Of all components, without the axis of windows"""
+    components: Sequence[str]  # `<field>.<component>`
+    windows: list[FieldSums] = field(default_factory=list)  # without the axis of windows
 
     def add(
         self, prediction: np.ndarray, truth: np.ndarray, mean: np.ndarray | None = None
@@ -128,23 +119,20 @@ class ErrorSums:
         """Return NMAE per step, for "all" and for each component."""
         sums = self._sums(list(range(len(self.components))))
         absolute, magnitude = sums.absolute.sum(axis=0), sums.magnitude.sum(axis=0)
-        fields = [
-            (absolute[:, field].sum(axis=1), magnitude[:, field].sum(axis=1))
-            for field in self._fields()
-        ]
-        joint = _mean_of_fields([ratio(*each) for each in fields], [size for _, size in fields])
+        errors = [absolute[:, field].sum(axis=1) for field in self._fields()]
+        sizes = [magnitude[:, field].sum(axis=1) for field in self._fields()]
+        joint = _mean_of_fields(list(map(ratio, errors, sizes)), sizes)
         return self._named(joint, ratio(absolute, magnitude))
 
     def relative_l2(self) -> dict[str, list[float]]:
         """Return relative L2 per step, for "all" and for each component."""
         sums = self._sums(list(range(len(self.components))))
-        squared, power = sums.squared, sums.power
-        joint = [
-            _mean_ratio(squared[..., field].sum(axis=2), power[..., field].sum(axis=2))
-            for field in self._fields()
-        ]
-        sizes = [power[..., field].sum(axis=(0, 2)) for field in self._fields()]
-        return self._named(_mean_of_fields(joint, sizes), _mean_ratio(squared, power))
+        squared = [sums.squared[..., field].sum(axis=2) for field in self._fields()]
+        power = [sums.power[..., field].sum(axis=2) for field in self._fields()]
+        joint = _mean_of_fields(
+            list(map(_mean_ratio, squared, power)), [each.sum(axis=0) for each in power]
+        )
+        return self._named(joint, _mean_ratio(sums.squared, sums.power))
 
     def total(self, component: str = ALL) -> dict[str, float]:
         """Return every metric over all steps, of one component or of all.
@@ -177,10 +165,8 @@ class ErrorSums:
         ]
 
     def _named(self, joint: np.ndarray, separate: np.ndarray) -> dict[str, list[float]]:
-        return {
-            ALL: joint.tolist(),
-            **{name: separate[:, c].tolist() for c, name in enumerate(self.components)},
-        }
+        columns = zip(self.components, separate.T, strict=True)
+        return {ALL: joint.tolist(), **{name: column.tolist() for name, column in columns}}
 
 
 def ratio(error: np.ndarray, size: np.ndarray) -> np.ndarray:
@@ -203,7 +189,5 @@ def _mean_of_fields(values: Sequence[Any], sizes: Sequence[Any]) -> np.ndarray:
 def _mean_ratio(squared: np.ndarray, power: np.ndarray) -> np.ndarray:
     """Return the mean of sqrt(squared / power) over the windows (W, ...) with power, else NaN."""
     there = power > 0
-    ratios = np.sqrt(np.divide(squared, power, out=np.zeros_like(squared), where=there))
-    number = there.sum(axis=0)
-    total = ratios.sum(axis=0)
-    return np.asarray(np.divide(total, number, out=np.full_like(total, np.nan), where=number > 0))
+    ratios = np.where(there, np.sqrt(ratio(squared, power)), 0.0)
+    return ratio(ratios.sum(axis=0), there.sum(axis=0))

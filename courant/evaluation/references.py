@@ -1,16 +1,13 @@
 """Define the references that a model has to beat: predictions that cost nothing.
 
-persistence     transient: the initial field, held. Hard to beat early, in steady wakes, and
-                whenever a period has passed
+persistence     transient: the initial field, held
 training mean   transient: the mean flow of the training cases at the same place; steady: one number
                 for each component, the mean over the training split
-nearest design  steady: the solved field of the training case whose design parameters (each over
-                its range) and given fields (in standard deviations) are nearest, at the case's
-                points by nearest neighbour: what an engineer without a model would look up.
-                transient: its rollout at the same times, whatever the initial state
+nearest design  the solution of the training case whose design parameters (each over its range) and
+                given fields (in standard deviations) are nearest, at the case's points by nearest
+                neighbour; transient: its rollout at the same times, whatever the initial state
 POD + ...       steady: the training fields' principal components, as many as the model has anchors
-                and at least RANK, as far as there are; their coefficients are regressed on the
-                design parameters by a Gaussian process or radial basis functions
+                and at least RANK; their coefficients are regressed on the design parameters
 DMD             transient: the linear map of principal components from one step to the next that
                 fits the training cases best
 
