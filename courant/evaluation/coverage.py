@@ -133,7 +133,7 @@ def measure_coverage(
     scored = {}
     for name, of in found.items():
         designs, errors, widths, sizes = map(np.array, zip(*of, strict=True))
-        score, size = scores.get(name), sizes.sum()
+        score, size = scores.get(name), sum(sizes)
         scored[name] = BandScore(
             num_cases=len(of),
             coverage=float((errors <= widths).mean()),

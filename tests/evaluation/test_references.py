@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import simgen
+from bench.synthetic_cases import publish_cases
 from courant.data.normalisation import Normaliser, select_channels
 from courant.evaluation.evaluate import evaluate
 from courant.evaluation.quantities import regress_figures
@@ -26,7 +27,6 @@ from simgen.errors import InputError
 from simgen.regression import Regression, gaussian_process, least_squares, radial_basis
 from simgen.store.read import Dataset, StoredCase
 from simgen.store.schema import Schema
-from simgen.store.write import DatasetWriter
 from tests.world import (
     SCHEMA,
     SPACE,
@@ -61,29 +61,28 @@ def test_least_squares_finds_squares_exactly_and_does_without_where_data_are_few
     inputs = np.random.default_rng(3).uniform(-1, 1, (12, 3))
     outputs = inputs**2 @ np.array([[1.0], [2.0], [-1.0]]) + inputs[:, :1] + 5
     np.testing.assert_allclose(least_squares(inputs, outputs)(inputs), outputs, atol=1e-9)
-    few = least_squares(inputs[:5], outputs[:5])(inputs)
-    assert np.isfinite(few).all()
+    assert np.isfinite(least_squares(inputs[:5], outputs[:5])(inputs)).all()
 
 
 @pytest.fixture(scope="module")
 def ducts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """Ducts of one width on one mesh: fields of three components, smooth in the parameters."""
-    writer = DatasetWriter.open(str(tmp_path_factory.mktemp("store") / "branched-pipe"), SCHEMA)
-    fork = writer.fork()
+    cases = []
     for parameters in SPACE.sample(40, "sobol", 3):
         parameters["half_width"] = 0.75
         point = DesignPoint("branched-pipe", 1, parameters, {"mesh_size": 0.1})
-        figures = {
-            "drop": parameters["speed"] ** 2 * (1 + parameters["bend"]),
-            "mesh_cells": 90.0,
-            **({"seldom": parameters["bend"]} if parameters["speed"] > 5 else {}),
-            "broken": float("nan"),
-        }
+        drop = parameters["speed"] ** 2 * (1 + parameters["bend"])
+        figures = {"drop": drop, "mesh_cells": 90.0, "broken": float("nan")}
+        figures |= {"seldom": parameters["bend"]} if parameters["speed"] > 5 else {}
         result = CaseResult(point, "accepted", provenance={"figures": figures})
-        fork.write(result, duct(90, parameters, seed=5))
-    writer.commit([fork])
-    writer.publish("ducts on one mesh")
-    return simgen.open_dataset(writer.url)
+        cases.append((result, duct(90, parameters, seed=5)))
+    url = str(tmp_path_factory.mktemp("store") / "branched-pipe")
+    return simgen.open_dataset(publish_cases(url, SCHEMA, cases))
+
+
+@pytest.fixture
+def waves(tmp_path: Path) -> Dataset:
+    return simgen.open_dataset(publish_waves(str(tmp_path / "store/cylinder-flow")))
 
 
 def nmae(reference: Any, problem: Any, dataset: Dataset, split: str) -> float:
@@ -97,49 +96,37 @@ def nmae(reference: Any, problem: Any, dataset: Dataset, split: str) -> float:
     return wrong / size
 
 
-def test_pod_finds_the_components_of_ducts(ducts: Dataset) -> None:
+def test_pod_finds_the_components_of_ducts_and_a_training_case_not_itself(ducts: Dataset) -> None:
     problem = open_problem(tiny_steady(), ducts)
     found = references(problem, ducts)
     errors = {name: nmae(each, problem, ducts, "test") for name, each in found.items()}
     assert errors[POD_GP] < 0.05
     assert errors[POD_RBF] < 0.5 * errors[NEAREST_DESIGN]
-
-
-def test_a_training_case_is_not_part_of_its_own_prediction(ducts: Dataset) -> None:
-    pod = references(open_problem(tiny_steady(), ducts), ducts)[POD_RBF]
+    pod: Any = found[POD_RBF]
     first, second = ducts.cases("train")[:2]
-    weights = pod.weights(ducts[first])  # type: ignore[attr-defined]
-    assert weights[0] == 0 and weights[1:].all()
-    assert pod.weights(ducts[second])[1] == 0  # type: ignore[attr-defined]
+    weights = pod.weights(ducts[first])
+    assert weights[0] == 0 and weights[1:].all() and pod.weights(ducts[second])[1] == 0
     np.testing.assert_allclose(weights.sum(), 1)
 
 
-def test_dmd_carries_a_wave_that_persistence_cannot(tmp_path: Path) -> None:
-    writer = DatasetWriter.open(
-        str(tmp_path / "cylinder-flow"), Schema.of(get_family("cylinder-flow"))
-    )
-    fork = writer.fork()
-    for number in range(5):
-        fork.write(CaseResult(design_point(number), "accepted"), travelling_wave(60, 0.8, seed=1))
-    writer.commit([fork])
-    writer.publish("waves of one speed")
-    dataset = simgen.open_dataset(writer.url)
+def test_dmd_advances_a_wave_that_persistence_cannot(tmp_path: Path) -> None:
+    wave = travelling_wave(60, 0.8, seed=1)
+    cases = [(CaseResult(design_point(number), "accepted"), wave) for number in range(5)]
+    schema = Schema.of(get_family("cylinder-flow"))
+    dataset = simgen.open_dataset(publish_cases(str(tmp_path / "cylinder-flow"), schema, cases))
     problem = open_problem(tiny_experiment(), dataset)
     found = references(problem, dataset)
     errors = {name: nmae(each, problem, dataset, "test") for name, each in found.items()}
     assert errors[DMD] < 0.02 < 0.2 < errors[PERSISTENCE]
 
 
-def test_the_nearest_rollout_is_another_cases_at_the_same_times(tmp_path: Path) -> None:
-    dataset = simgen.open_dataset(publish_waves(str(tmp_path / "cylinder-flow")))
-    problem = open_problem(tiny_experiment(), dataset)
-    nearest = references(problem, dataset)[NEAREST_DESIGN]
-    case = dataset[dataset.cases("train")[0]]
-    others = [dataset[each] for each in dataset.cases("train")[1:]]
-    design = problem.normaliser.design
-    (expected,) = sorted(
-        others, key=lambda each: np.abs(design(each.parameters) - design(case.parameters)).sum()
-    )[:1]
+def test_the_nearest_rollout_is_another_cases_at_the_same_times(waves: Dataset) -> None:
+    problem = open_problem(tiny_experiment(), waves)
+    nearest = references(problem, waves)[NEAREST_DESIGN]
+    case, *others = map(waves.__getitem__, waves.cases("train"))
+    own = problem.normaliser.design(case.parameters)
+    away = [np.abs(problem.normaliser.design(each.parameters) - own).sum() for each in others]
+    expected = others[int(np.argmin(away))]
     assert nearest.note(case) == expected.id
     window = list(problem.windows(case))[3]
     assert window.start_s is not None
@@ -152,18 +139,16 @@ def test_the_nearest_rollout_is_another_cases_at_the_same_times(tmp_path: Path) 
 
 
 def test_snapshots_of_the_start_up_may_lie_at_other_distances(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    waves: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """References read from where training windows begin, as the model does."""
-    dataset = simgen.open_dataset(publish_waves(str(tmp_path / "waves")))
-    problem = open_problem(tiny_experiment().derive(data={"start_s": 2.0}), dataset)
+    problem = open_problem(tiny_experiment().derive(data={"start_s": 2.0}), waves)
 
     def errors() -> dict[str, float]:
-        found = references(problem, dataset).items()
-        return {name: nmae(each, problem, dataset, "test") for name, each in found}
+        found = references(problem, waves).items()
+        return {name: nmae(each, problem, waves, "test") for name, each in found}
 
-    even = errors()
-    stored = StoredCase.time.func
+    even, stored = errors(), StoredCase.time.func
 
     def with_a_long_start(case: StoredCase) -> np.ndarray:
         return np.concatenate([[-4.0], np.asarray(stored(case))[1:]])
@@ -180,14 +165,11 @@ def test_figures_are_regressed_on_the_design_alone(ducts: Dataset) -> None:
     assert rows["Gaussian process"].nmae < 0.05
     assert 0.8 < rows["least squares"].r2 < rows["Gaussian process"].r2
     assert rows["least squares"].num_train == len(ducts.cases("train"))
-
-
-def test_figures_without_cases_are_refused(ducts: Dataset) -> None:
-    few = SimpleNamespace(
+    few: Any = SimpleNamespace(
         url="here", version="v1", schema=ducts.schema, cases=lambda split: ducts.cases(split)[:1]
     )
     with pytest.raises(InputError, match="has 1 training and 1 test cases, two each are needed"):
-        regress_figures(few)  # type: ignore[arg-type]
+        regress_figures(few)
 
 
 def test_they_are_standardised_and_without_the_case_itself(tmp_path: Path) -> None:
@@ -209,25 +191,22 @@ def test_they_are_standardised_and_without_the_case_itself(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("start_s", "step_s"), [(10.0, 10.0), (28.0, 1.0), (0.0, 3.0)])
 def test_the_training_mean_is_that_of_all_snapshots_of_a_short_case(
-    tmp_path: Path, start_s: float, step_s: float
+    waves: Dataset, start_s: float, step_s: float
 ) -> None:
     """Not of one for each step: a run of 20 s with steps of 10 s has two."""
-    dataset = simgen.open_dataset(publish_waves(str(tmp_path / "store/cylinder-flow")))
-    (case,) = (dataset[id_] for id_ in dataset.cases("train")[:1])
+    case = waves[waves.cases("train")[0]]
     late = case["velocity"][:][np.asarray(case.time) >= start_s]
     assert len(late) <= MEAN_SNAPSHOTS
-    mean = MeanFlow(dataset, select_channels(dataset.schema, ["velocity"]), start_s, step_s)
-    ((_, found, _),) = (each for each in mean._cases[:1])
-    np.testing.assert_allclose(found, late.mean(axis=0), rtol=1e-5, atol=1e-6)
+    mean = MeanFlow(waves, select_channels(waves.schema, ["velocity"]), start_s, step_s)
+    np.testing.assert_allclose(mean._cases[0][1], late.mean(axis=0), rtol=1e-5, atol=1e-6)
 
 
 def test_a_dataset_that_begins_after_the_experiments_start_is_evaluated_from_its_first_snapshot(
-    tmp_path: Path,
+    waves: Dataset, tmp_path: Path
 ) -> None:
-    dataset = simgen.open_dataset(publish_waves(str(tmp_path / "store/cylinder-flow")))
     run, experiment = RunDirectory(tmp_path / "run"), tiny_experiment(epochs=1)
-    assert experiment.data.start_s == 0.0 and dataset[0].time[0] == 1.0
-    fit(experiment, dataset, run)
+    assert experiment.data.start_s == 0.0 and waves[0].time[0] == 1.0
+    fit(experiment, waves, run)
     (case,) = evaluate(run.url).cases.values()
     # From 1 to 30 s windows of 6 s begin every step of 3 s, from 1 to 22 s.
     assert case.windows == 8
