@@ -5,14 +5,12 @@
     parameters:
       model.num_anchors: [16, 32, 64]
       training.learning_rate: {min: 1.0e-4, max: 3.0e-3, log: true}
-      model.window_scale: {values: [0.5, 1], when: {model.gaussian_window: [encoder, both]}}
     choices:
       full mesh: {data.encoder: mesh, model.num_features: fields + distance}
 
 `isolated` is the paper's design: the baseline, and from it one key changed at a time. `grid` is
-every combination, `random` draws (the only one for ranges). A key whose `when` does not hold stays
-as in the baseline, so that no two settings mean the same. `choices` are one further key, `choice`:
-the baseline, or one of the named changes of several keys at once. A choice may give
+every combination, `random` draws (the only one for ranges). `choices` are one further key,
+`choice`: the baseline, or one of the named changes of several keys at once. A choice may give
 `model.num_features` in words, because its number depends on the family.
 """
 
@@ -21,7 +19,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
@@ -105,8 +103,6 @@ class Domain(Frozen):
     min: _Bound | None = None
     max: _Bound | None = None
     log: bool = False
-    when: dict[str, tuple[_Value, ...]] = Field(default={})
-    """The key counts only where these other keys have one of these values"""
 
     @model_validator(mode="after")
     def _list_or_range(self) -> Domain:
@@ -161,11 +157,6 @@ class SearchSpace(Frozen):
                 f"{', '.join(ranges)}: a range needs `design: random`;"
                 f" {self.design} takes lists of values"
             )
-        for key, item in self.parameters.items():
-            if unknown := sorted(set(item.when) - set(self.parameters)):
-                raise ValueError(
-                    f"{key}: its `when` names {', '.join(unknown)}, which the space does not vary"
-                )
         if BASELINE in self.choices:
             raise ValueError(f"the name {BASELINE} is that of the experiment itself")
         for name, values in self.choices.items():
@@ -258,8 +249,7 @@ class SearchSpace(Frozen):
         if self.design == "random":
             domains, baseline = self._domains(experiment), self.baseline(experiment)
             while True:
-                drawn = {key: item.draw(generator) for key, item in domains.items()}
-                yield self._in_force({**baseline, **drawn}, baseline)
+                yield {**baseline, **{key: item.draw(generator) for key, item in domains.items()}}
         found = self._all(experiment)
         first = 1 if self.design == "isolated" else 0
         while True:
@@ -291,13 +281,9 @@ class SearchSpace(Frozen):
 
     def _domains(self, experiment: Experiment) -> dict[str, Domain]:
         """Return the values of each key of a setting that change anything in the experiment."""
-        baseline = self.baseline(experiment)
-        domains = {
-            key: Domain(values=(baseline[key],))
-            if experiment.task == "steady" and key in TRANSIENT
-            else item
-            for key, item in self.parameters.items()
-        }
+        baseline, domains = self.baseline(experiment), dict(self.parameters)
+        if experiment.task == "steady":
+            domains |= {key: Domain(values=(baseline[key],)) for key in TRANSIENT if key in domains}
         if self.choices:
             # Unparsed: a name may look like a number.
             domains[CHOICE] = Domain.model_construct(values=(BASELINE, *self.choices))
@@ -314,30 +300,14 @@ class SearchSpace(Frozen):
                 f"space {self.name}: {num:,} settings, {MAX_SETTINGS:,} at most; give fewer values,"
                 " or draw them with design: random"
             )
-        made: list[Setting]
+        changed: Iterable[Setting]
         if self.design == "isolated":
-            changed = ({key: value} for key, values in lists.items() for value in values)
-            made = [baseline, *({**baseline, **change} for change in changed)]
+            changed = ({}, *({key: value} for key in lists for value in lists[key]))
         else:
             combined = itertools.product(*lists.values())
-            made = [{**baseline, **dict(zip(lists, chosen, strict=True))} for chosen in combined]
-        found: dict[tuple[tuple[str, Value], ...], Setting] = {}
-        for setting in made:
-            in_force = self._in_force(setting, baseline)
-            found.setdefault(tuple(in_force.items()), in_force)
-        return list(found.values())
-
-    def _in_force(self, setting: Setting, baseline: Setting) -> Setting:
-        def holds(when: Mapping[str, Sequence[Value]]) -> bool:
-            return all(setting[key] in values for key, values in when.items())
-
-        # What one key's absence puts back may be another one's condition.
-        for _ in setting:
-            setting = {
-                key: value if key == CHOICE or holds(self.parameters[key].when) else baseline[key]
-                for key, value in setting.items()
-            }
-        return setting
+            changed = (dict(zip(lists, chosen, strict=True)) for chosen in combined)
+        made: list[Setting] = [{**baseline, **change} for change in changed]
+        return list({tuple(setting.items()): setting for setting in made}.values())
 
 
 def shipped_spaces() -> list[str]:

@@ -58,9 +58,7 @@ class TrialResult:
     number: int
     state: TrialState
     nmae: float | None
-    """validation NMAE of the weights that the run keeps, those of its lowest validation loss; None
-    before the first validation
-    """
+    """validation NMAE of the weights that the run keeps; None before the first validation"""
     best_epoch: int | None
     epochs: int
     """trained so far"""
@@ -105,9 +103,9 @@ class Sweep:
 
 def sweep_of(run: RunDirectory) -> RunDirectory | None:
     """Return the folder of the sweep that a run is a trial of; None for any other run."""
-    trials, _, _ = run.url.rstrip("/").rpartition("/")
-    sweep = RunDirectory(trials.removesuffix(f"/{TRIALS}"))
-    return sweep if trials.endswith(f"/{TRIALS}") and sweep.exists(TABLE) else None
+    folder, _, trials = run.url.rstrip("/").rpartition("/")[0].rpartition("/")
+    sweep = RunDirectory(folder)
+    return sweep if trials == TRIALS and sweep.exists(TABLE) else None
 
 
 def plan_sweep(

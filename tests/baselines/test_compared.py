@@ -1,17 +1,19 @@
 """A recipe with a baseline in Courant's place is a complete experiment on the same data."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest
 
-from courant.baselines import COUNTS
+from courant.baselines import CASES, COUNTS, published
 from courant.experiment import parse_experiment
 from courant.models import BASELINES, count
 from courant.recipes import get_recipe
-from courant.recipes.compared import ROWS, TRAININGS
+from courant.recipes.compared import ROWS
 from simgen.errors import InputError
 
-CASES = {"Cyl.Flow": "cylinder-flow", "Br.Pipe": "branched-pipe", "Ctr.Pump": "centrifugal-pump"}
+FAMILY = {"Cyl.Flow": "cylinder-flow", "Br.Pipe": "branched-pipe", "Ctr.Pump": "centrifugal-pump"}
 COMMUNITY: dict[str, dict[str, dict[str, Any]]] = {
     "transolver": {
         name: {"width": 128, "num_heads": 8, "num_layers": 8, "num_slices": 64}
@@ -73,10 +75,6 @@ def test_baselines_of_the_community_benchmarks_follow_their_tables(kind: str, na
     assert recipe.data == like.data
 
 
-def test_every_row_of_the_community_tables_is_a_recipe() -> None:
-    assert {(kind, name) for name, rows in TRAININGS.items() for kind in rows} == set(PRINTED)
-
-
 @pytest.mark.parametrize("kind", ["transolver", "fno", "upt", "factformer"])
 def test_sizes_are_the_families_whichever_the_recipe(kind: str) -> None:
     paper, small = get_recipe(f"darcy-flow-{kind}"), get_recipe(f"darcy-flow-small-{kind}")
@@ -88,9 +86,9 @@ def test_sizes_are_the_families_whichever_the_recipe(kind: str) -> None:
 @pytest.mark.parametrize(("kind", "case"), COUNTS)
 def test_the_published_runs_of_baselines_follow_their_tables(kind: str, case: str) -> None:
     """tab:cf-hparams, tab:hvac-hparams, tab:pump-hparams."""
-    like = get_recipe(CASES[case])
-    recipe = get_recipe(f"{CASES[case]}-{kind}")
-    rate, epochs, batch = ROWS[CASES[case]][kind]
+    like = get_recipe(FAMILY[case])
+    recipe = get_recipe(f"{FAMILY[case]}-{kind}")
+    rate, epochs, batch = ROWS[FAMILY[case]][kind]
     training = recipe.training
     assert (training.learning_rate, training.epochs, training.batch_size) == (rate, epochs, batch)
     assert training.clip_norm == 2.0
@@ -99,11 +97,6 @@ def test_the_published_runs_of_baselines_follow_their_tables(kind: str, case: st
     counted = count(recipe.model)
     assert counted is not None
     assert abs(counted / COUNTS[kind, case] - 1) < 0.04
-
-
-def test_every_row_of_the_tables_is_a_recipe() -> None:
-    rows = {(kind, family) for family, kinds in ROWS.items() for kind in kinds}
-    assert rows == {(kind, CASES[case]) for kind, case in COUNTS}
 
 
 @pytest.mark.parametrize("kind", BASELINES)
@@ -121,3 +114,26 @@ def test_a_name_that_is_no_recipe_is_answered_with_what_can_be_named() -> None:
     for name in ("cylinder-flow-nobody", "nobody-transolver", "transolver", "-transolver"):
         with pytest.raises(InputError, match=f"'{name}' is unknown.* cylinder-flow-transolver"):
             get_recipe(name)
+
+
+WIDTH_OF_UPT, WIDTH_OF_MGN = 192, 128
+DIFFERENCES = {
+    # The paper's UPT also predicts the distance field: a row of weights and a bias each.
+    **{
+        ("upt", case): -(WIDTH_OF_UPT + 1) * sizes["num_query_features"]
+        for case, sizes in CASES.items()
+    },
+    # Its MeshGraphNet does not read the distance field of the pipe.
+    ("mgn", "Br.Pipe"): WIDTH_OF_MGN * CASES["Br.Pipe"]["num_query_features"],
+}
+"""What is known to differ, in parameters"""
+NEAR = {("fno", "Cyl.Flow"): 0.04, ("enf", "Cyl.Flow"): 0.01, ("mgn", "Cyl.Flow"): 0.02}
+"""How far a count may be off where the paper's texts do not pin it down; the others are exact"""
+
+
+@pytest.mark.parametrize(("kind", "case"), COUNTS)
+def test_a_baseline_has_the_published_number_of_parameters(kind: str, case: str) -> None:
+    counted = count(published(kind, case))
+    expected = COUNTS[kind, case] + DIFFERENCES.get((kind, case), 0)
+    assert counted is not None
+    assert abs(counted - expected) <= NEAR.get((kind, case), 0.0) * expected

@@ -14,7 +14,6 @@ import courant
 from courant.experiment import Experiment, parse_experiment
 from courant.field_model import FieldModel, Queries
 from courant.models import BASELINES, build, count, dump_config, parse_config
-from courant.problems import open_problem
 from courant.recipes.compared import compared
 from courant.runs.directory import RunDirectory
 from courant.training.train import fit
@@ -141,7 +140,7 @@ def test_the_clouds_own_points_take_one_pass_in_chunks_too(
     assert len(passes) == 1
 
 
-def test_models_that_wait_for_the_device_say_so() -> None:
+def test_models_that_wait_for_the_device_name_the_reason() -> None:
     waiting = {kind for kind in BASELINES if tiny(kind, "steady 3D").waits_for_device}
     assert waiting == {"transolver", "mgn"}
 
@@ -179,13 +178,6 @@ def experiment(kind: str, task: str) -> Experiment:
     training = {"epochs": 2, "samples_per_epoch": 8, "checkpoint_every": 1}
     training |= {"validate_every": 2, "validation_windows": 1}
     return compared(like, kind).derive(model=OWN[kind], training=training)
-
-
-@pytest.mark.parametrize("kind", BASELINES)
-@pytest.mark.parametrize("task", ["transient", "steady"])
-def test_its_sizes_fit_a_dataset(kind: str, task: str, datasets: dict[str, Dataset]) -> None:
-    problem = open_problem(experiment(kind, task), datasets[task])
-    assert problem.experiment.model.kind == kind
 
 
 @pytest.mark.parametrize(

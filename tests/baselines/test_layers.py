@@ -61,22 +61,6 @@ def test_interpolation_meets_the_points_and_never_uses_padding() -> None:
     assert (others.numbers != torch.arange(12)[None, :, None]).all()
 
 
-def test_neighbours_found_in_parts_are_those_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(3)
-    points = torch.rand(2, 40, 3)
-    whole = baseline._by_distances(points, points, None, 4, False)
-    monkeypatch.setattr("courant.baselines.baseline._MOST_DISTANCES", 2 * 40 * 7)
-    assert torch.equal(
-        baseline._by_distances(points, points, None, 4, False).numbers, whole.numbers
-    )
-
-
-def test_a_cloud_of_padding_alone_has_no_neighbours() -> None:
-    points = torch.rand(1, 6, 3)
-    near = find_nearest(points, points, torch.zeros(1, 6, dtype=torch.bool), 3)
-    assert near.numbers.shape == (1, 6, 3) and not near.there.any()
-
-
 @pytest.mark.parametrize("others", [False, True])
 def test_trees_and_distances_find_the_same_neighbours(others: bool) -> None:
     torch.manual_seed(5)

@@ -8,7 +8,6 @@ import torch
 from courant.baselines.mesh_graph_net import MeshGraphNet, MeshGraphNetConfig, _scattered
 from courant.field_model import Inputs, Queries
 from courant.models import build
-from courant.recipes import get_recipe
 from tests.baselines.tiny import tiny
 
 NODES = 12
@@ -65,25 +64,6 @@ def test_the_choice_of_nodes_hangs_on_neither_order_nor_padding(thinned: MeshGra
     torch.testing.assert_close(thinned(padded, queries, _steps(thinned)), expected)
 
 
-@torch.no_grad()
-def test_a_cloud_with_fewer_real_points_than_nodes_is_read_whole(thinned: MeshGraphNet) -> None:
-    inputs, queries = _given(thinned, 30)
-    few = inputs._replace(mask=torch.arange(30).expand(2, -1) < 8)
-    alone = Inputs(inputs.points[:, :8], inputs.features[:, :8])
-    torch.testing.assert_close(
-        thinned(few, queries.part(slice(20, 30)), _steps(thinned)),
-        thinned(alone, queries.part(slice(20, 30)), _steps(thinned)),
-    )
-
-
-@torch.no_grad()
-def test_chunks_of_queries_agree(thinned: MeshGraphNet) -> None:
-    inputs, _ = _given(thinned, 30)
-    _, queries = _given(thinned, 50)
-    whole = thinned.predict(inputs, queries, _steps(thinned))
-    torch.testing.assert_close(thinned.predict(inputs, queries, _steps(thinned), chunk=7), whole)
-
-
 def test_nodes_are_spread_like_the_points() -> None:
     """A chosen part of a regular grid has about as many nodes in each quarter."""
     axis = torch.linspace(-1, 1, 64)
@@ -93,15 +73,6 @@ def test_nodes_are_spread_like_the_points() -> None:
     for x in (-1, 1):
         for y in (-1, 1):
             assert 200 < int(((x * chosen[:, 0] > 0) & (y * chosen[:, 1] > 0)).sum()) < 312
-
-
-def test_a_recipe_that_draws_points_names_as_many_nodes() -> None:
-    small = get_recipe("cylinder-flow-small-mgn")
-    paper = get_recipe("cylinder-flow-mgn")
-    assert isinstance(small.model, MeshGraphNetConfig)
-    assert isinstance(paper.model, MeshGraphNetConfig)
-    assert small.model.num_nodes == small.data.points_per_sample == 512
-    assert paper.model.num_nodes == 0
 
 
 @torch.no_grad()
@@ -131,9 +102,3 @@ def test_edges_of_the_mesh_exclude_a_part_of_the_points() -> None:
         replace(config, num_nodes=5)
     with pytest.raises(ValueError, match="edges must be one of mesh, nearest, got 'faces'"):
         replace(config, edges="faces")
-
-
-def test_recipes_take_the_edges_of_families_that_have_meshes() -> None:
-    assert get_recipe("branched-pipe-mgn").model.reads_edges
-    assert not get_recipe("branched-pipe-small-mgn").model.reads_edges
-    assert not get_recipe("darcy-flow-mgn").model.reads_edges

@@ -15,7 +15,7 @@ from tests.model.clouds import (
     random_model,
     relative_error,
 )
-from tests.model.literal import fused_attention, literal_forward
+from tests.model.literal import literal_forward
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
 
@@ -59,11 +59,3 @@ def test_a_mask_is_a_bias_of_minus_infinity(config: CourantConfig) -> None:
     model, inputs = random_model(config, torch.float64), random_inputs(config, dtype=torch.float64)
     padded = pad_cloud(inputs, extra=4, filling=0.3)
     assert_same(model, padded, padded, 1e-10)
-
-
-def test_the_two_cores_of_the_oracle_agree() -> None:
-    config = CHOICES["window, transient"]
-    model, inputs = random_model(config, torch.float64), random_inputs(config, dtype=torch.float64)
-    explicit = literal_forward(model, **inputs.tensors())
-    fused = literal_forward(model, **inputs.tensors(), attention=fused_attention)
-    assert relative_error(fused, explicit) < 1e-12

@@ -1,7 +1,7 @@
 """CourantConfig: every value is checked, and a round trip through JSON changes nothing."""
 
 import json
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,31 +22,21 @@ def test_json_round_trip(config: CourantConfig) -> None:
     [
         ({"num_features": -1}, "num_features must be a whole number of at least 0, got -1"),
         ({"num_outputs": 0}, "num_outputs"),
-        ({"num_anchors": 0}, "num_anchors"),
         ({"num_heads": 2.5}, "num_heads"),
         ({"num_heads": 30}, "num_heads must be at most the width 20, got 30"),
-        ({"num_levels": True}, "num_levels"),
         ({"width": 21}, "width must be even"),
-        ({"width": 20_000}, "width must be at most 16,384, got 20000"),
-        ({"num_levels": 10**7}, "num_levels must be at most 1,023, got 10000000"),
         ({"num_levels": 600, "num_loops": 1}, "more than 1,024 blocks"),
         ({"num_anchors": 10**5000}, "num_anchors must be at most 16,384, got an int of 16610 bits"),
         ({"bandwidth": float("inf")}, "bandwidth must be positive and finite"),
-        ({"bandwidth": "1"}, "bandwidth must be positive and finite"),
         ({"step_size": 1e-6}, "step_size must be at least 0.001"),
         ({"transient": 1}, "transient must be true or false"),
         ({"dimension": 4}, "dimension must be one of 1, 2, 3, got 4"),
-        ({"bandwidth": 0.0}, "bandwidth must be positive"),
-        ({"bandwidth": float("nan")}, "bandwidth must be positive"),
         (
             {"anchor_kind": "random"},
             "anchor_kind must be one of sampled, learned, abstract, got 'random'",
         ),
-        ({"gaussian_window": True}, "gaussian_window must be one of"),
         ({"solver": "leapfrog"}, "solver must be one of euler"),
-        ({"processor": "gru"}, "processor must be one of"),
         ({"step_size": 0.3}, "one over a whole number"),
-        ({"step_size": 2.0}, "one over a whole number"),
         ({"anchor_kind": "abstract", "gaussian_window": "both"}, "needs anchors with positions"),
     ],
 )
@@ -61,19 +51,8 @@ def test_the_parameters_of_a_config_are_counted_without_building_it(config: Cour
     assert count_parameters(config) == built
 
 
-def test_a_model_beyond_the_bound_is_refused_by_its_config() -> None:
-    with pytest.raises(ValueError, match=r"makes a model of .* parameters, 500,000,000 at most"):
-        parse_config({**dump_config(SMALL), "width": 16_384})
-
-
 def test_unknown_and_missing_fields_are_named() -> None:
     with pytest.raises(ValueError, match="has no field num_tokens; its fields are"):
         CourantConfig.from_dict({"num_features": 1, "num_outputs": 1, "num_tokens": 3})
     with pytest.raises(ValueError, match="num_outputs"):
         CourantConfig.from_dict({"num_features": 1})
-
-
-def test_a_config_is_frozen_and_hashable() -> None:
-    with pytest.raises(FrozenInstanceError):
-        SMALL.width = 3  # type: ignore[misc]
-    assert hash(SMALL) == hash(replace(SMALL))

@@ -1,8 +1,8 @@
-"""Exported programs give what the model gives, for numbers of clouds, points and queries they were
-not traced with.
-"""
+"""Exported programs and torch.compile take the model whole, for numbers of points not traced."""
 
-import io
+from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -35,10 +35,19 @@ def test_exported_parts_give_the_models_field(config: CourantConfig) -> None:
     assert relative_error(field, expected[:, -1]) < 1e-5
 
 
-def test_a_program_survives_its_file() -> None:
-    config = CHOICES["transient"]
-    model, buffer, Z = random_model(config), io.BytesIO(), torch.randn(3, 5, 20)
-    torch.export.save(model.export()["processor"], buffer)
-    buffer.seek(0)
-    step = torch.export.load(buffer).module()
-    torch.testing.assert_close(step(Z), model.rollout(Z, 1)[:, 0], rtol=1e-5, atol=1e-5)
+COMPILED = ("design parameters", "window, transient")
+
+
+@pytest.mark.parametrize("config", [CHOICES[name] for name in COMPILED], ids=COMPILED)
+def test_there_is_no_graph_break(config: CourantConfig) -> None:
+    torch.compiler.reset()
+    config = replace(config, num_levels=0)  # a level more is more of the same
+    model, inputs = random_model(config), pad_cloud(random_inputs(config), extra=2)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    field = compiled(**inputs.arguments())
+    field.square().sum().backward()
+    assert relative_error(field, model(**inputs.arguments())) < 1e-5
+    assert (
+        model.embedding.frequencies.grad is not None
+        and model.embedding.frequencies.grad.isfinite().all()
+    )

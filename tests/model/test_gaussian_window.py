@@ -1,14 +1,16 @@
-"""The Gaussian window as a few extra channels of the inner product."""
+"""Anchors: sampled far apart, and Gaussian windows as a few extra channels of the inner product."""
+
+from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu
 
-from courant.model import Courant
+from courant.model import Courant, farthest_point_sampling
 from courant.model import gaussian_window as module
+from courant.model.coordinates import gather_points
 from courant.model.gaussian_window import GaussianWindows
 from tests.model.clouds import CHOICES, SMALL, random_inputs, random_model, relative_error
 
@@ -22,33 +24,6 @@ def cloud(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
 
 def bias(anchors: Tensor, points: Tensor, inverse_square_width: Tensor) -> Tensor:
     return -inverse_square_width * (anchors[:, :, None] - points[:, None]).square().sum(-1)
-
-
-def test_encoder_columns_are_the_bias_but_for_a_constant_along_the_points() -> None:
-    anchors, points, inverse = cloud()
-    product = module.encoder_columns(anchors, inverse) @ module.point_columns(points).transpose(
-        1, 2
-    )
-    difference = product - bias(anchors, points, inverse)
-    torch.testing.assert_close(difference, difference[..., :1].expand_as(difference))
-
-
-def test_decoder_columns_are_the_bias() -> None:
-    anchors, points, inverse = cloud()
-    product = module.decoder_key_columns(anchors, inverse) @ module.decoder_query_columns(
-        points
-    ).transpose(1, 2)
-    torch.testing.assert_close(product, bias(anchors, points, inverse))
-
-
-def test_gradients_of_the_columns_by_finite_differences() -> None:
-    anchors, points, inverse = (tensor.requires_grad_() for tensor in cloud())
-    assert torch.autograd.gradcheck(
-        lambda p, x, s: (
-            module.decoder_key_columns(p, s) @ module.decoder_query_columns(x).transpose(1, 2)
-        ),
-        (anchors, points, inverse),
-    )
 
 
 def test_distances_survive_a_kernel_of_reduced_precision() -> None:
@@ -79,14 +54,6 @@ def test_a_windowed_model_keeps_its_accuracy_under_autocast() -> None:
         field = model(**inputs.arguments())
     assert field.dtype == torch.float32
     assert relative_error(field, expected) < 0.05
-
-
-def test_the_first_windows_tile_the_domain() -> None:
-    windows = GaussianWindows(CHOICES["window in both"])
-    sigma = windows.inverse_square_width(0).rsqrt()
-    torch.testing.assert_close(
-        sigma, torch.full((5, 1), 1.0 * 2.0 / 5**0.5)
-    )  # alpha domain / sqrt(L)
 
 
 def test_a_window_is_never_narrower_than_a_hundredth_of_the_first() -> None:
@@ -125,11 +92,6 @@ def test_training_starts_from_the_initial_anchors_and_moves_them() -> None:
         assert update.displacement.weight.grad.abs().max() > 0
 
 
-def test_an_anchor_update_is_an_mlp_of_the_latent() -> None:
-    update, Z = module.AnchorUpdate(8, 3), torch.randn(2, 5, 8)
-    torch.testing.assert_close(update(Z), update.displacement(gelu(update.hidden(Z))))
-
-
 def test_a_narrow_window_confines_the_encoder_to_the_points_around_each_anchor() -> None:
     """With windows far narrower than the spacing, what lies far from every anchor cannot matter."""
     config = replace(SMALL, gaussian_window="both", window_scale=0.02)
@@ -143,3 +105,41 @@ def test_a_narrow_window_confines_the_encoder_to_the_points_around_each_anchor()
     disturbed = replace(inputs, features=inputs.features + 10 * far, anchors=anchors)
     expected = model(**replace(inputs, anchors=anchors).arguments())
     assert relative_error(model(**disturbed.arguments()), expected) < 1e-5
+
+
+def test_sampling_starts_at_the_centre_and_goes_to_the_ends() -> None:
+    line = torch.linspace(-1, 1, 101)[None, :, None]
+    assert farthest_point_sampling(line, 3).tolist() == [[50, 0, 100]]
+
+
+def test_each_next_point_is_the_farthest_from_all_chosen() -> None:
+    points = torch.rand(3, 60, 3)
+    indices = farthest_point_sampling(points, 12)
+    chosen = gather_points(points, indices)
+    for count in range(1, 12):
+        distance = torch.cdist(points, chosen[:, :count]).amin(-1)
+        newest = torch.cdist(chosen[:, count : count + 1], chosen[:, :count]).amin((1, 2))
+        torch.testing.assert_close(newest, distance.amax(1))
+
+
+def test_sampling_is_deterministic_and_independent_of_the_rest_of_the_batch() -> None:
+    points = torch.rand(4, 50, 2)
+    together = farthest_point_sampling(points, 9)
+    assert torch.equal(together, farthest_point_sampling(points, 9))
+    assert torch.equal(together[2:3], farthest_point_sampling(points[2:3], 9))
+
+
+def test_padding_is_never_chosen_and_changes_nothing() -> None:
+    points = torch.rand(2, 30, 3)
+    padded = torch.cat((points, torch.full((2, 10, 3), float("nan"))), dim=1)
+    mask = torch.arange(40).expand(2, -1) < 30
+    assert torch.equal(
+        farthest_point_sampling(padded, 12, mask), farthest_point_sampling(points, 12)
+    )
+
+
+def test_a_small_cloud_repeats_its_points_but_not_the_padding() -> None:
+    points = torch.rand(1, 8, 3)
+    mask = torch.tensor([[False, True, False, True, True, False, False, False]])
+    indices = farthest_point_sampling(points, 6, mask)
+    assert set(indices[0].tolist()) == {1, 3, 4}

@@ -1,4 +1,6 @@
-"""Wrong inputs are errors of one line with the expected and the given shape."""
+"""Clouds and queries: checked shapes, exact padding, any order, and no NaN anywhere."""
+
+from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
@@ -6,7 +8,16 @@ from typing import Any
 import pytest
 import torch
 
-from tests.model.clouds import CHOICES, random_inputs, random_model
+from courant.model import Courant, CourantConfig
+from tests.model.clouds import (
+    CHOICES,
+    SMALL,
+    Inputs,
+    pad_cloud,
+    random_inputs,
+    random_model,
+    relative_error,
+)
 
 PARAMETERS = CHOICES["design parameters"]
 
@@ -39,3 +50,119 @@ def test_a_windowed_decoder_asks_for_the_anchors() -> None:
     Z = model.encode(inputs.cloud)
     with pytest.raises(ValueError, match="place_anchors"):
         model.decode(Z, inputs.queries)
+
+
+@pytest.mark.parametrize("config", CHOICES.values(), ids=CHOICES)
+def test_padded_and_unpadded_clouds_agree_whatever_the_padding_is(config: CourantConfig) -> None:
+    model, inputs = random_model(config), random_inputs(config)
+    expected = model(**inputs.arguments())
+    for filling in (float("nan"), 0.0, 1e6, float("inf")):
+        padded = pad_cloud(inputs, extra=6, filling=filling)
+        assert relative_error(model(**padded.arguments()), expected) < 1e-5
+
+
+def test_gradients_agree_and_padding_receives_none() -> None:
+    config = CHOICES["window, transient"]
+    model, inputs = random_model(config, torch.float64), random_inputs(config, dtype=torch.float64)
+    padded = pad_cloud(inputs, extra=6)
+    padded.features.requires_grad_()
+
+    model(**inputs.arguments()).square().sum().backward()
+    expected = {name: parameter.grad for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    model(**padded.arguments()).square().sum().backward()
+
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-9, atol=1e-9)
+    assert padded.mask is not None and padded.features.grad is not None
+    assert not padded.features.grad[~padded.mask].any()
+
+
+SAMPLED = {name: config for name, config in CHOICES.items() if config.anchor_kind == "sampled"}
+
+
+@pytest.mark.parametrize("config", CHOICES.values(), ids=CHOICES)
+def test_the_order_of_points_does_not_matter(config: CourantConfig) -> None:
+    model, inputs = random_model(config), random_inputs(config)
+    order = torch.randperm(inputs.points.shape[1])
+    shuffled = replace(inputs, points=inputs.points[:, order], features=inputs.features[:, order])
+    assert relative_error(model(**shuffled.arguments()), model(**inputs.arguments())) < 1e-5
+
+
+@pytest.mark.parametrize("config", CHOICES.values(), ids=CHOICES)
+def test_queries_are_independent_of_each_other(config: CourantConfig) -> None:
+    model, inputs = random_model(config), random_inputs(config)
+    order = torch.randperm(inputs.query_points.shape[1])[:4]
+    features = None if inputs.query_features is None else inputs.query_features[:, order]
+    some = replace(inputs, query_points=inputs.query_points[:, order], query_features=features)
+    assert (
+        relative_error(model(**some.arguments()), model(**inputs.arguments())[..., order, :]) < 1e-5
+    )
+
+
+@pytest.mark.parametrize("config", SAMPLED.values(), ids=SAMPLED)
+def test_the_order_of_anchors_does_not_matter(config: CourantConfig) -> None:
+    model, inputs = random_model(config), random_inputs(config)
+    if model.windows is not None:  # the multiplier belongs to the anchor's place in the list
+        torch.nn.init.ones_(model.windows.kappa)
+    anchors = model.place_anchors(inputs.points)
+    assert anchors is not None
+    order = torch.randperm(config.num_anchors)
+    given, shuffled = replace(inputs, anchors=anchors), replace(inputs, anchors=anchors[:, order])
+    assert relative_error(model(**shuffled.arguments()), model(**given.arguments())) < 1e-5
+
+
+def test_clouds_of_a_batch_are_independent_of_each_other() -> None:
+    config = CHOICES["window, transient"]
+    model, inputs = random_model(config), random_inputs(config)
+    assert inputs.query_features is not None
+    first = replace(
+        inputs,
+        points=inputs.points[:1],
+        features=inputs.features[:1],
+        query_points=inputs.query_points[:1],
+        query_features=inputs.query_features[:1],
+    )
+    assert relative_error(model(**first.arguments()), model(**inputs.arguments())[:1]) < 1e-5
+
+
+def assert_finite(model: Courant, inputs: Inputs) -> None:
+    output = model(**inputs.arguments())
+    output.square().sum().backward()
+    assert output.isfinite().all()
+    assert all(
+        parameter.grad is None or parameter.grad.isfinite().all()
+        for parameter in model.parameters()
+    )
+
+
+@pytest.mark.parametrize("config", CHOICES.values(), ids=CHOICES)
+def test_one_point_coincident_points_one_anchor_and_no_real_point(config: CourantConfig) -> None:
+    model, inputs = random_model(config), random_inputs(config)
+    assert_finite(model, random_inputs(config, points=1, queries=1))
+    points, queries = torch.zeros_like(inputs.points), torch.zeros_like(inputs.query_points)
+    assert_finite(model, replace(inputs, points=points, query_points=queries))
+    padded = pad_cloud(inputs, extra=2)
+    assert padded.mask is not None
+    padded.mask[0] = False
+    assert_finite(model, padded)
+    one = replace(config, num_anchors=1)
+    assert_finite(random_model(one), random_inputs(one))
+
+
+def test_a_cloud_without_real_points_is_one_featureless_point_at_the_origin() -> None:
+    model, inputs = random_model(SMALL), random_inputs(SMALL)
+    empty = replace(inputs, mask=torch.zeros(inputs.points.shape[:2], dtype=torch.bool))
+    origin = replace(
+        inputs, points=torch.zeros(2, 1, 3), features=torch.zeros(2, 1, SMALL.num_features)
+    )
+    torch.testing.assert_close(
+        model(**empty.arguments()), model(**origin.arguments()), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_a_window_whose_multiplier_crosses_zero_stays_finite() -> None:
+    config = CHOICES["window in both"]
+    model = random_model(config)
+    torch.nn.init.zeros_(model.windows.kappa)  # type: ignore[union-attr]
+    assert_finite(model, random_inputs(config))

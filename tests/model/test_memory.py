@@ -7,14 +7,12 @@ import pytest
 import torch
 
 from bench.measure import peak_bytes
-from courant.field_model import Queries
 from courant.model import attention
 from courant.model import decoder as module
 from courant.model.courant import Courant
 from courant.model.decoder import blend
 from tests.model.clouds import (
     CHOICES,
-    TRANSIENT,
     Inputs,
     pad_cloud,
     random_inputs,
@@ -27,18 +25,6 @@ CPU = torch.device("cpu")
 
 def _train_once(model: Courant, inputs: Inputs) -> None:
     model(**inputs.arguments()).square().sum().backward()
-
-
-@torch.no_grad()
-def test_decoding_in_chunks_holds_the_field_and_one_chunk() -> None:
-    model = random_model(TRANSIENT)
-    Z = torch.randn(1, 4, 5, 20)
-    peaks = []
-    for count in (4_000, 40_000):
-        x, xi = torch.rand(1, count, 3), torch.rand(1, count, 3)
-        field = 4 * count * 2 * 4  # T, M, d_out in float32
-        peaks.append(peak_bytes(lambda: model.decode(Z, Queries(x, xi), chunk=1_000), CPU) - field)  # noqa: B023
-    assert peaks[1] < 1.1 * peaks[0]
 
 
 @torch.no_grad()
@@ -57,18 +43,6 @@ def test_a_large_cloud_is_read_part_by_part(name: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(attention, "STREAMED_PART", 512)
     assert relative_error(read(), at_once) < 1e-5
     assert peak_bytes(read, CPU) < 0.5 * peak
-
-
-def test_windows_so_narrow_that_weights_vanish_are_read_part_by_part(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    config = replace(CHOICES["window, transient"], window_scale=0.02)
-    model, inputs = random_model(config), random_inputs(config, points=300)
-    at_once = model.encode(inputs.arguments()["inputs"])  # with gradients
-    monkeypatch.setattr(attention, "STREAMED_PART", 16)
-    with torch.no_grad():
-        assert attention.is_streamed(inputs.points)
-        assert relative_error(model.encode(inputs.arguments()["inputs"]), at_once) < 1e-5
 
 
 def test_a_decomposition_in_chunks_does_not_grow_with_the_queries() -> None:

@@ -171,7 +171,7 @@ SPACE = {
     "parameters": {
         "model.num_anchors": [4, 8],
         "training.learning_rate": {"values": [1e-4, 1e-3]},
-        "model.window_scale": {"values": [0.5], "when": {"model.num_anchors": [4]}},
+        "model.window_scale": {"values": [0.5]},
     },
 }
 

@@ -64,24 +64,6 @@ def test_isolated_begins_with_the_recipe_and_changes_one_key_at_a_time_over_the_
     }
 
 
-def test_a_key_whose_condition_is_put_back_is_put_back_too() -> None:
-    window, scale, rate = "model.gaussian_window", "model.window_scale", "training.learning_rate"
-    text = f"""
-        design: grid
-        parameters:
-          {window}: {{values: [none, both]}}
-          {scale}: {{values: [1.0, 5e-1], when: {{{window}: [both]}}}}
-          {rate}: {{values: [3e-4, 1e-3], when: {{{scale}: [0.5]}}}}
-        """
-    made = settings(parse_space("chain", text))
-    assert sorted((each[window], each[scale], each[rate]) for each in made) == [
-        ("both", 0.5, 3e-4),
-        ("both", 0.5, 1e-3),
-        ("both", 1.0, 3e-4),
-        ("none", 1.0, 3e-4),
-    ]
-
-
 def test_more_trials_go_on_where_fewer_ended_and_draws_lie_in_their_range() -> None:
     for text in (
         "design: grid\nparameters: {model.num_levels: [1, 2, 3], model.num_heads: [1, 2, 3]}",
@@ -120,10 +102,6 @@ CHOICES = "design: grid\nparameters: {model.num_levels: [1]}\nchoices: "
         ),
         ("design: spiral\nparameters: {model.num_heads: [1]}", "'isolated', 'grid' or 'random'"),
         ("design: grid\nparameters: {}", "nothing is varied"),
-        (
-            "design: grid\nparameters: {model.width: {values: [1], when: {model.num_heads: [1]}}}",
-            "model.width: its `when` names model.num_heads",
-        ),
         ("design: [", "is not valid YAML"),
         ("just words", "must be a mapping"),
         (CHOICES + "[Few]", "choices: Input should be a valid dictionary"),
