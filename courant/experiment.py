@@ -4,8 +4,7 @@ An experiment crosses processes as JSON (driver -> worker -> run directory -> pr
 that decides the weights is in it, except the dataset version. `courant.recipes` holds the published
 ones, and others derive from them:
 
-    recipes.cylinder_flow().derive(name="wide", training={"learning_rate": 1e-3},
-                                   model={"num_anchors": 128})
+    get_recipe("cylinder-flow").derive(name="wide", model={"num_anchors": 128})
 """
 
 from __future__ import annotations
@@ -118,9 +117,16 @@ class TrainingConfig(Frozen):
 DATA: dict[str, type[SampleData]] = {"transient": TransientData, "steady": SteadyData}
 """How samples are made of a dataset's cases, by the task of an experiment."""
 
-_Model = Annotated[
-    ModelConfig, PlainValidator(lambda given: _read_model(given)), PlainSerializer(dump_config)
-]
+
+def _read_model(given: Any) -> ModelConfig:
+    if isinstance(given, ModelConfig):
+        return given
+    if not isinstance(given, dict):
+        raise ValueError("must be a mapping with the kind of the model and its sizes")
+    return parse_config(given)
+
+
+_Model = Annotated[ModelConfig, PlainValidator(_read_model), PlainSerializer(dump_config)]
 
 
 class Experiment(Frozen):
@@ -144,26 +150,18 @@ class Experiment(Frozen):
         return kind.model_validate(value) if isinstance(value, dict) else value
 
     @model_validator(mode="after")
-    def _derivatives_have_a_grid(self) -> Self:
+    def _sections_fit(self) -> Self:
         if self.training.derivative_weight and self.data.queries_per_sample is not None:
             raise ValueError(
                 "training.derivative_weight needs the whole grid: set data.queries_per_sample to"
                 " null"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _contributions_have_places(self) -> Self:
         kind = getattr(self.model, "anchor_kind", None)
         if self.training.locality_weight and kind in (None, "abstract"):
             raise ValueError(
                 "training.locality_weight needs a model whose anchors have positions, such as"
                 " courant with sampled or learned ones; set it to 0"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _data_fits_task(self) -> Self:
         if not isinstance(self.data, DATA[self.task]):
             raise ValueError(
                 f"a {self.task} experiment takes {DATA[self.task].__name__} as its data"
@@ -209,14 +207,6 @@ def parse_experiment(content: str | dict[str, Any]) -> Experiment:
             "experiment must be a mapping with name, family, task, model, data and training"
         )
     return _checked(Experiment, content)
-
-
-def _read_model(given: Any) -> ModelConfig:
-    if isinstance(given, ModelConfig):
-        return given
-    if not isinstance(given, dict):
-        raise ValueError("must be a mapping with the kind of the model and its sizes")
-    return parse_config(given)
 
 
 E = TypeVar("E", bound=Experiment)

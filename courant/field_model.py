@@ -21,22 +21,6 @@ from torch.export import ExportedProgram
 
 from courant.model_config import ModelConfig
 
-__all__ = [
-    "Contributions",
-    "Decomposes",
-    "Encodes",
-    "Evolves",
-    "Exports",
-    "FieldDecomposition",
-    "FieldModel",
-    "Inputs",
-    "ModelConfig",
-    "Partitions",
-    "Queries",
-    "Reading",
-    "Reads",
-]
-
 
 class Inputs(NamedTuple):
     """The input of a model for B clouds; a part that its sizes leave out is None."""

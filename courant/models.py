@@ -59,10 +59,7 @@ def register(
     model: Callable[[Any], FieldModel],
     count: Callable[[Any], int] | None = None,
 ) -> None:
-    """Register a kind of model under `config.kind`.
-
-    `count` returns the number of parameters of a config.
-    """
+    """Register a kind of model; `count` returns the number of parameters of a config."""
     _MODELS[config.kind] = _Kind(config, model, count)
 
 
@@ -140,24 +137,17 @@ def _find(kind: str) -> _Kind:
     if kind not in _MODELS and kind in BASELINES:
         importlib.import_module(BASELINES[kind])
     if kind not in _MODELS:
-        _import_named()
+        # The user's own come from this process's environment, never from a run's files.
+        for name in filter(None, map(str.strip, os.environ.get(VARIABLE, "").split(","))):
+            try:
+                importlib.import_module(name)
+            except ImportError as error:
+                raise InputError(
+                    f"{VARIABLE} names {name}, which cannot be imported: {error}"
+                ) from error
     if kind not in _MODELS:
         raise ValueError(
             f"model kind '{kind}' is unknown; choose one of {', '.join(kinds())}, "
             f"or name the module that registers it in {VARIABLE}"
         )
     return _MODELS[kind]
-
-
-def _import_named() -> None:
-    """Import the user's own modules.
-
-    They come from this process's environment, never from a run's files.
-    """
-    for name in filter(None, map(str.strip, os.environ.get(VARIABLE, "").split(","))):
-        try:
-            importlib.import_module(name)
-        except ImportError as error:
-            raise InputError(
-                f"{VARIABLE} names {name}, which cannot be imported: {error}"
-            ) from error

@@ -38,12 +38,16 @@ LONGEST_FOLDER = 24
 
 def _prepare() -> None:
     """Set what Ray reads when it is imported, unless a cluster's settings are to be used."""
-    own = {
+    wanted = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    base = wanted if len(wanted) <= LONGEST_FOLDER else "/tmp"
+    folder = tempfile.mkdtemp(prefix="courant-ray-", dir=base)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ |= {
         # Its documented use is on other systems; it makes loopback the node's address.
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
-        "RAY_TMPDIR": _private_folder(),
+        "RAY_TMPDIR": folder,
     }
     usual = {
         **WORKER_ENVIRONMENT,
@@ -54,17 +58,7 @@ def _prepare() -> None:
         "RAY_worker_register_timeout_seconds": "600",
         "RAY_agent_register_timeout_ms": "150000",
     }
-    os.environ.update(own)
-    for name, value in usual.items():
-        os.environ.setdefault(name, value)
-
-
-def _private_folder() -> str:
-    wanted = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
-    base = wanted if len(wanted) <= LONGEST_FOLDER else "/tmp"
-    folder = tempfile.mkdtemp(prefix="courant-ray-", dir=base)
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+    os.environ |= {**usual, **os.environ}
 
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -93,14 +87,18 @@ def connect_ray(quiet: bool = True, begin_worker: Callable[[], None] | None = No
         options |= {"address": "local", "include_dashboard": False, "num_cpus": usable_cores()}
     elif begin_worker is not None:
         options["runtime_env"] = {"worker_process_setup_hook": begin_worker}
+    handler = signal.getsignal(signal.SIGTERM)
     try:
-        with _sigterm_as_it_is():
-            ray.init(**options)
+        ray.init(**options)
     except Exception as error:  # of a node that is too slow, Ray raises no class of its own
         address = os.environ.get("RAY_ADDRESS")
         where = f"the Ray cluster at {address} (RAY_ADDRESS)" if address else "Ray"
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"cannot start {where}: {first}") from error
+    finally:
+        # Ray's own handler ends the process without a word.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
 
 
 @contextmanager
@@ -114,17 +112,6 @@ def ray_session(quiet: bool) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
-
-
-@contextmanager
-def _sigterm_as_it_is() -> Iterator[None]:
-    """Keep the handler of SIGTERM: Ray's own ends the process without a word."""
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, handler)
 
 
 def ray_storage(folder: RunDirectory) -> tuple[str, pyarrow.fs.FileSystem | None]:

@@ -474,7 +474,7 @@ class ModelBenchmark(asks.BenchmarkRequest):
             base,
             contenders,
             opened,
-            budget,
+            budget=budget,
             runs_url=runs_url(self),
             out=None if self.out is None else absolute(self.out),
             rates=self.rates or benchmark.RATES,

@@ -230,8 +230,12 @@ def find_nearest(
 
     With `others` a point at the place itself does not count.
     """
-    find = _by_trees if places.device.type == "cpu" else _by_distances
-    return find(places, points, mask, min(num, points.shape[1]), others)
+    num = min(num, points.shape[1])
+    if places.device.type != "cpu":
+        return _by_distances(places, points, mask, num, others)
+    masks = [None] * len(points) if mask is None else mask
+    found = [_in_tree(*item, num, others) for item in zip(places, points, masks, strict=True)]
+    return Neighbours(*(torch.stack(parts) for parts in zip(*found, strict=True)))
 
 
 def _by_distances(
@@ -256,20 +260,10 @@ def _by_distances(
     return Neighbours(torch.cat([part.indices for part in parts], 1), squared)
 
 
-def _by_trees(
-    places: Tensor, points: Tensor, mask: Tensor | None, num: int, others: bool
-) -> Neighbours:
-    """Search a tree of each cloud, so that time does not grow with places times points."""
-    masks = [None] * len(points) if mask is None else mask
-    found = [_in_tree(*item, num, others) for item in zip(places, points, masks, strict=True)]
-    numbers, squared = (torch.stack(parts) for parts in zip(*found, strict=True))
-    return Neighbours(numbers, squared)
-
-
 def _in_tree(
     places: Tensor, points: Tensor, mask: Tensor | None, num: int, others: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return numbers and squared distances, (P, num) each, of one cloud."""
+    """Return numbers and squared distances, (P, num) each, by a tree of one cloud."""
     real = torch.arange(len(points)) if mask is None else mask.nonzero()[:, 0]
     if not len(real):
         none = places.new_full((len(places), num), torch.inf)
@@ -329,9 +323,8 @@ class GhostModel(FieldModel):
 
     config: GhostConfig
 
-    @abstractmethod
     def prepare(self, sites: Sites) -> Any:
-        """Compute what all steps share, such as neighbours."""
+        """Compute what all steps share, such as neighbours; nothing by default."""
 
     @abstractmethod
     def field(self, sites: Sites, features: Tensor, prepared: Any) -> Tensor:
@@ -342,17 +335,30 @@ class GhostModel(FieldModel):
         return sites, asked
 
     def forward(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> Tensor:
-        self.config.check_steps(num_steps)
+        config = self.config
+        config.check_steps(num_steps)
+        asked, num_cloud = slice(None), inputs.points.shape[1]
         on_cloud = _coincide(inputs.points, queries.points)
-        sites = _join(inputs.without_padding(), None if on_cloud else queries, self.config)
-        asked = slice(None) if on_cloud else slice(sites.num_cloud, None)
+        inputs = inputs.without_padding()
+        points, features, mask = inputs.points, inputs.features, inputs.mask
+        writes = torch.ones_like(points[..., 0], dtype=torch.bool) if mask is None else mask
+        if not on_cloud:
+            near = find_nearest(queries.points, points, mask, config.dimension + 1)
+            known = [near.interpolate(features[..., : config.num_carried])]
+            if queries.features is not None:
+                known.append(queries.features)
+            points = torch.cat([points, queries.points], dim=1)
+            features = torch.cat([features, torch.cat(known, dim=-1)], dim=1)
+            silent = torch.zeros_like(queries.points[..., 0], dtype=torch.bool)
+            writes, asked = torch.cat([writes, silent], dim=1), slice(num_cloud, None)
+        sites = Sites(points, features, writes, num_cloud, inputs.parameters, inputs.neighbours)
         sites, asked = self.choose(sites, asked)
         prepared, features = self.prepare(sites), sites.features
         states = []
         for _ in range(num_steps):
             state = self.field(sites, features, prepared)
             states.append(state)
-            features = advance(features, state, self.config.input_steps)
+            features = advance(features, state, config.input_steps)
         return torch.stack([state[:, asked] for state in states], dim=1)
 
     def predict(
@@ -369,22 +375,6 @@ class GhostModel(FieldModel):
 def _coincide(points: Tensor, queries: Tensor) -> bool:
     """Whether the queries are the cloud's points themselves: then they need no ghosts."""
     return points.shape == queries.shape and torch.equal(points, queries)
-
-
-def _join(inputs: Inputs, queries: Queries | None, config: MeshConfig) -> Sites:
-    points, features, mask = inputs.points, inputs.features, inputs.mask
-    writes = torch.ones_like(points[..., 0], dtype=torch.bool) if mask is None else mask
-    if queries is not None:
-        near = find_nearest(queries.points, points, mask, config.dimension + 1)
-        known = [near.interpolate(features[..., : config.num_carried])]
-        if queries.features is not None:
-            known.append(queries.features)
-        points = torch.cat([points, queries.points], dim=1)
-        features = torch.cat([features, torch.cat(known, dim=-1)], dim=1)
-        silent = torch.zeros_like(queries.points[..., 0], dtype=torch.bool)
-        writes = torch.cat([writes, silent], dim=1)
-    num_cloud = inputs.points.shape[1]
-    return Sites(points, features, writes, num_cloud, inputs.parameters, inputs.neighbours)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -63,17 +63,13 @@ class EnfConfig(BaselineConfig):
         return self.num_latents
 
 
-class Nearby(NamedTuple):
-    """The nearest latents of each point, and the way to them."""
+Nearby = tuple[Neighbours, Tensor]
 
-    latents: Neighbours
-    vector: Tensor
-    """(B, P, k, d), point minus latent"""
 
-    @classmethod
-    def of(cls, points: Tensor, positions: Tensor, num: int) -> Nearby:
-        near = find_nearest(points, positions, None, num)
-        return cls(near, points[:, :, None] - near.gather(positions))
+def find_nearby(points: Tensor, positions: Tensor, num: int) -> Nearby:
+    """Return the nearest latents of each point, and the way to it from them, (B, P, k, d)."""
+    near = find_nearest(points, positions, None, num)
+    return near, points[:, :, None] - near.gather(positions)
 
 
 class RelativeEmbedding(nn.Module):
@@ -187,7 +183,7 @@ class Enf(FieldModel):
         parts = queries.points.split(chunk or max(1, num), dim=1)
         fields = []
         for part in parts:
-            nearby = Nearby.of(part, positions, self.config.num_nearest)
+            nearby = find_nearby(part, positions, self.config.num_nearest)
             fields.append(torch.stack([self._read(state, nearby) for state in states], dim=1))
         return torch.cat(fields, dim=2)
 
@@ -212,7 +208,7 @@ class Enf(FieldModel):
             mask = inputs.mask
             real = torch.ones_like(points[..., 0]) if mask is None else mask.to(points.dtype)
             weights = real / real.sum(1, keepdim=True).clamp(min=1)  # (B, N), of its cloud
-            nearby = Nearby.of(points, positions, self.config.num_nearest)
+            nearby = find_nearby(points, positions, self.config.num_nearest)
             for _ in range(self.config.fit_steps):
                 wrong = self.fitted(self.attention(context, nearby)) - features
                 loss = (wrong.square().mean(-1) * weights).sum() * self.config.num_latents

@@ -122,9 +122,6 @@ class Transolver(GhostModel):
                 if isinstance(module, PhysicsAttention):
                     nn.init.orthogonal_(module.slices.weight)
 
-    def prepare(self, sites: Sites) -> None:
-        """Nothing is shared between steps."""
-
     def field(self, sites: Sites, features: Tensor, prepared: None) -> Tensor:
         x = self.embedding(sites.known(features)) + self.placeholder
         for block in self.blocks:

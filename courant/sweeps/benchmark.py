@@ -32,7 +32,7 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from courant.data_config import Frozen
 from courant.experiment import MACHINE, MAX_EPOCHS, MAX_NAME, Experiment, wrong_keys
@@ -80,6 +80,11 @@ VALIDATIONS = 20
 """Validations of a trial, about, whatever its number of epochs"""
 LARGEST_WARM_UP = 0.1
 """Of a trial's steps"""
+_Rates = Annotated[
+    tuple[Annotated[float, Field(gt=0)], ...],
+    Field(min_length=1),
+    AfterValidator(lambda rates: tuple(sorted(set(rates)))),
+]
 _UNITS = {"h": 3600.0, "min": 60.0, "s": 1.0}
 MOST = 1e9
 """Of any unit"""
@@ -109,11 +114,11 @@ class Benchmark(Frozen):
     version: str
     snapshot_id: str
     budget: Budget
-    rates: tuple[Annotated[float, Field(gt=0)], ...] = Field(min_length=1)
+    rates: _Rates = RATES
     """Learning rates to choose from, rising; one alone is taken as it is"""
-    seeds: int = Field(ge=1, le=100)
+    seeds: int = Field(default=1, ge=1, le=100)
     """Trainings of each model, with the recipe's seed and those after it"""
-    best: int | None = Field(ge=1)
+    best: int | None = Field(default=None, ge=1)
     """So many of the models get all seeds, by their first seed's validation error; None = all"""
     url: str
     """Of its folder"""
@@ -164,19 +169,15 @@ def plan_benchmark(
     base: Experiment,
     contenders: Mapping[str, Experiment],
     dataset: Dataset,
-    budget: Budget,
     *,
     runs_url: str,
     out: str | None = None,
-    rates: Sequence[float] = RATES,
-    seeds: int = 1,
-    best: int | None = None,
-    space: str | None = None,
-    left_out: Sequence[str] = (),
+    **asked: Any,
 ) -> Benchmark:
     """Check a benchmark and give it its folder: `out`, or one among the runs named by its content.
 
-    InputError for a dataset without test or validation cases, and for numbers that make no sense.
+    `asked` are further fields of it. InputError for a dataset without test or validation cases, and
+    for numbers that make no sense.
     """
     for split, use in (("train", "train on"), ("validation", "choose by"), ("test", "judge by")):
         if not dataset.cases(split):
@@ -193,13 +194,8 @@ def plan_benchmark(
             dataset_url=dataset.url,
             version=dataset.version,
             snapshot_id=dataset.snapshot_id,
-            budget=budget,
-            rates=tuple(sorted(set(rates))),
-            seeds=seeds,
-            best=best,
             url=out or "",
-            space=space,
-            left_out=tuple(left_out),
+            **asked,
         )
     except ValidationError as error:
         raise InputError(f"benchmark: {wrong_keys(error)}") from error
@@ -231,7 +227,7 @@ def choose_contenders(
 ) -> dict[str, Experiment]:
     """Return the contenders of these names, each compared with the data.
 
-    InputError for a name that is none, comes twice, or whose model cannot be used on the dataset.
+    InputError for a name that is none, or whose model cannot be used on the dataset.
     """
     from courant.problems import open_problem
     from courant.training.step import check_graphs
@@ -246,9 +242,6 @@ def choose_contenders(
                 f"model '{name}' is unknown; {hint}choose of {', '.join(known)}; behind each,"
                 " -x2 to -x64 makes so many members"
             )
-    twice = sorted({name for name in names if list(names).count(name) > 1})
-    if twice:
-        raise InputError(f"model {', '.join(twice)} is named twice; once is enough")
     unused = sorted(set(sizes) - {*names, *(of_members(name)[0] for name in names)})
     if unused:
         raise InputError(f"sizes are given for {', '.join(unused)}, which is not compared")

@@ -8,7 +8,7 @@ import torch
 
 from courant.baselines import baseline
 from courant.baselines.baseline import Box, find_nearest, place
-from courant.baselines.enf import Enf, Nearby
+from courant.baselines.enf import Enf, find_nearby
 from courant.baselines.fno import FnoConfig, SpectralConvolution
 from courant.baselines.mesh_graph_net import Graph, MessageRound
 from courant.models import build
@@ -71,7 +71,7 @@ def test_trees_and_distances_find_the_same_neighbours(others: bool) -> None:
     places.requires_grad_()
     for given in (None, mask):
         with torch.no_grad():
-            tree = baseline._by_trees(places, points, given, 4, others)
+            tree = find_nearest(places, points, given, 4, others=others)
             direct = baseline._by_distances(places, points, given, 4, others)
         torch.testing.assert_close(tree.squared, direct.squared)
         assert given is None or given.gather(1, tree.numbers.flatten(1)).all()
@@ -105,7 +105,7 @@ def test_the_fit_of_enf_brings_its_field_nearer_to_the_input() -> None:
         model.config = replace(model.config, fit_steps=steps)
         with torch.no_grad():
             context = model._fit(inputs, positions)
-            nearby = Nearby.of(inputs.points, positions, model.config.num_nearest)
+            nearby = find_nearby(inputs.points, positions, model.config.num_nearest)
             read = model.fitted(model.attention(context, nearby))
         return float((read - inputs.features).square().mean())
 

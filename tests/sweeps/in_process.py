@@ -32,7 +32,7 @@ def planned(
     own = {name: sizes[name] for name in models if name in sizes}
     contenders = choose_contenders(models, base, dataset, own)
     options = {"rates": (1e-3, 3e-3), "runs_url": "unused", "out": str(out), **options}
-    return plan_benchmark(base, contenders, dataset, parse_budget(budget), **options)
+    return plan_benchmark(base, contenders, dataset, budget=parse_budget(budget), **options)
 
 
 def run_here(benchmark: Benchmark) -> tuple[list[str], list[str]]:

@@ -23,8 +23,7 @@ from courant.sweeps.benchmark import (
     settings_of,
     speed_trials,
 )
-from courant.sweeps.benchmark_table import BenchmarkTable, quantity_rows, read_table
-from courant.sweeps.paper import paper_numbers
+from courant.sweeps.benchmark_table import BenchmarkTable, paper_numbers, quantity_rows, read_table
 from courant.sweeps.search_space import load_space
 from courant.sweeps.sweep import read_result
 from flows.stages import ModelBenchmark

@@ -10,7 +10,7 @@ import simgen
 from courant.data_config import TransientData
 from courant.experiment import Experiment
 from courant.recipes import get_recipe
-from courant.sweeps.paper import PaperNumbers, paper_numbers
+from courant.sweeps.benchmark_table import PaperNumbers, paper_numbers
 from simgen.imports import Field, Source, SourceCase, import_cases, imported_schema
 from simgen.store.read import Dataset
 from tests.sweeps.in_process import planned
