@@ -188,3 +188,11 @@ def without_secrets(text: str) -> str:
 def without_user_info(text: str) -> str:
     """Replace users and passwords of URLs."""
     return _USER_INFO.sub(f"{HIDDEN}@", text)
+
+
+def size_text(num_bytes: float) -> str:
+    """Write bytes in the unit that suits them."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if num_bytes >= scale:
+            return f"{num_bytes / scale:.3g} {unit}"
+    return f"{num_bytes:.0f} B"

@@ -146,7 +146,7 @@ def dataset_show(
 @dataset_app.command("versions", epilog="Example: courant dataset versions DATASET")
 def dataset_versions(dataset: asks.Dataset) -> None:
     """List every version: when, by whom, what it added, its sizes, and the run that made it."""
-    from simgen.publish.card import run_command, size_text
+    from simgen.publish.card import run_command
     from simgen.store.verify import history
 
     with errors.status("reading versions"):
@@ -171,7 +171,6 @@ def dataset_diff(
     after: Annotated[str, argument("Version to compare it with, such as v2.")],
 ) -> None:
     """Show what changed between two versions: cases, splits, schema, statistics, bytes."""
-    from simgen.publish.card import size_text
     from simgen.store.verify import compare
 
     with errors.status("comparing"):
@@ -210,7 +209,6 @@ def dataset_export(
     version: asks.Version = None,
 ) -> None:
     """Write a plain Zarr store for zarr and s3fs alone; after an interruption, it continues."""
-    from simgen.publish.card import size_text
     from simgen.publish.export import export
 
     with progress_bar("exporting cases") as on_progress:
@@ -307,8 +305,7 @@ def dataset_gc(
     older_than: Annotated[float, option("Age in hours, from 8.", min=0.0, max=876_000.0)] = 24.0,
     dry_run: Annotated[bool, option("Print how much it would be.", "--dry-run")] = False,
 ) -> None:
-    """Delete leftovers of killed runs and history between versions; mend damaged references."""
-    from simgen.publish.card import size_text
+    """Delete leftovers of killed runs and history between versions."""
     from simgen.store.versions import collect
 
     with errors.status("looking for garbage"):

@@ -23,6 +23,7 @@ from flows.request_models import AllowedHosts, Host, Port, Runs, Store, option
 from flows.settings import Settings, absolute, load_settings
 from flows.terminal import errors, fail, print_line, screen
 from simgen.errors import InputError
+from simgen.log_lines import size_text
 
 if TYPE_CHECKING:
     from flows.observing import Overview, Watch

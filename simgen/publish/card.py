@@ -1,7 +1,7 @@
 """Write a dataset card: a README with pictures that explains a version to a newcomer.
 
 Names, units, reasons and messages may be a stranger's. Whatever the template inserts is plain text
-in Markdown, one line long, unless it was marked as code here. The commands that make the version
+in Markdown, one line long, unless it is marked as code there. The commands that make the version
 again come from what each publication recorded.
 """
 
@@ -21,15 +21,16 @@ from markupsafe import Markup
 
 from simgen.cases import FAMILIES
 from simgen.errors import InputError, StoreError
+from simgen.log_lines import size_text
 from simgen.store.read import Dataset
-from simgen.store.schema import Schema
-from simgen.store.split import RATIOS, SPLITS, counts_of
+from simgen.store.split import RATIOS, counts_of
 from simgen.store.verify import stored_bytes
 from simgen.store.versions import VersionInfo
 
 #: First line of every card, by which a later card knows that it may replace it.
 MARK = "<!-- dataset card of courant -->"
 NUM_SAMPLES = 6
+MAX_REASONS = 10
 
 
 def write_card(
@@ -40,9 +41,9 @@ def write_card(
 ) -> Path:
     """Write the card of the dataset's version into `folder`; return the README's path.
 
-    Files: README.md, designs.png, samples.png, distributions.png, quantities.png and parallel.png
-    where cases have quantities, and cases.csv, the table of all cases. Raises InputError where the
-    folder holds a README that is no card.
+    Files: README.md, designs.png, samples.png, distributions.png, quantities.png where cases have
+    quantities, and cases.csv, the table of all cases. Raises InputError where the folder holds a
+    README that is no card.
     """
     from simgen.publish import figures  # imports much of matplotlib and scipy
 
@@ -58,7 +59,6 @@ def write_card(
         pictures["designs.png"] = lambda: figures.designs(dataset)
     if figures.shown_quantities(dataset):
         pictures["quantities.png"] = lambda: figures.histograms(dataset)
-        pictures["parallel.png"] = lambda: figures.parallel_coordinates(dataset)
     shown = dataset.schema.of_role("solved")[0].name
     pictures["samples.png"] = lambda: figures.sample_cases(samples, shown)
     pictures["distributions.png"] = lambda: figures.distributions(dataset)
@@ -70,7 +70,6 @@ def write_card(
             on_progress(done, len(pictures) + 1)
             (target / name).write_bytes(figures.png_bytes(draw()))
         dataset.design.to_csv(target / "cases.csv")
-        on_progress(len(pictures), len(pictures) + 1)
         # The text comes last: a folder with a README has every file that it mentions.
         readme.write_text(f"{MARK}\n\n{_card_text(dataset, license)}")
         on_progress(len(pictures) + 1, len(pictures) + 1)
@@ -81,11 +80,10 @@ def write_card(
     return readme
 
 
-Rows = list[tuple[Any, ...]]
-
-
 def _card_text(dataset: Dataset, license: str) -> str:
     """Render the whole card, below its mark."""
+    from simgen.publish.figures import sensitivities, shown_quantities
+
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("simgen.publish"),
         undefined=jinja2.StrictUndefined,
@@ -93,89 +91,67 @@ def _card_text(dataset: Dataset, license: str) -> str:
         finalize=_text,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"text": _text, "code": _block}
-    table, schema, first = dataset.design, dataset.schema, dataset[0]
-    source, family = schema.source, FAMILIES.get(schema.family)
-    title, description = schema.family, "This release does not know the family."
-    if source is not None:
-        title = source.name
-        description = f"Solved elsewhere and imported from {source.url}."
+    environment.filters |= {"text": _text, "code": _block, "name": _code}
+    table, schema, metadata = dataset.design, dataset.schema, dataset.info.metadata
+    family, title = FAMILIES.get(schema.family), schema.family
+    description = "This release does not know the family."
+    if schema.source is not None:
+        title = schema.source.name
+        description = f"Solved elsewhere and imported from {schema.source.url}."
     elif family is not None:
         # The project's own documentation is Markdown already; the paper's labels mean nothing
         # outside the source.
         documentation = inspect.getdoc(inspect.getmodule(type(family))) or ""
         plain = re.sub(r"\s\(tab:[^)]*\)", "", documentation.removeprefix(f"{family.name}: "))
         title, description = family.title, Markup(plain)
-    kind = "transient" if schema.transient else "steady"
-    snapshots = f", {_range(table['num_snapshots'])} snapshots" if schema.transient else ""
     not_accepted = table[table["status"] != "accepted"]
-    reasons = Counter(zip(not_accepted["status"], not_accepted["reason"], strict=True)).most_common(
-        10
-    )
-    sizes = [("points of a case", table["num_points"], 0)]
-    if schema.transient:
-        sizes.append(("snapshots", table["num_snapshots"], 0))
-    sizes.append(("MB of its fields", table["num_bytes"] / 1e6, 1))
-    hosts = {
-        str(dataset[n].provenance.get("host_class", "unknown")) for n in range(len(dataset))[:5]
-    }
-    unknown, info, metadata = "unknown", dataset.info, dataset.info.metadata
-    by, release = info.author or unknown, metadata.get("generator_version", unknown)
-    solvers = ", ".join(metadata.get("solver_versions", [])) or unknown
-    statistics: Rows = []
+    reasons = Counter(zip(not_accepted["status"], not_accepted["reason"], strict=True))
+    hosts = {str(case.provenance.get("host_class", "unknown")) for case in list(dataset)[:5]}
+    statistics = []
     for field in schema.fields:
-        measured = dataset.statistics[field.name]
+        of = dataset.statistics[field.name]
         for number, component in enumerate(field.components):
-            name = _code(field.name)
-            if len(field.components) > 1:
-                name = Markup(f"{name} {_text(component)}")
-            figures = (f"{measured[each][number]:.4g}" for each in ("mean", "std", "min", "max"))
-            statistics.append((name, field.unit, *figures))
-    aims = dict.fromkeys(SPLITS, "as asked for")
-    aims |= {split: f"{ratio:.0%}" for split, ratio in RATIOS.items()}
-    if schema.splits == "published":
-        aims = dict.fromkeys(SPLITS, "as published")
+            shown = f" {_text(component)}" if len(field.components) > 1 else ""
+            numbers = [of[each][number] for each in ("mean", "std", "min", "max")]
+            statistics.append((Markup(f"{_code(field.name)}{shown}"), field.unit, *numbers))
+    aims = {split: f"{ratio:.0%}" for split, ratio in RATIOS.items()}
+    published = schema.splits == "published"
     return environment.get_template("card.md.j2").render(
         dataset=dataset,
-        shown=schema.of_role("solved")[0],
         schema=schema,
+        first=dataset[0],
+        info=dataset.info,
+        metadata=metadata,
+        shown=schema.of_role("solved")[0],
         title=title,
         description=description,
-        summary=(
-            f"{len(dataset)} {kind} simulations ({dataset.splits}) on point clouds of"
-            f" {_range(table['num_points'])} points each{snapshots}."
-        ),
-        facts=[
-            ("licence", license or (source.licence if source else "") or "not stated"),
-            ("published", f"{info.time:%Y-%m-%d %H:%M} UTC by {by}: {info.message}"),
-            ("snapshot", _code(info.snapshot_id)),
-            ("generator", f"{release}, source revision {metadata.get('source_revision', unknown)}"),
-            ("source", f"{source.name}, {source.url}") if source else ("solver", solvers),
+        license=license,
+        ranges={
+            name: (_range(values, digits), f"{values.median():.{digits}f}")
+            for name, values, digits in (
+                ("points of a case", table["num_points"], 0),
+                ("snapshots", table["num_snapshots"], 0),
+                ("MB of its fields", table["num_bytes"] / 1e6, 1),
+            )
+            if values.notna().any()
+        },
+        splits=[
+            (split, count, "as published" if published else aims.get(split, "as asked for"))
+            for split, count in counts_of(dataset.cases).items()
         ],
-        parameters=[
-            (_code(each.name), each.unit, f"{each.low:g} to {each.high:g}", each.description)
-            for each in schema.parameters
-        ],
-        splits=[(split, count, aims[split]) for split, count in counts_of(dataset.cases).items()],
         statuses=list(table["status"].value_counts().items()),
-        not_accepted=[(status, reason, count) for (status, reason), count in reasons],
-        arrays=_arrays(schema),
+        not_accepted=[(*each, count) for each, count in reasons.most_common(MAX_REASONS)],
         statistics=statistics,
         left_out=left_out(dataset),
-        **_quantities(dataset),
-        sizes=[
-            (name, _range(values, digits), f"{values.median():.{digits}f}")
-            for name, values, digits in sizes
+        quantities=[
+            (each, dataset.quantity_statistics[each.name]) for each in shown_quantities(dataset)
         ],
+        sobol={name: of for name, of in sensitivities(dataset).items() if of is not None},
         bytes_of_fields=size_text(table["num_bytes"].sum()),
         bytes_on_disk=size_text(stored_bytes(dataset, dataset.cases())),
-        gates=[(gate["name"], f"{gate['limit']} {gate['unit']}".strip()) for gate in first.gates],
-        solver=first.provenance.get("solver", "an unknown solver"),
-        duration=duration_text(float(table["wall_time_s"].sum())),
+        duration=_duration(float(table["wall_time_s"].sum())),
         hosts=" and ".join(sorted(hosts)),
-        settings=", ".join(f"{name} {value:g}" for name, value in first.settings.items()),
         commands=_block(" && \\\n    ".join(how_to_make(dataset))),
-        source_revision=str(metadata.get("source_revision", "")),
     )
 
 
@@ -200,43 +176,6 @@ def _one_line(text: str) -> str:
     return "".join(each if each.isprintable() else " " for each in text)
 
 
-def _arrays(schema: Schema) -> Rows:
-    frames = "T, " if schema.transient else ""
-    volume = "m3" if schema.dimension == 3 or schema.source else "m3, of a slab one cell thick"
-    rows: Rows = [(_code("points"), "m", "x, y, z", "(N, 3)")]
-    if schema.volumes:
-        rows.append((_code("volumes"), volume, "", "(N,)"))
-    if schema.transient:
-        rows.append((_code("time"), "s", "", "(T,)"))
-    for field in schema.fields:
-        name = Markup(f"{_code(field.name)}{' (given)' if field.role == 'given' else ''}")
-        shape = f"({frames}N, {len(field.components)})"
-        rows.append((name, field.unit, ", ".join(field.components), shape))
-    if kinds := schema.measured_kinds:
-        unit_vector = "unit vector to the nearest face of each"
-        rows.append((_code("distance"), "m", ", ".join(kinds), f"(N, {len(kinds)})"))
-        rows.append((_code("direction"), "", unit_vector, f"(N, {len(kinds)}, 3)"))
-    return rows
-
-
-def _quantities(dataset: Dataset) -> dict[str, Rows]:
-    """List the training statistics of quantities, and first and total Sobol index by parameter."""
-    from simgen.publish.figures import sensitivities, shown_quantities
-
-    rows: Rows = []
-    for each in shown_quantities(dataset):
-        measured = dataset.quantity_statistics[each.name]
-        figures = (f"{measured[name]:.4g}" for name in ("mean", "std", "min", "max"))
-        rows.append((_code(each.name), each.unit, *figures, each.meaning))
-    sobol: Rows = []
-    for name, found in sensitivities(dataset).items():
-        if found is not None:
-            pairs = zip(found.first, found.total, strict=True)
-            cells = (f"{first:.2f}, {total:.2f}" for first, total in pairs)
-            sobol.append((_code(name), *cells, f"{found.fit:.2f}"))
-    return {"quantities": rows, "sobol": sobol}
-
-
 def left_out(dataset: Dataset) -> list[str]:
     """Describe by field what its statistics leave out besides the start-up; empty where nothing."""
     lines = []
@@ -251,15 +190,7 @@ def left_out(dataset: Dataset) -> list[str]:
     return lines
 
 
-def size_text(num_bytes: float) -> str:
-    """Write bytes in the unit that suits them."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if num_bytes >= scale:
-            return f"{num_bytes / scale:.3g} {unit}"
-    return f"{num_bytes:.0f} B"
-
-
-def duration_text(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     """Write a duration in the unit that suits it."""
     for unit, scale in (("h", 3600.0), ("min", 60.0)):
         if seconds >= scale:

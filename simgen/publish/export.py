@@ -1,10 +1,9 @@
 """Export a version: as plain Zarr v3, which `zarr` and `s3fs` alone can read, or for ParaView.
 
-The root's metadata, which include those of all nodes, are written last: until then there is no Zarr
-group at the target, so that an interrupted export cannot be taken for a complete one. The same
-command continues with the cases that are missing. Tables over cases are attributes of `design`,
-`splits` and `statistics`. Gates, log and provenance of a case are JSON text in an array of bytes,
-`provenance`: as attributes they would all be part of the root's metadata.
+The root's attributes and consolidated metadata are written last, so that an interrupted export has
+neither. The same command continues with the cases that are missing. Tables over cases are
+attributes of `design`, `splits` and `statistics`. Gates, log and provenance of a case are JSON text
+in an array of bytes, `provenance`: as attributes they would all be part of the root's metadata.
 
 For ParaView, the fluid's points and the boundary's faces are written with all fields:
 
@@ -16,33 +15,28 @@ For ParaView, the fluid's points and the boundary's faces are written with all f
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
+import fsspec
 import numpy as np
 import zarr
 from botocore.exceptions import BotoCoreError
 from zarr.abc.store import Store
 from zarr.codecs import ZstdCodec
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
+from zarr.errors import ZarrUserWarning
 from zarr.storage import FsspecStore, LocalStore
 
 from simgen.cell_mesh import Shape, cells_of, faces_of
 from simgen.errors import InputError, StoreError
 from simgen.store.read import DETAILS, Dataset, StoredCase
+from simgen.store.verify import for_each_case
 from simgen.store.versions import explain
 from simgen.whole_file import local_path, whole_file
-
-THREADS = 8
-#: Marks a target as an unfinished export, with what it is of.
-MARKER = "export.json"
-METADATA = "zarr.json"
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -70,9 +64,9 @@ def export(
     cases done and in total. Raises InputError for a target that holds anything else, StoreError
     where the target cannot be written or the dataset cannot be read or is damaged.
     """
-    if str(target).rstrip("/") == "s3:":
-        raise InputError(f"export target {target} names no bucket; write s3://bucket/prefix")
     url = str(target).rstrip("/")
+    if url == "s3:":
+        raise InputError(f"export target {target} names no bucket; write s3://bucket/prefix")
     if "://" in url and not url.startswith("s3://"):
         raise InputError(
             f"export target {url} is of no known kind; use a local path or s3://bucket/prefix"
@@ -84,24 +78,21 @@ def export(
     }
     cases = [dataset[case] for case in dataset.cases()]
     num_bytes = int(dataset.design["num_bytes"].sum())
-    nodes: dict[str, Json] = {}
-    copied = 0
     try:
         store = FsspecStore.from_url(url) if "://" in url else LocalStore(local_path(url))
         if _claim(store, url, origin):
             return Exported(url, len(cases), 0, num_bytes)
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="export") as threads:
-            pending = [threads.submit(_export_case, case, store) for case in cases]
-            try:
-                for done, future in enumerate(as_completed(pending), start=1):
-                    of_case, is_new = future.result()
-                    nodes |= of_case
-                    copied += is_new
-                    on_progress(done, len(cases))
-            except BaseException:
-                threads.shutdown(cancel_futures=True)
-                raise
-        _write_root(store, dataset, origin, nodes)
+        copied = sum(for_each_case(cases, lambda case: _export_case(case, store), on_progress))
+        for name, attributes in (
+            ("design", {"cases": dataset.records}),
+            ("splits", {"members": dataset.members}),
+            ("statistics", {"fields": dataset.statistics_record}),
+        ):
+            zarr.open_group(store, path=name, mode="a").attrs.put(attributes)
+        root = zarr.open_group(store, mode="a")
+        root.attrs.put({**dataset.schema.to_attrs(), "export": origin})
+        with warnings.catch_warnings(category=ZarrUserWarning, action="ignore"):
+            zarr.consolidate_metadata(store)  # which the specification of Zarr v3 lacks so far
     except (OSError, BotoCoreError) as error:
         if "://" in url:
             raise StoreError(explain(url, str(error))) from error
@@ -112,110 +103,58 @@ def export(
     return Exported(url, len(cases), copied, num_bytes)
 
 
-def _claim(store: Store, url: str, origin: Json) -> bool:
+def _claim(store: Store, url: str, origin: Mapping[str, Any]) -> bool:
     """Claim the target; return True if it already is a complete export of this version."""
-    root = _read_json(store, METADATA)
-    if root is not None and root.get("attributes", {}).get("export") == origin:
+    root, begun = (_attributes(store, path).get("export") for path in ("", "cases"))
+    if root == origin:
         return True
-    marker = _read_json(store, MARKER)
-    if marker == origin:
+    if begun == origin and root is None:
         return False
-    if marker is not None and root is None:
+    if begun is not None and root is None:
         raise InputError(
-            f"{url} holds an unfinished export of {marker.get('dataset')} {marker.get('version')}: "
+            f"{url} holds an unfinished export of {begun['dataset']} {begun['version']}: "
             "choose another target, or delete it first"
         )
-    if root is not None or not sync(store.is_empty("")):
+    files, path = fsspec.core.url_to_fs(url)
+    if files.exists(path) and files.ls(path):
         raise InputError(
             f"{url} is not empty: choose another target, or delete what is there first"
         )
-    _write_json(store, MARKER, origin)
+    zarr.create_group(store, path="cases", attributes={"export": origin})
     return False
 
 
-def _export_case(case: StoredCase, store: Store) -> tuple[dict[str, Json], bool]:
-    """Return the metadata of a case's nodes by path, and whether it was copied now."""
-    path = f"cases/{case.id}"
-    arrays = {name: case[name] for name in case.arrays()}
-    nodes = {f"{path}/{name}": _array_metadata(array) for name, array in arrays.items()}
-    if case.dataset.schema.boundary:
-        nodes[f"{path}/boundary"] = _group({})
-    attributes = case.attributes
+def _attributes(store: Store, path: str) -> dict[str, Any]:
+    """Return the attributes of a group; empty where there is none."""
+    try:
+        return dict(zarr.open_group(store, path=path, mode="r", use_consolidated=False).attrs)
+    except (FileNotFoundError, ValueError):
+        return {}
+
+
+def _export_case(case: StoredCase, store: Store) -> bool:
+    """Copy a case; return False where an earlier call has."""
+    path, attributes = f"cases/{case.id}", case.attributes
     details = json.dumps({name: attributes.pop(name) for name in DETAILS}).encode()
-    nodes[path] = _group({**attributes, "split": case.split, "digest": case.digest})
-    text = zarr.create_array(
-        {},
-        shape=(len(details),),
-        dtype="u1",
+    attributes |= {"split": case.split, "digest": case.digest}
+    # The attributes come last, so a case that has them is complete.
+    if _attributes(store, path) == attributes:
+        return False
+    for name in case.arrays():
+        array, attrs = case[name], case[name].attrs.asdict()
+        zarr.from_array(store, data=array, name=f"{path}/{name}", attributes=attrs, overwrite=True)
+    zarr.create_array(
+        store,
+        name=f"{path}/provenance",
+        data=np.frombuffer(details, np.uint8),
         chunks=(len(details),),
         compressors=[ZstdCodec(level=3)],
         attributes={"content": "JSON in UTF-8: gates, log_tail, provenance"},
         dimension_names=["byte"],
+        overwrite=True,
     )
-    nodes[f"{path}/provenance"] = _array_metadata(text)
-    # The case's group comes last, so a case that has one is complete.
-    if _read_json(store, f"{path}/{METADATA}") == nodes[path]:
-        return nodes, False
-    for node, metadata in nodes.items():
-        if node != path:
-            _write_json(store, f"{node}/{METADATA}", metadata)
-    for name, array in arrays.items():
-        target = zarr.open_array(store, path=f"{path}/{name}", mode="r+")
-        for begin in range(0, array.shape[0], array.chunks[0]):
-            rows = slice(begin, begin + array.chunks[0])
-            target[rows] = np.asarray(array[rows])
-    written = zarr.open_array(store, path=f"{path}/provenance", mode="r+")
-    written[...] = np.frombuffer(details, np.uint8)
-    _write_json(store, f"{path}/{METADATA}", nodes[path])
-    return nodes, True
-
-
-def _write_root(store: Store, dataset: Dataset, origin: Json, nodes: dict[str, Json]) -> None:
-    """Write the groups above the cases, then the root with all metadata in it."""
-    above: dict[str, Json] = {
-        "cases": {},
-        "design": {"cases": dataset.records},
-        "splits": {"members": dataset.members},
-        "statistics": {"fields": dataset.statistics_record},
-    }
-    for name, attributes in above.items():
-        nodes[name] = _group(attributes)
-        _write_json(store, f"{name}/{METADATA}", nodes[name])
-    root = _group({**dataset.schema.to_attrs(), "export": origin})
-    root["consolidated_metadata"] = {
-        "kind": "inline",
-        "must_understand": False,
-        "metadata": dict(sorted(nodes.items())),
-    }
-    _write_json(store, METADATA, root)
-
-
-def _group(attributes: Json) -> Json:
-    return {"zarr_format": 3, "node_type": "group", "attributes": attributes}
-
-
-def _array_metadata(array: zarr.Array) -> Json:
-    document: Json = json.loads(
-        array.metadata.to_buffer_dict(default_buffer_prototype())[METADATA].to_bytes()
-    )
-    return document
-
-
-def _read_json(store: Store, key: str) -> Json | None:
-    content = sync(store.get(key, default_buffer_prototype()))
-    if content is None:
-        return None
-    try:
-        document: Json = json.loads(content.to_bytes())
-    except ValueError:
-        return {}  # something is there, and it is none of ours
-    return document
-
-
-def _write_json(store: Store, key: str, document: Json) -> None:
-    sync(
-        store.set(key, default_buffer_prototype().buffer.from_bytes(json.dumps(document).encode()))
-    )
+    zarr.open_group(store, path=path, mode="a").attrs.put(attributes)
+    return True
 
 
 def export_vtu(
@@ -244,23 +183,19 @@ def export_vtu(
     try:
         place.mkdir(parents=True, exist_ok=True)
         for done, case in enumerate(chosen, start=1):
-            constants, fields = case.constants(), {f.name: case[f.name] for f in schema.fields}
-            clouds = [(case.id, cells_of(case), constants, fields)]
+            fields = {field.name: case[field.name] for field in schema.fields}
+            clouds = [(case.id, cells_of(case), case.constants(), fields)]
             if schema.boundary:
-                boundary = case.boundary
-                constants = {
-                    "normal": boundary.normals,
-                    "area": boundary.areas,
-                    "patch": boundary.patch,
-                }
-                fields = {field.name: boundary[field.name] for field in schema.boundary_fields}
-                shape = faces_of(case, boundary.points)
+                faces = case.boundary
+                constants = {"normal": faces.normals, "area": faces.areas, "patch": faces.patch}
+                fields = {field.name: faces[field.name] for field in schema.boundary_fields}
+                shape = faces_of(case, faces.points)
                 clouds.append((f"{case.id}_boundary", shape, constants, fields))
             for name, shape, constants, arrays in clouds:
-                whole = {key: np.asarray(array[:]) for key, array in arrays.items()}
+                whole = {key: np.asarray(array) for key, array in arrays.items()}
                 if case.time is None:
-                    _write(place / f"{name}.vtu", shape, {**constants, **whole})
                     written.append(place / f"{name}.vtu")
+                    _write(written[-1], shape, {**constants, **whole})
                     continue
                 (place / case.id).mkdir(exist_ok=True)
                 times = {}
@@ -269,9 +204,9 @@ def export_vtu(
                     at_step = {key: values[step] for key, values in whole.items()}
                     _write(place / file, shape, {**constants, **at_step})
                     times[file] = float(case.time[step])
-                with whole_file(place / f"{name}.pvd") as part:
-                    write_collection(part, times)
                 written.append(place / f"{name}.pvd")
+                with whole_file(written[-1]) as part:
+                    write_collection(part, times)
             on_progress(done, len(chosen))
     except OSError as error:
         raise InputError(f"{folder} cannot be written: {error.strerror or error}") from error

@@ -14,7 +14,6 @@ from typing import Any
 
 import matplotlib.tri as tri
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
@@ -28,7 +27,7 @@ from simgen.point_cloud import PointCloud
 from simgen.quantities import StatedQuantity
 from simgen.regression import Sensitivity, sobol_indices
 from simgen.store.read import Dataset, StoredCase
-from simgen.store.split import RATIOS, counts_of
+from simgen.store.split import RATIOS, SPLITS, counts_of
 
 #: The longest side of a triangle in a middle plane, in cells.
 LONGEST_SIDE = 3.0
@@ -275,17 +274,10 @@ def png_bytes(figure: Figure, dpi: int = DPI) -> bytes:
 
 # A dataset version.
 
-SPLIT_COLORS = {
-    "train": "#0b5fa5",
-    "validation": "#d9822b",
-    "test": "#b3261e",
-    "calibration": "#6a4c93",
-}
+SPLIT_COLORS = dict(zip(SPLITS, ("#0b5fa5", "#d9822b", "#b3261e", "#6a4c93"), strict=True))
 MAX_PAIRS = 6
 COLUMNS = 3
-#: A histogram is drawn from at most this many values of a field.
-MAX_VALUES = 2_000_000
-MAX_HISTOGRAM_CASES = 12
+MAX_HISTOGRAM_CASES, HISTOGRAM_SNAPSHOTS = 12, 8
 
 
 def _panels(count: int, width: float, height: float) -> tuple[Figure, np.ndarray]:
@@ -305,29 +297,26 @@ def designs(dataset: Dataset) -> Figure:
     Crosses mark designs that were not accepted. With a single parameter the splits are stacked.
     """
     table, parameters = dataset.design, dataset.schema.parameters
-    pairs: Sequence[tuple[Parameter, Parameter | None]] = list(combinations(parameters, 2))[
-        :MAX_PAIRS
-    ]
-    if not pairs:
-        pairs = [(parameter, None) for parameter in parameters]
+    pairs: Sequence[tuple[Parameter, ...]] = list(combinations(parameters, 2))[:MAX_PAIRS]
+    pairs = pairs or [(parameter,) for parameter in parameters]
     figure, axes = _panels(len(pairs), 3.6 if len(pairs) > 1 else 7.0, 3.0)
     groups = {
         split: (table[table["split"] == split], color, "o") for split, color in SPLIT_COLORS.items()
     }
     groups["not accepted"] = (table[table["status"] != "accepted"], "k", "x")
     shown = {name: group for name, group in groups.items() if len(group[0]) or name in RATIOS}
-    for axis, (across, up) in zip(axes, pairs, strict=False):
+    for axis, (across, *up) in zip(axes, pairs, strict=False):
         for height, (name, (cases, color, marker)) in enumerate(shown.items()):
-            values = [height] * len(cases) if up is None else cases[up.name]
+            values = cases[up[0].name] if up else [height] * len(cases)
             label = f"{name} ({len(cases)})"
             axis.scatter(cases[across.name], values, s=24, color=color, marker=marker, label=label)
         limits = _with_margin(across.low, across.high)
         axis.set(xlabel=with_unit(across.name, across.unit), xlim=limits)
-        if up is None:
+        for each in up:
+            axis.set(ylabel=with_unit(each.name, each.unit), ylim=_with_margin(each.low, each.high))
+        if not up:
             axis.set_yticks(range(len(shown)), list(shown))
-            axis.set_ylim(len(shown) - 0.5, -0.5)
-        else:
-            axis.set(ylabel=with_unit(up.name, up.unit), ylim=_with_margin(up.low, up.high))
+            axis.invert_yaxis()
         axis.grid(alpha=0.25)
     handles = axes[0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside upper center", ncols=5, frameon=False, fontsize=9)
@@ -367,40 +356,29 @@ def sample_cases(cases: Sequence[StoredCase], field: str) -> Figure:
 
 
 def distributions(dataset: Dataset) -> Figure:
-    """Draw histograms of every field's components over some training cases.
+    """Draw histograms of every field's components over snapshots of some training cases.
 
     The training mean and standard deviation are marked.
     """
     cases = [dataset[case] for case in dataset.cases("train")[:MAX_HISTOGRAM_CASES]]
-    panels = [
-        (field, number)
-        for field in dataset.schema.fields
-        for number in range(len(field.components))
-    ]
-    figure = Figure(figsize=(3.6 * len(panels), 2.7), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    # (n, C) values from evenly spaced snapshots of the cases.
-    sampled: dict[str, np.ndarray] = {}
-    for name in (field.name for field in dataset.schema.fields):
+    fields = dataset.schema.fields
+    figure, axes = _panels(sum(len(field.components) for field in fields), 3.6, 2.7)
+    remaining = iter(axes)
+    for field in fields:
         blocks = []
-        for array in (case[name] for case in cases):
-            if not dataset.schema.transient:
-                blocks.append(np.asarray(array[:]))
-                continue
-            length, per_snapshot = array.shape[0], len(cases) * array.shape[1]
-            count = int(np.clip(MAX_VALUES // per_snapshot, 1, min(8, length)))
-            steps = (int((step + 0.5) / count * length) for step in range(count))
-            blocks += [np.asarray(array[step]) for step in steps]
-        sampled[name] = np.concatenate(blocks)
-    for axis, (field, number) in zip(axes, panels, strict=True):
-        values = sampled[field.name][:, number]
-        mean, std = (dataset.statistics[field.name][name][number] for name in ("mean", "std"))
-        style = {"density": True, "color": "#0b5fa5", "alpha": 0.85}
-        axis.hist(values, bins=100, range=spanning(values), **style)
-        axis.axvline(mean, color="k", lw=1)
-        axis.axvspan(mean - std, mean + std, color="k", alpha=0.08, lw=0)
-        component = f" {field.components[number]}" if len(field.components) > 1 else ""
-        axis.set(xlabel=with_unit(f"{field.name}{component}", field.unit), yticks=[])
+        for array in (case[field.name] for case in cases):
+            steps = np.unique(np.linspace(0, array.shape[0] - 1, HISTOGRAM_SNAPSHOTS).astype(int))
+            transient = dataset.schema.transient
+            blocks += [np.asarray(array[n]) for n in steps] if transient else [np.asarray(array)]
+        values, statistics = np.concatenate(blocks), dataset.statistics[field.name]
+        for number, component in enumerate(field.components):
+            axis, of = next(remaining), values[:, number]
+            mean, std = statistics["mean"][number], statistics["std"][number]
+            axis.hist(of, 100, spanning(of), density=True, color=SPLIT_COLORS["train"], alpha=0.85)
+            axis.axvline(mean, color="k", lw=1)
+            axis.axvspan(mean - std, mean + std, color="k", alpha=0.08, lw=0)
+            name = f"{field.name} {component}" if len(field.components) > 1 else field.name
+            axis.set(xlabel=with_unit(name, field.unit), yticks=[])
     axes[0].set_ylabel("density of values")
     return figure
 
@@ -424,41 +402,6 @@ def histograms(dataset: Dataset) -> Figure:
         axis.set_ylabel("cases")
     handles = [Patch(color=color) for color in colors.values()]
     figure.legend(handles, [*colors], loc="outside upper center", ncols=4, frameon=False)
-    return figure
-
-
-def parallel_coordinates(dataset: Dataset) -> Figure:
-    """Draw each accepted design as a line over parameters and quantities.
-
-    Lines are coloured by the first quantity; each axis runs over the values that occur. A line has
-    a gap at a quantity that its design lacks.
-    """
-    shown = shown_quantities(dataset)
-    parameters = dataset.schema.parameters
-    names = [*(each.name for each in parameters), *(each.name for each in shown)]
-    units = [*(each.unit for each in parameters), *(each.unit for each in shown)]
-    values = dataset.design.loc[dataset.cases(), names].to_numpy(float)
-    values = np.where(np.isfinite(values), values, np.nan)
-    low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
-    heights = (values - low) / np.where(high > low, high - low, 1.0)
-    figure = Figure(figsize=(1.9 * len(names), 4.0), layout="constrained")
-    axis = figure.subplots()
-    of_first = np.nan_to_num(heights[:, len(parameters)])
-    for row in np.argsort(of_first, kind="stable"):
-        axis.plot(heights[row], lw=0.8, alpha=0.6, color=colormaps["viridis"](of_first[row]))
-    beside: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 7}
-    for place, (bottom, top) in enumerate(zip(low, high, strict=True)):
-        axis.axvline(place, color="k", lw=0.6)
-        axis.annotate(f"{bottom:.3g}", (place, 0), (0, -9), **beside)
-        axis.annotate(f"{top:.3g}", (place, 1), (0, 3), **beside)
-    labels = [
-        f"{name.replace('_', ' ')}\n{'' if unit in ('', '1') else unit}"
-        for name, unit in zip(names, units, strict=True)
-    ]
-    axis.set_xticks(range(len(names)), labels, fontsize=8)
-    axis.tick_params(axis="x", length=0, pad=12)
-    axis.set(yticks=[], ylim=(-0.02, 1.08), xlim=(-0.3, len(names) - 0.7))
-    axis.spines[:].set_visible(False)
     return figure
 
 

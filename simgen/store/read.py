@@ -33,22 +33,11 @@ from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.abc.store import ByteRequest, Store
 from zarr.storage import WrapperStore
 
+import simgen.store.schema as layout
 from simgen.cell_mesh import CellMesh, cells_of
 from simgen.errors import InputError, StoreError
 from simgen.moments import is_significant
-from simgen.store.schema import (
-    DIGEST,
-    CaseTable,
-    MismatchError,
-    Record,
-    Schema,
-    array_names,
-    digest_case,
-    object_checksum,
-    read_design,
-    read_splits,
-    version_digest,
-)
+from simgen.store.schema import CaseTable, MismatchError, Record, Schema
 from simgen.store.split import PUBLISHED, SPLITS, LeftOut, counts_of
 from simgen.store.versions import VersionInfo, Versions, check_process, open_repository, translated
 from simgen.whole_file import PARTIAL, whole_file
@@ -103,12 +92,12 @@ class Dataset:
             self.schema = Schema.from_attrs(self._root.attrs, url)
             tables = {name: CaseTable(self._root, name).content() for name in ("design", "splits")}
             commit = {**self.info.metadata, "message": self.info.message}
-            if version_digest(self._root, tables, commit) != commit.get(DIGEST):
+            if layout.version_digest(self._root, tables, commit) != commit.get(layout.DIGEST):
                 raise MismatchError("its tables or its record are not what was published")
-            self.records = read_design(self._root, tables["design"])
+            self.records = layout.read_design(self._root, tables["design"])
             """The row of every case in the design table: parameters, status, sizes, digest"""
             self._places = {case: row.pop("at") for case, row in self.records.items()}
-            self.members = read_splits(self._root, tables["splits"])
+            self.members = layout.read_splits(self._root, tables["splits"])
             """The split of every accepted case, in the order of publication"""
             self._details = CaseTable(self._root, "details")
 
@@ -126,14 +115,6 @@ class Dataset:
         if missing := len(self) - sum(counts.values()):
             counts["left out"] = missing
         return ", ".join(f"{count} {split}" for split, count in counts.items())
-
-    def problems(self) -> list[str]:
-        """Describe what is wrong with the tags of the dataset's versions, a line each."""
-        return [
-            f"{self.url}: {name} was published, and its tag is missing or damaged; make it again"
-            f" with: courant dataset gc {self.url}"
-            for name in Versions(self._repository, self.url).untagged()
-        ]
 
     def versions(self) -> list[VersionInfo]:
         """List all published versions, oldest first."""
@@ -201,29 +182,23 @@ class Dataset:
         rows = {}
         for case, record in self.records.items():
             row = {name: record.get(name) for name in columns}
-            row = {**record["parameters"], **row, "split": self.members.get(case)}
+            rows[case] = {**record["parameters"], **row, "split": self.members.get(case)}
             # Not those of a case that is not accepted, or not any more.
             stored = record.get("quantities", {}) if record["status"] == "accepted" else {}
-            quantities = {
-                each.name: float(stored.get(each.name, "nan")) for each in self.schema.quantities
-            }
-            rows[case] = {**row, **quantities}
+            for each in self.schema.quantities:
+                rows[case][each.name] = float(stored.get(each.name, "nan"))
         return pandas.DataFrame.from_dict(rows, orient="index").rename_axis("case")
 
     @functools.cached_property
     def quantity_statistics(self) -> dict[str, dict[str, float]]:
         """The training split's mean, std, min and max of each quantity."""
         train = self.design.loc[self.cases("train")]
-        found = {each.name: train[each.name] for each in self.schema.quantities}
-        return {
-            name: {
-                "mean": float(of.mean()),
-                "std": float(of.std(ddof=0)),
-                "min": float(of.min()),
-                "max": float(of.max()),
-            }
-            for name, of in found.items()
-        }
+        found: dict[str, dict[str, float]] = {}
+        for name in (each.name for each in self.schema.quantities):
+            of = train[name]
+            figures = {"mean": of.mean(), "std": of.std(ddof=0), "min": of.min(), "max": of.max()}
+            found[name] = {figure: float(value) for figure, value in figures.items()}
+        return found
 
     @functools.cached_property
     def statistics(self) -> dict[str, dict[str, np.ndarray]]:
@@ -281,7 +256,7 @@ class _CheckedStore(WrapperStore[Store]):
                 if expected is not None:
                     raise MismatchError(f"{what} is missing")
                 return None
-            if expected is None or object_checksum(name, content) != expected:
+            if expected is None or layout.object_checksum(name, content) != expected:
                 raise MismatchError(f"{what} is not what was written")
         return content if byte_range is None else await self._store.get(key, prototype, byte_range)
 
@@ -361,7 +336,7 @@ class StoredCase:
             store = _CheckedStore(dataset._root.store, dataset, self.id, line["objects"])
             group = zarr.open_group(store, path=f"cases/{self.id}", mode="r", zarr_format=3)
             known = {**dict(group.attrs), **{name: line[name] for name in DETAILS}}
-            if digest_case(known, line["arrays"]) != self.digest:
+            if layout.digest_case(known, line["arrays"]) != self.digest:
                 raise MismatchError("its record is not what was written")
             return line, group
 
@@ -411,7 +386,7 @@ class StoredCase:
         Reads all of them if none is named, but for the mesh. Faster than one after the other,
         especially from S3.
         """
-        wanted = names or array_names(self.dataset.schema)
+        wanted = names or layout.array_names(self.dataset.schema)
         _ = self._stored  # once, before all threads look for it
         with ThreadPoolExecutor(min(THREADS, len(wanted))) as threads:
             arrays = threads.map(lambda name: np.asarray(self[name]), wanted)
@@ -533,15 +508,13 @@ CRC_BYTES = 4
 class LocalCache:
     """Decoded arrays of cases under `folder`, at most `max_bytes` of them.
 
-    Arrays are read and decoded once, and memory-mapped from then on.
-
-    - A file is one array of one case, named by the case's id and digest: versions of a dataset
-      share it, and a case that was solved again gets another file.
-    - Files appear complete or not at all, so that any number of processes may share a folder.
-    - A file ends in a checksum of the rest, which each process checks when it first maps the file
-      (at 6 GB/s); one that does not match is read from the store again.
-    - Whoever adds a file first removes the least recently used ones, under a lock. What another
-      process has mapped stays readable to it.
+    Arrays are read and decoded once, and memory-mapped from then on. A file is one array of one
+    case, named by the case's id and digest: versions of a dataset share it, and a case that was
+    solved again gets another file. It appears complete or not at all, so that any number of
+    processes may share a folder, and ends in a checksum of the rest, which each process checks when
+    it first maps the file (at 6 GB/s); one that does not match is read from the store again.
+    Whoever adds a file first removes the least recently used ones, under a lock. What another
+    process has mapped stays readable to it.
     """
 
     def __init__(self, folder: str | Path, max_bytes: int) -> None:
@@ -563,30 +536,30 @@ class LocalCache:
         folder cannot be used.
         """
         files = {name: f"{case.id}-{case.digest}-{name.replace('/', '.')}.npy" for name in names}
-        found = {name: self._mapped(file) for name, file in files.items()}
-        missing = [name for name, values in found.items() if values is None]
-        for name, values in (case.read(*missing) if missing else {}).items():
-            with self._guarded():
+        with self._guarded():
+            found = {name: self._mapped(file) for name, file in files.items()}
+            missing = [name for name, values in found.items() if values is None]
+            for name, values in (case.read(*missing) if missing else {}).items():
                 self._add(self.folder / files[name], values)
-            kept = self._mapped(files[name])
-            found[name] = values if kept is None else kept
+                kept = self._mapped(files[name])
+                found[name] = values if kept is None else kept
         return {name: values for name, values in found.items() if values is not None}
 
     def _mapped(self, file: str) -> np.ndarray | None:
         """Map a file's array and mark it as used; None where there is no such file."""
         path = self.folder / file
-        with self._lock, self._guarded():
+        with self._lock:
             values = self._open.pop(file, None)
             try:
                 _mark_used(path)
+                inode = path.stat().st_ino
+                if self._checked.get(file) != inode:
+                    content = np.memmap(path, np.uint8, "r")
+                    crc = int.from_bytes(content[-CRC_BYTES:], "little")
+                    if zlib.crc32(content[:-CRC_BYTES].data) != crc:
+                        raise ValueError("its checksum does not match")
+                    self._checked[file] = inode
                 if values is None:
-                    inode = path.stat().st_ino
-                    if self._checked.get(file) != inode:
-                        content = np.memmap(path, np.uint8, "r")
-                        crc = int.from_bytes(content[-CRC_BYTES:], "little")
-                        if zlib.crc32(content[:-CRC_BYTES].data) != crc:
-                            raise ValueError("its checksum does not match")
-                        self._checked[file] = inode
                     values = np.asarray(np.load(path, mmap_mode="r"))
             except FileNotFoundError:  # or removed by another process since
                 return None
@@ -610,21 +583,20 @@ class LocalCache:
             _mark_used(part)
             lock = FileLock(self.folder / ".lock", mode=0o666, poll_interval=0.005)
             until_there.enter_context(lock)
-            files = []
+            files, held = [], part.stat().st_size
             for each in self.folder.iterdir():
                 with contextlib.suppress(FileNotFoundError):
                     status = each.stat()
-                    if each.name.startswith(PARTIAL):
-                        if time.time() - status.st_mtime > ABANDONED_S:
-                            each.unlink()
-                    elif each.suffix == ".npy":
+                    is_partial = each.name.startswith(PARTIAL)
+                    if is_partial and time.time() - status.st_mtime > ABANDONED_S:
+                        each.unlink()
+                    if each.suffix == ".npy" and not is_partial:
                         files.append((status.st_mtime_ns, status.st_size, each))
-            held = part.stat().st_size + sum(num_bytes for _, num_bytes, _ in files)
+                        held += status.st_size
             for _, num_bytes, each in sorted(files):
-                if held <= self.max_bytes:
-                    break
-                each.unlink(missing_ok=True)
-                held -= num_bytes
+                if held > self.max_bytes:
+                    each.unlink(missing_ok=True)
+                    held -= num_bytes
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:

@@ -20,16 +20,13 @@
     statistics/            attrs fields: training statistics per component · records: moments per
                            case
 
-Which of these a dataset has is in its schema: the cloud of the boundary, the distance field and the
-volumes may be absent. `points` have three columns whatever the dimension, zeros behind.
+The boundary's cloud, the distance field and the volumes may be absent, as the schema says. `points`
+have three columns whatever the dimension, zeros behind. Points, mesh points, faces and fields are
+f8 where single precision would lose what varies of them (`simgen.moments`).
 
 Accepted cases have arrays; rejected and failed ones their attributes alone. A case group is written
 once, by the worker that solved the case; `design`, `details` and the moments grow with each commit,
 `splits` and the statistics with each publication.
-
-Points, mesh points, faces and fields are f8 where single precision would lose what varies of them
-(`simgen.moments`): a pressure of 1e5 Pa that varies by 0.04 Pa, coordinates of a map. Each
-case's array has its own type.
 
 Why a case has few arrays and small attributes: Icechunk keeps the metadata of every node in one
 snapshot file that each commit writes anew and each opening reads, and a commit's time grows with
@@ -49,7 +46,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
 import google_crc32c
@@ -70,6 +67,7 @@ from simgen.store.split import Origin
 SCHEMA_VERSION = 4
 
 DISTANCE_COLUMNS = ("distance", "direction_x", "direction_y", "direction_z")
+MESH = ("mesh_points", "mesh_cells")
 FACE_COLUMNS = ("x", "y", "z", "normal_x", "normal_y", "normal_z", "area", "patch")
 #: Columns of the design table: of imported cases, marks of the files that they were read from and
 #: the digest of their arrays; core-seconds of the case's solver.
@@ -158,16 +156,12 @@ class Schema:
         """The fields on the boundary cloud."""
         return tuple(field for field in self.fields if self.boundary and field.on_boundary)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of the schema."""
-        return asdict(self)
-
     def to_attrs(self) -> dict[str, Any]:
         """Return JSON-ready root attributes."""
         return {
             "schema_version": SCHEMA_VERSION,
             "generator_version": generator_version(),
-            "schema": self.to_json(),
+            "schema": asdict(self),
         }
 
     @classmethod
@@ -201,60 +195,40 @@ class Schema:
 
         def require(holds: bool, problem: str) -> None:
             if not holds:
-                raise InputError(f"point cloud{problem}")
+                raise InputError(f"point cloud {problem}")
 
-        require(
-            cloud.patch_kinds == self.patch_kinds,
-            f" has patch kinds {cloud.patch_kinds}, the dataset {self.patch_kinds}",
-        )
-        kind = "steady" if cloud.time is None else "transient"
-        require((kind == "transient") == self.transient, f" is {kind}, the dataset is not")
-        boundary = cloud.boundary
-        for name, is_there, wanted in (
-            ("a boundary", boundary is not None, self.boundary),
-            ("volumes", cloud.volumes is not None, self.volumes),
-            ("a distance field", cloud.distance is not None, bool(self.measured_kinds)),
-        ):
-            what = "has" if is_there else "lacks"
-            require(is_there == wanted, f" {what} {name}, unlike the dataset")
-        require(
-            cloud.measured_kinds == self.measured_kinds,
-            f" has distances to {cloud.measured_kinds}, the dataset to {self.measured_kinds}",
-        )
-        on_boundary = {} if boundary is None else boundary.fields
-        for place, fields, found in (
-            ("", self.fields, cloud.fields),
-            ("boundary/", self.boundary_fields, on_boundary),
-        ):
-            for field in fields:
-                width = found[field.name].shape[-1] if field.name in found else None
-                what = "absent" if width is None else f"of {width} components"
-                require(
-                    width == len(field.components),
-                    f": {place}{field.name} is {what}, the dataset has {len(field.components)}"
-                    " components",
+        kinds = cloud.patch_kinds, self.patch_kinds, cloud.measured_kinds, self.measured_kinds
+        require(kinds[0] == kinds[1], f"has patch kinds {kinds[0]}, the dataset {kinds[1]}")
+        require(kinds[2] == kinds[3], f"has distances to {kinds[2]}, the dataset to {kinds[3]}")
+        found = {array.name: array for array in arrays_of(cloud, self)}
+        wanted = dict.fromkeys(array_names(self))
+        lacking = ", ".join(name for name in wanted if name not in found)
+        require(not lacking, f"has no {lacking}, unlike the dataset")
+        unknown = ", ".join(name for name in found if name not in (*wanted, *MESH))
+        require(not unknown, f"has {unknown}, which the dataset does not know")
+        for stored in self.fields:
+            expected = len(stored.components)
+            for name in {stored.name, f"boundary/{stored.name}"} & found.keys():
+                number = found[name].values.shape[-1]
+                problem = (
+                    f"has {name} of {number} components, the dataset has {expected} components"
                 )
-            unknown = sorted(set(found) - {field.name for field in fields})
-            names = ", ".join(f"{place}{name}" for name in unknown)
-            require(not unknown, f" has {names}, which the dataset does not know")
-        for array in arrays_of(cloud, self):
-            name, dtype = array.name, array.values.dtype
-            types = {"time": ("f8",), "mesh_cells": ("i4",), "volumes": ("f4",)}
-            types["distance_field"] = ("f4",)
-            allowed = types.get(name, ("f4", "f8"))
-            require(
-                dtype in allowed,
-                f": {name} is {dtype}, the dataset has {np.dtype(allowed[0])}; convert it first",
-            )
+                require(number == expected, problem)
+        types = {"time": ("f8",), "mesh_cells": ("i4",), "volumes": ("f4",)}
+        types["distance_field"] = ("f4",)
+        for name, array in found.items():
+            allowed, dtype = types.get(name, ("f4", "f8")), array.values.dtype
+            problem = f"has {name} in {dtype}, the dataset has {np.dtype(allowed[0])}"
+            require(dtype in allowed, f"{problem}; convert it first")
         shape = self.grid_shape if cloud.grid_shape is None else cloud.grid_shape
         if shape is not None:
             require(
                 self.grid_shape in (None, shape),
-                f" is a grid {shape}, the dataset's are {self.grid_shape}",
+                f"is a grid {shape}, the dataset's are {self.grid_shape}",
             )
             require(
                 len(shape) == self.dimension and math.prod(shape) == cloud.num_points,
-                f" has {cloud.num_points} points, its grid {shape} in {self.dimension} dimensions"
+                f"has {cloud.num_points} points, its grid {shape} in {self.dimension} dimensions"
                 " has other ones",
             )
 
@@ -278,13 +252,8 @@ class CaseArray:
     values: np.ndarray
     dimensions: tuple[str, ...]
     """xarray shows these names, and recognises shared axes by them"""
-    unit: str = ""
-    columns: tuple[str, ...] = ()
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        unit = {"unit": self.unit} if self.unit else {}
-        return {**unit, "columns": list(self.columns)} if self.columns else unit
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """Its unit, or the names of its columns"""
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -296,7 +265,7 @@ class CaseArray:
     @property
     def digest(self) -> str:
         """The digest of the array, independent of chunks and codecs."""
-        return digest_array(self.name, self.values, self.unit)
+        return digest_array(self.name, self.values, self.attributes.get("unit", ""))
 
 
 def arrays_of(cloud: PointCloud, schema: Schema) -> list[CaseArray]:
@@ -306,29 +275,30 @@ def arrays_of(cloud: PointCloud, schema: Schema) -> list[CaseArray]:
         arrays.append(CaseArray("volumes", cloud.volumes, ("point",)))
     if cloud.distance is not None and cloud.direction is not None:
         packed = np.concatenate([cloud.distance[..., None], cloud.direction], axis=-1)
-        axes = ("point", "patch_kind", "distance_column")
-        arrays.append(CaseArray("distance_field", packed, axes, columns=DISTANCE_COLUMNS))
+        along = ("point", "patch_kind", "distance_column")
+        columns = {"columns": list(DISTANCE_COLUMNS)}
+        arrays.append(CaseArray("distance_field", packed, along, columns))
     if cloud.time is not None:
         arrays.append(CaseArray("time", cloud.time, ("time",)))
     if cloud.mesh is not None:
         arrays.append(CaseArray("mesh_points", cloud.mesh.points, ("mesh_point", "axis")))
         arrays.append(CaseArray("mesh_cells", cloud.mesh.entries, ("mesh_entry",)))
-    time = ("time",) if schema.transient else ()
-    for field in schema.fields:
-        along = (*time, "point", f"{field.name}_component")
-        arrays.append(CaseArray(field.name, cloud.fields[field.name], along, field.unit))
-    boundary = cloud.boundary
-    if boundary is None:
-        return arrays
-    # In the type of the points, in which a patch kind's index is exact.
-    columns = (boundary.points, boundary.normals, boundary.areas[:, None], boundary.patch[:, None])
-    faces = np.concatenate(columns, axis=1, dtype=boundary.points.dtype)
-    along = ("face", "face_column")
-    arrays.append(CaseArray("boundary/faces", faces, along, columns=FACE_COLUMNS))
-    for field in schema.boundary_fields:
-        along = (*time, "face", f"{field.name}_component")
-        values = boundary.fields[field.name]
-        arrays.append(CaseArray(f"boundary/{field.name}", values, along, field.unit))
+    places = [("", "point", cloud.fields)]
+    if (boundary := cloud.boundary) is not None:
+        # In the type of the points, in which a patch kind's index is exact.
+        packed = np.column_stack(
+            [boundary.points, boundary.normals, boundary.areas, boundary.patch]
+        ).astype(boundary.points.dtype)
+        columns = {"columns": list(FACE_COLUMNS)}
+        arrays.append(CaseArray("boundary/faces", packed, ("face", "face_column"), columns))
+        places.append(("boundary/", "face", boundary.fields))
+    units = {field.name: field.unit for field in schema.fields}
+    for place, axis, fields in places:
+        for name, values in fields.items():
+            time = () if cloud.time is None else ("time",)
+            unit = {"unit": units[name]} if units.get(name) else {}
+            along = (*time, axis, f"{name}_component")
+            arrays.append(CaseArray(f"{place}{name}", values, along, unit))
     return arrays
 
 

@@ -7,9 +7,11 @@ thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from simgen.store.read import Dataset, StoredCase, open_dataset
 from simgen.store.split import counts_of
 from simgen.store.versions import DamageError, VersionInfo
 
+T = TypeVar("T")
 THREADS = 8
 #: Statistics that differ by less than this fraction of their field's standard deviation count as
 #: equal.
@@ -57,30 +60,41 @@ def verify(
     fresh = Dataset(dataset.url, dataset.version)  # nothing from the caches of `dataset`
     cases = [fresh[case] for case in fresh.records]
     found = Verification(num_cases=len(cases))
-    found.findings = [DamagedPlace("", "versions", problem) for problem in fresh.problems()]
-    try:
-        fresh.check_moments()
-    except DamageError as error:
-        found.findings.append(DamagedPlace("", "statistics", error.what))
+
+    @contextmanager
+    def noted(case: str, place: str) -> Iterator[None]:
+        try:
+            yield
+        except DamageError as error:
+            found.findings.append(DamagedPlace(case, place, error.what))
 
     def verify_case(case: StoredCase) -> None:
-        try:
+        names: list[str] = []
+        with noted(case.id, "record"):
             names = case.arrays()
-        except DamageError as error:
-            found.findings.append(DamagedPlace(case.id, "record", error.what))
-            return
         for name in names:
-            try:
+            with noted(case.id, name):
                 array = case[name]
                 for begin in range(0, array.shape[0], array.chunks[0]):
                     np.asarray(array[begin : begin + array.chunks[0]])
                 found.num_chunks += array.nchunks
                 found.num_bytes += array.nbytes
-            except DamageError as error:
-                found.findings.append(DamagedPlace(case.id, name, error.what))
 
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="verify") as threads:
-        pending = [threads.submit(verify_case, case) for case in cases]
+    with noted("", "statistics"):
+        fresh.check_moments()
+    for_each_case(cases, verify_case, on_progress)
+    found.findings.sort()
+    return found
+
+
+def for_each_case(
+    cases: Sequence[StoredCase],
+    work: Callable[[StoredCase], T],
+    on_progress: Callable[[int, int], None],
+) -> list[T]:
+    """Do some work on all cases in threads; `on_progress` gets cases done and in total."""
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="cases") as threads:
+        pending = [threads.submit(work, case) for case in cases]
         try:
             for done, future in enumerate(as_completed(pending), start=1):
                 future.result()
@@ -88,8 +102,7 @@ def verify(
         except BaseException:
             threads.shutdown(cancel_futures=True)
             raise
-    found.findings.sort()
-    return found
+    return [future.result() for future in pending]
 
 
 # Comparing versions.
@@ -132,7 +145,6 @@ class Difference:
     changed_status: dict[str, tuple[str, str]]
     changed_content: list[str]
     """Cases accepted in both, with another digest"""
-    moved_splits: dict[str, tuple[str, str]]
     new_splits: dict[str, int]
     """Number of cases accepted only in `after`, by split"""
     statistics: list[MovedStatistic]
@@ -141,8 +153,7 @@ class Difference:
 
     @property
     def is_empty(self) -> bool:
-        cases = (self.added, self.removed, self.changed_status, self.changed_content)
-        return not any((*cases, self.moved_splits))
+        return not any((self.added, self.removed, self.changed_status, self.changed_content))
 
 
 def history(newest: Dataset) -> list[VersionSize]:
@@ -163,8 +174,7 @@ def history(newest: Dataset) -> list[VersionSize]:
 
 def stored_bytes(dataset: Dataset, cases: list[str]) -> int:
     """Return the size on disk of these cases' arrays."""
-    records = dataset.records
-    return sum(int(records[case]["num_bytes_stored"]) for case in cases)
+    return sum(int(dataset.records[case]["num_bytes_stored"]) for case in cases)
 
 
 def compare(before: Dataset, after: Dataset) -> Difference:
@@ -174,41 +184,32 @@ def compare(before: Dataset, after: Dataset) -> Difference:
             f"{before.url} and {after.url} are different datasets: compare two versions of one"
         )
     old, new = before.records, after.records
-    old_split, new_split = before.members, after.members
     status = {case: (old[case]["status"], new[case]["status"]) for case in new if case in old}
-    in_both = [case for case in new_split if case in old_split]
-    fresh = [case for case in new_split if case not in old_split]
+    fresh = [case for case in after.members if case not in before.members]
+    # Those of quantities are single numbers.
+    earlier: dict[str, Mapping[str, Any]] = {**before.statistics, **before.quantity_statistics}
+    later: dict[str, Mapping[str, Any]] = {**after.statistics, **after.quantity_statistics}
     moved = []
-    earlier, later = _statistics(before), _statistics(after)
     for name in (name for name in later if name in earlier):
         scale = np.maximum(later[name]["std"], np.finfo(float).tiny)
-        for figure, values in later[name].items():
-            known = earlier[name][figure]
-            if np.any(np.abs(values - known) > MOVED * scale):
-                pair = tuple(known.tolist()), tuple(values.tolist())
-                moved.append(MovedStatistic(name, figure, *pair))
+        for figure in later[name]:
+            values = [np.atleast_1d(of[name][figure]) for of in (earlier, later)]
+            if np.any(np.abs(values[1] - values[0]) > MOVED * scale):
+                moved.append(MovedStatistic(name, figure, *(tuple(of.tolist()) for of in values)))
     return Difference(
         before.version,
         after.version,
         added=[case for case in new if case not in old],
         removed=[case for case in old if case not in new],
         changed_status={case: pair for case, pair in status.items() if pair[0] != pair[1]},
-        changed_content=[case for case in in_both if old[case]["digest"] != new[case]["digest"]],
-        moved_splits={
-            case: (old_split[case], new_split[case])
-            for case in in_both
-            if old_split[case] != new_split[case]
-        },
-        new_splits=counts_of(lambda split: [case for case in fresh if new_split[case] == split]),
+        changed_content=[
+            case
+            for case in after.members
+            if case in before.members and old[case]["digest"] != new[case]["digest"]
+        ],
+        new_splits=counts_of(
+            lambda split: [case for case in fresh if after.members[case] == split]
+        ),
         statistics=moved,
         num_bytes_added=stored_bytes(after, fresh),
     )
-
-
-def _statistics(dataset: Dataset) -> dict[str, dict[str, np.ndarray]]:
-    """Return those of fields by component, and those of quantities, which are single numbers."""
-    of_quantities = {
-        name: {figure: np.array([value]) for figure, value in figures.items()}
-        for name, figures in dataset.quantity_statistics.items()
-    }
-    return {**dataset.statistics, **of_quantities}

@@ -1,7 +1,7 @@
 """A dataset's Icechunk repository: open it, commit to it, find its versions, delete its garbage.
 
 Notable decisions:
-- Every failure is one line that names the store and the way out (`store_error`).
+- Every failure is one line that names the store and the way out (`translated`).
 - One committer at a time on a local path (`committing`): S3 refuses a second commit by itself
   (conditional writes), Icechunk's file storage does not.
 - A local commit is durable once it is reported. Icechunk writes files without a single fsync: a
@@ -15,8 +15,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import json
-import logging
 import os
 import re
 import socket
@@ -24,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -40,8 +38,6 @@ from simgen.case import Status
 from simgen.errors import InputError, SimgenError, StoreError
 from simgen.store.schema import CORE_S, MismatchError, Record, Schema, bound_splits, read_design
 from simgen.whole_file import local_path
-
-logger = logging.getLogger(__name__)
 
 BRANCH = "main"
 PUBLICATION, VERSION, NUM_LEFT = "publication", "version", "num_left"
@@ -77,72 +73,45 @@ class DamageError(StoreError):
         return type(self), self._made_of
 
 
-class LostBranchError(StoreError):
-    """The branch, or its newest commit, from which all reading starts, cannot be read."""
-
-    def __init__(self, url: str, what: str) -> None:
-        super().__init__(
-            f"{url}: {what}; restore the store from a copy, or go on from the newest commit that"
-            f" can be read with: courant dataset gc {url}"
-        )
-        self.what = what
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return StoreError, (str(self),)
-
-
 class ConflictError(Exception):
     """Another writer has moved the branch meanwhile."""
 
 
 @contextlib.contextmanager
 def translated(url: str, place: str = "", version: str = "") -> Iterator[None]:
-    """Turn errors of Icechunk, Zarr and the operating system into one line, as `store_error`."""
+    """Turn errors of Icechunk, Zarr and the operating system into a StoreError of one line.
+
+    `place` is what is read, such as `case b0159c13a91f, array velocity,`. All that is stored
+    was valid when it was written, so whatever cannot be decoded is damaged.
+    """
     try:
         yield
     except (SimgenError, MemoryError, ImportError, ConflictError):
         raise
-    except Exception as error:
-        raise store_error(url, error, place, version) from error
-    except BaseException as error:
-        # Icechunk panics at a node of unknown kind, for one; its exception is no Exception.
-        if type(error).__name__ != "PanicException":
-            raise
-        panic = ValueError(f"decoding failed: {error}")
-        raise store_error(url, panic, place, version) from error
-
-
-def store_error(url: str, error: Exception, place: str = "", version: str = "") -> StoreError:
-    """Return the error to raise: DamageError, or StoreError with the most likely cause.
-
-    `place` is what was read, such as `case b0159c13a91f, array velocity,`. All that is stored
-    was valid when it was written, so whatever cannot be decoded is damaged.
-    """
-    if isinstance(error, StoreError):
-        return error
-    if isinstance(error, UnicodeEncodeError):
-        return StoreError(f"{url} is in a folder whose name is no UTF-8; choose another")
-    if isinstance(error, OSError):
-        return StoreError(
+    except UnicodeEncodeError as error:
+        message = f"{url} is in a folder whose name is no UTF-8; choose another"
+        raise StoreError(message) from error
+    except OSError as error:
+        raise StoreError(
             f"store {url} cannot be used: {error.strerror or error}; choose another path or mend"
             " its permissions"
-        )
-    if "fetch_branch" in str(error) and "cannot serialize ref json" in str(error):
-        return LostBranchError(url, f"its branch {BRANCH} is missing or damaged")
-    what = damage_in(error)
-    if what is not None:
-        return DamageError(what, url, place or "a part of it", version)
-    return StoreError(explain(url, str(error)))
+        ) from error
+    except BaseException as error:
+        # Icechunk panics at a node of unknown kind, for one; its exception is no Exception.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        what = damage_in(error)
+        if what is not None:
+            raise DamageError(what, url, place or "a part of it", version) from error
+        raise StoreError(explain(url, str(error))) from error
 
 
-def damage_in(error: Exception) -> str | None:
+def damage_in(error: BaseException) -> str | None:
     """Describe the damage that an error is a sign of; None if it is no sign of damage."""
     if isinstance(error, MismatchError):
         return str(error)
     if isinstance(error, KeyError | zarr.errors.NodeNotFoundError):
         return "a part of it cannot be found"  # Zarr takes an unreadable snapshot for an empty one
-    if isinstance(error, OSError | MemoryError | ImportError):
-        return None
     if not isinstance(error, icechunk.IcechunkError):
         is_chunk = "checksum" in str(error)  # of a table, which Zarr checks
         return "a checksum does not match" if is_chunk else "its metadata cannot be decoded"
@@ -150,21 +119,13 @@ def damage_in(error: Exception) -> str | None:
     is_absent = re.search("nosuchkey| 404 ", text)
     if not is_absent and any(re.search(signs, text) for signs in _CAUSES):
         return None
-    named = next(filter(None, (each.search(str(error)) for each in _OBJECTS)), None)
-    what = f"{named[1]}s/{named[2]}" if named else "an object"
     is_missing = is_absent or re.search("not found|no such file", text)
-    return f"{what} is missing" if is_missing else f"{what} cannot be decoded"
+    return f"an object {'is missing' if is_missing else 'cannot be decoded'}"
 
 
-# Icechunk names the object in the context of its errors, the object store by its location.
-_OBJECTS = (
-    re.compile(r"/(chunk|manifest|snapshot|transaction)s/([0-9A-Z]{20})\b"),
-    re.compile(r"\b(chunk|manifest|snapshot)(?:_id)?[ =]([0-9A-Z]{20})\b"),
-)
 _PATHS = re.compile(r"(?:\b\w+:/|(?<!\w))/[^\s\"'`,)]+")
 # Ids of requests and objects, and lines of Icechunk's own source: these may contain any number.
 _NUMBERED = re.compile(r"\b(?=\w*\d)\w{10,}\b|\.rs:\d+")
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def _reason_in(message: str) -> str:
@@ -211,13 +172,16 @@ _CAUSES = {
 def explain(url: str, message: str) -> str:
     """Explain what a failed request to a store most likely means."""
     text = _reason_in(message.replace(url, ""))
-    causes = (cause for signs, cause in _CAUSES.items() if re.search(signs, text))
-    lines = (
-        line.strip(" \t×").removeprefix("x ") for line in _COLOURS.sub("", message).splitlines()
-    )
+    lines = [line.strip(" \t×").removeprefix("x ") for line in message.splitlines()]
     first = next(filter(None, lines), "no reason given")
+    causes = (cause for signs, cause in _CAUSES.items() if re.search(signs, text))
     cause = next(causes, "store {url} failed: {first}")
     return cause.format(url=url, endpoint=_endpoint() or "AWS", first=first)
+
+
+_WAY_TO_ONE = (
+    "a dataset is a folder in a store, and has its family's name; courant generate makes it"
+)
 
 
 # Opening. S3 credentials come from the standard AWS chain (variables, profile, instance role). No
@@ -235,7 +199,7 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
     reached.
     """
     check_process(url)
-    with translated(url):
+    with translated(url, f"its branch {BRANCH}, or its configuration,"):
         url.encode()  # Icechunk takes UTF-8 alone
         storage = _storage(url, create)
         # By default each session fetches the manifests of up to fifty arrays with names such as
@@ -246,23 +210,24 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
             inline_chunk_threshold_bytes=1024,
             manifest=icechunk.ManifestConfig(preload=preload),
         )
+        # Another writer may be creating it, whose configuration and first commit precede the branch.
         deadline = time.monotonic() + 5.0
         while not icechunk.Repository.exists(storage):
-            if _commit_ids(url):
-                # A writer that creates the repository writes its first commit before the branch.
-                if time.monotonic() > deadline:
-                    raise LostBranchError(url, f"its branch {BRANCH} is missing or damaged")
-                time.sleep(0.1)
-                continue
-            if not create:
-                raise InputError(f"there is no dataset at {url}; {_way_to_one(url)}")
+            files, path = fsspec.core.url_to_fs(url, skip_instance_cache=True)
+            is_begun = files.isdir(f"{path}/snapshots")
+            if not create and not is_begun:
+                raise InputError(f"there is no dataset at {url}; {_WAY_TO_ONE}")
+            if is_begun and time.monotonic() > deadline:
+                raise DamageError("it is missing", url, f"branch {BRANCH}")
             try:
-                created = icechunk.Repository.create(storage, config=config, **_FORMAT)
-                sync_all(url)
-                return created
+                if not is_begun:
+                    created = icechunk.Repository.create(storage, config=config, **_FORMAT)
+                    sync_all(url)
+                    return created
             except icechunk.IcechunkError:
-                if not _commit_ids(url):  # else another writer was quicker
+                if time.monotonic() > deadline:
                     raise
+            time.sleep(0.1)
         return icechunk.Repository.open(storage, config=config)
 
 
@@ -325,31 +290,21 @@ def _storage(url: str, create: bool) -> icechunk.Storage:
         path.mkdir(parents=True, exist_ok=True)
     elif not path.is_dir():  # Icechunk panics at a file
         reason = "it is a file" if path.exists() else "the folder does not exist"
-        raise InputError(f"there is no dataset at {url}: {reason}; {_way_to_one(url)}")
+        raise InputError(f"there is no dataset at {url}: {reason}; {_WAY_TO_ONE}")
     folders = [os.fspath(path)]
     while folders:  # a FIFO, socket or device in place of an object would be read without end
         with os.scandir(folders.pop()) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
-                elif not entry.is_file(follow_symlinks=False):
-                    target = Path(entry.path)  # a link to nothing fails when it is opened
-                    if target.exists() and not (target.is_file() or target.is_dir()):
-                        raise StoreError(
-                            f"{url}: {target.relative_to(path)} is damaged (it is a FIFO, a socket"
-                            " or a device in place of a file); restore the store from a copy"
-                        )
+                elif not entry.is_file(follow_symlinks=False) and _is_special(Path(entry.path)):
+                    place = os.path.relpath(entry.path, path)
+                    raise DamageError("it is a FIFO, a socket or a device", url, place)
     return icechunk.local_filesystem_storage(str(path))
 
 
-def _way_to_one(url: str) -> str:
-    """Describe how to make the missing dataset; with a command only where it would work."""
-    from simgen.cases import FAMILIES  # which only this line needs
-
-    store, _, family = url.rpartition("/")
-    if family in FAMILIES:
-        return f"make it with: courant generate {family} --store {store or '.'}"
-    return "a dataset is a folder in a store, and has the name of its family"
+def _is_special(path: Path) -> bool:  # a link to nothing fails when it is opened
+    return path.exists() and not (path.is_file() or path.is_dir())
 
 
 def _s3_storage(url: str) -> icechunk.Storage:
@@ -359,18 +314,14 @@ def _s3_storage(url: str) -> icechunk.Storage:
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     options: dict[str, Any] = {"region": region}
     if endpoint := _endpoint():
-        # The S3 client tries a dead endpoint for half a minute.
-        try:
+        try:  # The S3 client tries a dead endpoint for half a minute.
             parts = urlsplit(endpoint)
             address = parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)
-        except ValueError as error:
-            raise InputError(f"AWS_ENDPOINT_URL={endpoint} is no address: {error}") from error
-        try:
             socket.create_connection(address, timeout=5.0).close()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise StoreError(
-                f"store {url} cannot be reached at {endpoint} ({error.strerror or error}): check"
-                " AWS_ENDPOINT_URL and the network"
+                f"store {url} cannot be reached at {endpoint} ({error}): check AWS_ENDPOINT_URL"
+                " and the network"
             ) from error
         # Self-hosted servers rarely have a domain name per bucket.
         options = {
@@ -387,12 +338,10 @@ def _s3_storage(url: str) -> icechunk.Storage:
 
 @contextlib.contextmanager
 def committing(url: str) -> Iterator[None]:
-    """Hold the dataset's lock; wait for another committer on this machine.
+    """Hold the dataset's lock; StoreError where another committer here has it for a minute.
 
-    The lock's file is next to the dataset's folder (`store/.cylinder-flow.lock`), since Icechunk
-    creates a repository only in an empty folder. The kernel releases it when its holder dies.
-
-    StoreError where the wait takes over a minute.
+    Its file is next to the dataset's folder (`store/.cylinder-flow.lock`), since Icechunk creates a
+    repository only in an empty folder. The kernel releases it when its holder dies.
     """
     if "://" in url:
         yield
@@ -419,12 +368,11 @@ def commit(
     message: str,
     metadata: Mapping[str, Any],
 ) -> str:
-    """Commit a session's changes, durable once this returns; return the commit's id.
+    """Commit a session's changes; return the commit's id.
 
     Everything is on the disk before the branch names it, and so is the branch's own file before
     the commit is reported: a power cut takes back what was not reported, and no more.
-
-    Raises ConflictError where another writer has committed since the session was opened.
+    ConflictError where another writer has committed since the session was opened.
     """
     parent = session.snapshot_id
     published = version_number(str(metadata.get(PUBLICATION)))
@@ -444,8 +392,7 @@ def commit(
 def sync_all(url: str) -> None:
     """Write everything of the local store's file system to its disk; nothing for S3.
 
-    It takes 2 to 8 ms on a quiet disk, where an fsync for each file and folder took 80 to 240 ms,
-    and 0.4 s behind 1 GB of other data. OSError where the disk did not take it.
+    It takes 2 to 8 ms on a quiet disk, where an fsync for each file and folder took 80 to 240 ms.
     """
     if "://" in url:
         return
@@ -469,16 +416,17 @@ def retry_commit(url: str, attempt: Callable[[], T]) -> T:
         time.sleep(pause)
         with committing(url):
             try:
-                return attempt()
+                with translated(url, "its newest state"):
+                    return attempt()
             except ConflictError:
                 last = StoreError(
                     f"{url}: other writers kept committing at the same time; run again, what was"
                     " committed stays"
                 )
-            except (icechunk.IcechunkError, OSError, ValueError) as error:
-                last = store_error(url, error, "its newest state")
-                if _BEHIND not in str(error):
-                    raise last from error
+            except StoreError as error:
+                last = error
+                if _BEHIND not in str(error.__cause__):
+                    raise
     raise last
 
 
@@ -534,16 +482,9 @@ class Versions:
 
     @functools.cached_property
     def tip(self) -> icechunk.SnapshotInfo:
-        """The branch's newest commit; LostBranchError or DamageError where it is damaged."""
-        try:
-            with translated(self.url):
-                return self._repository.lookup_snapshot(self._repository.lookup_branch(BRANCH))
-        except DamageError as error:
-            for name in [f"v{number}" for number in self.tagged]:
-                with translated(self.url, "its commit", name):
-                    self._tagged(name)  # raises for a version whose commit it is
-            what = f"its newest commit cannot be read ({error.what})"
-            raise LostBranchError(self.url, what) from error
+        """The branch's newest commit."""
+        with translated(self.url, f"the newest commit of branch {BRANCH}"):
+            return self._repository.lookup_snapshot(self._repository.lookup_branch(BRANCH))
 
     @functools.cached_property
     def newest(self) -> int:
@@ -581,14 +522,22 @@ class Versions:
         return name
 
     def read(self, name: str) -> VersionInfo:
-        """Read the commit of a version; StoreError where it is damaged or out of reach."""
+        """Read the commit of a version; StoreError where it is damaged or out of reach.
+
+        Its tag names the commit, or where that is missing or damaged, the history.
+        """
         with translated(self.url, "its commit", name):
-            found = self._tagged(name)
-            if found is None:
+            try:
+                snapshot_id = self._repository.lookup_tag(name)
+            except icechunk.IcechunkError as error:
+                if damage_in(error) is None:
+                    raise
+                snapshot_id = ""
+            found = self._repository.lookup_snapshot(snapshot_id) if snapshot_id else None
+            if found is None or found.metadata.get(PUBLICATION) != name:
                 commits = history(self._repository, self.tip.id)
-                found = next(
-                    (each for each in commits if each.metadata.get(PUBLICATION) == name), None
-                )
+                published = (each for each in commits if each.metadata.get(PUBLICATION) == name)
+                found = next(published, None)
         if found is None:
             raise DamageError("its commit cannot be found", self.url, "the history", name)
         metadata = dict(found.metadata)
@@ -600,104 +549,30 @@ class Versions:
         """Open the root group of a version to read it."""
         return root_of(self._repository, self.read(name).snapshot_id)
 
-    def untagged(self) -> list[str]:
-        """List the versions whose tags are missing, damaged, or on another commit."""
-        found = []
-        for name in self.names:
-            with contextlib.suppress(DamageError), translated(self.url):
-                if self._tagged(name) is None:
-                    found.append(name)
-        return found
-
-    def _tagged(self, name: str) -> icechunk.SnapshotInfo | None:
-        """Return the commit that the version's tag names; None where that is not the version's."""
-        try:
-            snapshot_id = self._repository.lookup_tag(name)
-        except icechunk.IcechunkError as error:
-            if damage_in(error) is None:
-                raise
-            return None
-        commit = self._repository.lookup_snapshot(snapshot_id)
-        return commit if commit.metadata.get(PUBLICATION) == name else None
-
 
 def open_to_write(url: str, *, create: bool = False) -> icechunk.Repository:
-    """Open the repository at `url` and mend its references; the lock must be held.
+    """Open the repository at `url`, and make the tag that a killed writer did not come to.
 
-    StoreError where the commit of a version is lost.
+    The lock must be held.
     """
-    try:
-        repository = open_repository(url, create=create)
-        _ = Versions(repository, url).tip
-    except LostBranchError as error:
-        repository = _reset_branch(url, error)
+    repository = open_repository(url, create=create)
     versions = Versions(repository, url)
-    for name in versions.untagged():
-        tag(repository, url, name, versions.read(name).snapshot_id)
-        logger.warning("%s: the tag of %s was made again", url, name)
-    return repository
-
-
-def _reset_branch(url: str, lost: LostBranchError) -> icechunk.Repository:
-    """Put the branch on the newest readable commit; StoreError where a version would be lost."""
-    files, path = fsspec.core.url_to_fs(url, skip_instance_cache=True)
-    ids = _commit_ids(url)
-    if not ids:
-        raise lost
-    try:
-        repository = open_repository(url)
-    except LostBranchError:
-        # Icechunk opens nothing without the branch, and replaces no reference that it cannot read:
-        # the file names any commit until the newest is known.
-        place = f"{path}/refs/branch.{BRANCH}"
-        if files.exists(place):
-            files.rm(place, recursive=True)
-        files.makedirs(place, exist_ok=True)
-        files.pipe_file(f"{place}/ref.json", json.dumps({"snapshot": ids[0]}).encode())
-        repository = open_repository(url)
-    readable = []
-    for each in ids:
-        with contextlib.suppress(DamageError), translated(url):
-            readable.append(repository.lookup_snapshot(each))
-    if not readable:
-        raise lost
-    newest = max(readable, key=lambda commit: commit.written_at)
-    versions = Versions(repository, url)
-    tagged = max(versions.tagged, default=0)
-    with translated(url, "its history"):
-        if tagged > newest_in_history(repository, newest.id):
-            versions.read(f"v{tagged}")  # raises: nothing may be published in its place
-        repository.reset_branch(BRANCH, newest.id)
-    logger.warning("%s: %s; it goes on from commit %s", url, lost.what, newest.id)
+    tagged = versions.tagged
+    for name in versions.names:
+        if version_number(name) not in tagged:
+            tag(repository, url, name, versions.read(name).snapshot_id)
     return repository
 
 
 def tag(repository: icechunk.Repository, url: str, name: str, snapshot_id: str) -> None:
-    """Put the tag of a version on its commit, in place of a damaged one."""
-    with translated(url):
-        files, path = fsspec.core.url_to_fs(url, skip_instance_cache=True)
-        with contextlib.suppress(icechunk.IcechunkError):
-            if repository.lookup_tag(name) == snapshot_id:  # another writer was quicker
-                return
-        # Icechunk replaces no tag, and not even one that it cannot read.
-        if files.exists(f"{path}/refs/tag.{name}"):
-            files.rm(f"{path}/refs/tag.{name}", recursive=True)
-        with contextlib.suppress(icechunk.IcechunkError):
-            repository.create_tag(name, snapshot_id=snapshot_id)
-        if repository.lookup_tag(name) != snapshot_id:
-            raise StoreError(f"{url}: tag {name} names another commit than its version's")
-        sync_all(url)
+    """Put the tag of a version on its commit.
 
-
-def _commit_ids(url: str) -> list[str]:
-    """List the ids of all commits, whatever refers to them; empty where there is no repository."""
-    # A fresh instance: an older one may know another endpoint or other keys.
-    files, path = fsspec.core.url_to_fs(url, skip_instance_cache=True)
-    try:
-        found = files.ls(f"{path}/snapshots", detail=False)
-    except (OSError, BotoCoreError):
-        return []
-    return sorted(entry.rstrip("/").rpartition("/")[2] for entry in found)
+    Where another writer was quicker, or a damaged tag is there, which Icechunk neither lists nor
+    replaces, nothing is done: readers find the version in the history.
+    """
+    with contextlib.suppress(icechunk.IcechunkError):
+        repository.create_tag(name, snapshot_id=snapshot_id)
+    sync_all(url)
 
 
 # The newest state, published or not.
@@ -763,10 +638,9 @@ def same_outcomes(one: Mapping[str, Record], other: Mapping[str, Record]) -> boo
 
 
 STATUSES: tuple[Status, ...] = ("accepted", "rejected", "failed")
-PATIENCE_S = 600.0
-"""The shortest time without a commit after which a dataset with cases left is called silent"""
-PATIENT_GAPS, PATIENT_CASES = 5, 2
-"""More than so many usual gaps, and than so many of the longest cases so far, is silence too"""
+PATIENCE_S, PATIENT_CASES = 600.0, 2
+"""A dataset with cases left is called silent after so long without a commit, and after so many of
+the longest cases so far"""
 
 
 @dataclass(frozen=True)
@@ -780,8 +654,6 @@ class DatasetProgress:
     num_cases: dict[Status, int]
     solver_s: float
     """Core-seconds of all solvers"""
-    num_bytes: int
-    """Bytes of the arrays as stored"""
     committed_at: datetime
     num_left: int | None
     """Cases that the last writer had still to commit; None where it did not record them"""
@@ -792,26 +664,22 @@ class DatasetProgress:
 
     @property
     def state(self) -> Literal["begun", "solving", "silent", "unpublished", "published"]:
-        """Return `silent` where cases are left and no commit has come for long.
-
-        `begun` where no case is on record yet.
-        """
+        """The dataset's state, `begun` where no case is on record yet."""
         if self.num_left:
-            gaps_s, cases_s = PATIENT_GAPS * (self.case_s or 0.0), PATIENT_CASES * self.longest_s
-            patience_s = max(PATIENCE_S, gaps_s, cases_s)
+            patience_s = max(PATIENCE_S, PATIENT_CASES * self.longest_s)
             return "solving" if self.silent_s < patience_s else "silent"
-        if not any(self.num_cases.values()) and not self.is_published:
-            return "begun"
-        return "published" if self.is_published else "unpublished"
+        if self.is_published:
+            return "published"
+        return "unpublished" if any(self.num_cases.values()) else "begun"
 
     @property
     def left_s(self) -> float | None:
-        """Return the seconds until the last case, at this pace."""
+        """The seconds until the last case, at this pace."""
         return None if not self.num_left or self.case_s is None else self.num_left * self.case_s
 
     @property
     def silent_s(self) -> float:
-        """Return the seconds since the last commit."""
+        """The seconds since the last commit."""
         return max(0.0, (datetime.now(UTC) - self.committed_at).total_seconds())
 
 
@@ -821,24 +689,22 @@ def read_progress(url: str) -> DatasetProgress:
     InputError where there is none or its creation was interrupted, StoreError where it cannot be
     read.
     """
-    repository = open_repository(url)
     found = read_on_record(url)
     if found is None:
         raise InputError(
             f"{url} holds nothing yet: its creation was interrupted, or has just begun"
         )
     with translated(url, "its history"):
-        commits = list(islice(repository.ancestry(branch=BRANCH), 20))  # for the recent pace
-    rows = list(found.design.values())
+        commits = list(islice(open_repository(url).ancestry(branch=BRANCH), 20))
     counted = [each for each in commits if NUM_LEFT in each.metadata]
-    own = counted[:1]  # the last writer's, the newest first
-    for newer, older in pairwise(counted):
-        if older.metadata[NUM_LEFT] <= newer.metadata[NUM_LEFT]:
-            break  # another writer's, or an earlier run's
-        own.append(older)
-    num_left = own[0].metadata[NUM_LEFT] if own else None
-    num_cases = own[-1].metadata[NUM_LEFT] - num_left if own else 0
-    seconds = (own[0].written_at - own[-1].written_at).total_seconds() if own else 0.0
+    left = [(each.metadata[NUM_LEFT], each.written_at) for each in counted]
+    # Another writer's commits, or an earlier run's, have no more cases left than their successors.
+    grows = takewhile(lambda pair: pair[1][0] > pair[0][0], pairwise(left))
+    own = [*left[:1], *(older for _, older in grows)]
+    num_left, case_s = own[0][0] if own else None, None
+    if len(own) > 1:
+        case_s = (own[0][1] - own[-1][1]).total_seconds() / (own[-1][0] - own[0][0])
+    rows = list(found.design.values())
     return DatasetProgress(
         url=url,
         family=found.schema.family,
@@ -846,11 +712,10 @@ def read_progress(url: str) -> DatasetProgress:
         is_published=found.is_published,
         num_cases={status: sum(row["status"] == status for row in rows) for status in STATUSES},
         solver_s=float(sum(row[CORE_S] for row in rows)),
-        num_bytes=int(sum(row.get("num_bytes_stored") or 0 for row in rows)),
         committed_at=commits[0].written_at,
         # A case that another run has solved makes no commit here, which would have counted it.
         num_left=0 if own and found.is_published else num_left,
-        case_s=seconds / num_cases if num_cases else None,
+        case_s=case_s,
         longest_s=max((float(row["wall_time_s"]) for row in rows), default=0.0),
     )
 
@@ -861,12 +726,9 @@ def read_progress(url: str) -> DatasetProgress:
 # now. So only objects older than an age limit are deleted, and a writer never commits a fork whose
 # first chunk is older than `FORK_LIFETIME`.
 
-#: A fork of this age that has written nothing yet starts from the newest commit: solving may have
-#: taken days, in which the commit that it was made from may have been collected.
-FORK_AGE = timedelta(hours=1)
 FORK_LIFETIME = timedelta(hours=6)
 AGE_LIMIT = timedelta(days=1)
-LEAST_AGE = FORK_AGE + FORK_LIFETIME + timedelta(hours=1)
+LEAST_AGE = FORK_LIFETIME + timedelta(hours=2)
 
 
 def collect(
@@ -874,11 +736,9 @@ def collect(
 ) -> icechunk.GCSummary:
     """Delete what is older than `older_than` and unused by every version and the newest state.
 
-    Versions stay, and so does what is committed but not published yet. `dry_run` only counts, and
-    finds a lower bound: objects that only the history refers to are found once it is dropped.
-
-    Raises InputError for an age below `LEAST_AGE`, StoreError where the store is damaged or cannot
-    be reached; nothing is deleted then.
+    `dry_run` only counts, and finds a lower bound: objects that only the history refers to are
+    found once it is dropped. Raises InputError for an age below `LEAST_AGE`, StoreError where the
+    store is damaged or cannot be reached; nothing is deleted then.
     """
     if older_than < LEAST_AGE:
         hours = older_than.total_seconds() / 3600
@@ -889,7 +749,12 @@ def collect(
     before = datetime.now(UTC) - older_than
     with committing(url), translated(url):
         repository = open_to_write(url)
-        versions = {repository.lookup_tag(name) for name in repository.list_tags()}
+        versions = set()
+        found = Versions(repository, url)
+        for name in found.names:  # without its tag a version's commit would go
+            versions.add(found.read(name).snapshot_id)
+            if repository.lookup_tag(name) not in versions:
+                raise DamageError("it names another commit", url, f"tag {name}")
         commits = history(repository, repository.lookup_branch(BRANCH))
         superseded = [
             commit

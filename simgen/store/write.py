@@ -1,13 +1,11 @@
 """Write a dataset: many workers write cases, one committer commits and publishes them.
 
-Notable properties:
 - A worker gets a `CaseFork`, a small picklable copy of a session. It writes its case's chunks
   straight to the store and sends the fork back; no array passes through the committer. Between a
   fork's first chunk and its commit nothing in the store refers to what it has written.
 - Each commit moves the branch at once, so a killed run loses only the cases in progress. Forks may
   be older than the branch's tip: they write disjoint groups, and merging one into a newer session
   adds just these.
-- A version is a commit with a tag on it, and never changes. Readers see versions only.
 """
 
 from __future__ import annotations
@@ -29,6 +27,7 @@ from zarr.abc.store import Store
 from zarr.codecs import Crc32cCodec
 from zarr.storage import WrapperStore
 
+import simgen.store.schema as layout
 from simgen.case import CaseResult, Status
 from simgen.cases import FAMILIES
 from simgen.errors import InputError, StoreError
@@ -37,52 +36,9 @@ from simgen.moments import moments
 from simgen.point_cloud import PointCloud
 from simgen.provenance import author, commit_metadata, core_seconds
 from simgen.solving.gates import AskedTimes
-from simgen.store.schema import (
-    COMPRESSOR,
-    CORE_S,
-    DIGEST,
-    IMPORTED,
-    WITHDRAWN,
-    CaseArray,
-    CaseTable,
-    Record,
-    Schema,
-    arrays_of,
-    bound_splits,
-    create_tables,
-    digest_case,
-    object_checksum,
-    read_design,
-    read_splits,
-    version_digest,
-)
-from simgen.store.split import (
-    PUBLISHED,
-    RATIOS,
-    SEED,
-    SPLITS,
-    combine_training,
-    decide_splits,
-    outlying,
-    settled,
-)
-from simgen.store.versions import (
-    BRANCH,
-    FORK_AGE,
-    FORK_LIFETIME,
-    NUM_LEFT,
-    PUBLICATION,
-    VERSION,
-    Versions,
-    commit,
-    is_empty,
-    open_repository,
-    open_to_write,
-    retry_commit,
-    same_outcomes,
-    tag,
-    translated,
-)
+from simgen.store import split, versions
+from simgen.store.schema import CaseArray, CaseTable, Record, Schema
+from simgen.store.versions import BRANCH, Versions, commit, tag, translated
 from simgen.whole_file import local_path
 
 logger = logging.getLogger(__name__)
@@ -92,7 +48,8 @@ POLL_S = 0.5
 #: Arrays of a case that are compressed and written at once.
 THREADS = 4
 #: Columns of a design row that a withdrawn case keeps.
-_KEPT = ("parameters", "settings", "wall_time_s", CORE_S, "solver_version", PUBLISHED, IMPORTED)
+_KEPT: tuple[str, ...] = ("parameters", "settings", "wall_time_s", "solver_version")
+_KEPT += (layout.CORE_S, layout.IMPORTED, split.PUBLISHED)
 
 
 @dataclass(frozen=True)
@@ -103,36 +60,29 @@ class CaseRecord:
     """Its row of the design table"""
     details: Record
     """gates, log_tail, provenance; the digests of its arrays, the checksums of its objects"""
-    moments: dict[str, Any]
+    moments: Record
     """By field, and of the points; empty where the case was not accepted"""
 
 
 class CaseFork:
     """One worker's way to write cases; picklable both ways.
 
-    Give it back to `DatasetWriter.commit`.
+    It starts from the newest commit at its first case: solving may take days, in which an older
+    one may be collected. Give it back to `DatasetWriter.commit`.
     """
 
-    def __init__(
-        self,
-        url: str,
-        schema: Schema,
-        session: icechunk.ForkSession,
-        retried: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, url: str, schema: Schema, retried: Mapping[str, Any]) -> None:
         self.url, self.schema = url, schema
-        self.session = session
-        self._retried = retried or {}
+        self._retried = retried
         """Cases on record that may be solved again, with the place of their line at that time"""
         self.records: dict[str, CaseRecord] = {}
-        self._made_at = time.time()
-        self._began_at: float | None = None
-        """The time of the first chunk"""
+        self.session: icechunk.ForkSession | None = None
+        self._began_at = 0.0
 
     def check_age(self) -> None:
         """Raise StoreError where what was written may have been collected as garbage since."""
-        limit_s = FORK_LIFETIME.total_seconds()
-        if self._began_at is not None and time.time() - self._began_at > limit_s:
+        limit_s = versions.FORK_LIFETIME.total_seconds()
+        if self.records and time.time() - self._began_at > limit_s:
             raise StoreError(
                 f"{self.url}: {', '.join(self.records)} was written more than {limit_s / 3600:g}"
                 " hours ago and never committed, so that it may have been deleted as garbage since;"
@@ -152,30 +102,29 @@ class CaseFork:
             )
         if cloud is not None:
             self._check(result, cloud)
-        arrays = [] if cloud is None else arrays_of(cloud, self.schema)
+        arrays = [] if cloud is None else layout.arrays_of(cloud, self.schema)
+        attributes, details = records_of(result)
         with translated(self.url):
-            if self._began_at is None:
-                if time.time() - self._made_at > FORK_AGE.total_seconds():
-                    self._start_from(open_repository(self.url).writable_session(BRANCH))
+            if self.session is None:
+                self.session = versions.open_repository(self.url).writable_session(BRANCH).fork()
                 self._began_at = time.time()
-            objects = _write_group(self.session.store, result.id, _attributes(result), arrays)
+            objects = _write_group(self.session.store, result.id, attributes, arrays)
         num_bytes = sum(size for _, size in objects.values())
         logger.info("wrote %d bytes of %d arrays", num_bytes, len(arrays))
-        digests = {array.name: array.digest for array in arrays}
+        provenance = result.provenance
+        details["arrays"] = digests = {array.name: array.digest for array in arrays}
+        details["objects"] = {key: checksum for key, (checksum, _) in objects.items()}
         design: Record = {
-            "parameters": dict(result.point.parameters),
-            "settings": dict(result.point.settings),
-            "status": result.status,
-            "reason": result.reason,
-            "wall_time_s": float(sum(result.provenance.get("wall_time_s", {}).values())),
-            CORE_S: core_seconds(result.provenance, ("solve",)) or 0.0,
-            "solver_version": result.provenance.get("solver_version", "unknown"),
+            **{name: attributes[name] for name in ("parameters", "settings", "status", "reason")},
+            "wall_time_s": float(sum(provenance.get("wall_time_s", {}).values())),
+            layout.CORE_S: core_seconds(provenance, ("solve",)) or 0.0,
+            "solver_version": provenance.get("solver_version", "unknown"),
             "digest": case_digest(result, digests),
         }
         if result.split is not None:
-            design[PUBLISHED] = result.split
-        if IMPORTED in result.provenance:
-            design[IMPORTED] = result.provenance[IMPORTED]
+            design[split.PUBLISHED] = result.split
+        if layout.IMPORTED in provenance:
+            design[layout.IMPORTED] = provenance[layout.IMPORTED]
         moments_of: Record = {}
         if cloud is not None:
             if cloud.grid_shape is not None:
@@ -184,21 +133,18 @@ class CaseFork:
             design["num_snapshots"] = cloud.num_snapshots
             design["num_bytes"] = sum(np.asarray(each).nbytes for each in cloud.fields.values())
             design["num_bytes_stored"] = num_bytes
-            figures = result.provenance.get("figures", {})
-            if self.schema.quantities:
-                names = [each.name for each in self.schema.quantities]
+            figures = provenance.get("figures", {})
+            if names := [each.name for each in self.schema.quantities]:
                 design["quantities"] = {name: figures[name] for name in names if name in figures}
             moments_of["points"] = moments(cloud.points).to_record()
             for name, values in cloud.fields.items():
-                moments_of[name] = settled(values, cloud.time, self.schema.startup_s)
-        checksums = {key: checksum for key, (checksum, _) in objects.items()}
-        details = {**_details(result), "arrays": digests, "objects": checksums}
+                moments_of[name] = split.settled(values, cloud.time, self.schema.startup_s)
         self.records[result.id] = CaseRecord(json_ready(design), details, json_ready(moments_of))
 
     def _check(self, result: CaseResult, cloud: PointCloud) -> None:
         """Raise InputError for a cloud or a split that the dataset cannot take."""
         self.schema.check(cloud)
-        wanted = SPLITS if self.schema.splits == "published" else (None, *SPLITS)
+        wanted = split.SPLITS if self.schema.splits == "published" else (None, *split.SPLITS)
         if result.split not in wanted:
             raise InputError(
                 f"case {result.id} has split {result.split}, expected"
@@ -220,28 +166,21 @@ class CaseFork:
         if problem:
             raise InputError(f"case {point.id} {problem}")
 
-    def _start_from(self, session: icechunk.Session) -> None:
-        self.session, self._made_at = session.fork(), time.time()
-
     def recorded_since(self, case: str, within_s: float = 0.0) -> Record | None:
         """Return the design row of a case that another writer has committed since; else None.
 
-        `within_s`: how long to wait for it, if it is known to be on its way. A fork that has
-        written nothing yet starts from the commit that was looked at: the list of all groups and
-        arrays, which takes the longer to read the more cases there are, is read once for both.
+        `within_s`: how long to wait for it, if it is known to be on its way.
         """
         deadline = time.monotonic() + within_s
         while True:
             with translated(self.url):
-                session = open_repository(self.url).writable_session(BRANCH)
-                root = zarr.open_group(session.store, mode="r")
+                store = versions.open_repository(self.url).readonly_session(BRANCH).store
+                root = zarr.open_group(store, mode="r")
                 # Reading the whole table takes the longer, the more cases there are.
-                row = read_design(root).get(case) if f"cases/{case}" in root else None
+                row = layout.read_design(root).get(case) if f"cases/{case}" in root else None
             if row is not None and self._retried.get(case) != row["at"]:
                 return row
             if time.monotonic() >= deadline:
-                if self._began_at is None:
-                    self._start_from(session)
                 return None
             time.sleep(POLL_S)
 
@@ -255,7 +194,7 @@ class _NotingStore(WrapperStore[Store]):
 
     async def set(self, key: str, value: Buffer) -> None:
         await super().set(key, value)
-        self.objects[key] = object_checksum(key, value), len(value)
+        self.objects[key] = layout.object_checksum(key, value), len(value)
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
         if not await self._store.exists(key):
@@ -282,7 +221,7 @@ def _write_group(
             chunks=array.chunks,
             # The checksum comes last, so that it covers the bytes as stored, and is checked at each
             # read.
-            compressors=[COMPRESSOR, Crc32cCodec()],
+            compressors=[layout.COMPRESSOR, Crc32cCodec()],
             attributes=array.attributes,
             dimension_names=array.dimensions,
             # A chunk of zeros is written like any other, so that a missing chunk is a lost one.
@@ -296,31 +235,27 @@ def _write_group(
     return {key.removeprefix(prefix): noted for key, noted in noting.objects.items()}
 
 
-def _attributes(result: CaseResult) -> Record:
-    return json_ready(
-        {
-            "parameters": dict(result.point.parameters),
-            "settings": dict(result.point.settings),
-            "family_revision": result.point.family_revision,
-            "status": result.status,
-            "reason": result.reason,
-        }
-    )
-
-
-def _details(result: CaseResult) -> Record:
-    return json_ready(
-        {
-            "gates": [asdict(gate) for gate in result.gates],
-            "log_tail": result.log_tail,
-            "provenance": dict(result.provenance),
-        }
-    )
+def records_of(result: CaseResult) -> tuple[Record, Record]:
+    """Return a case's attributes, and its details: gates, log_tail and provenance."""
+    attributes = {
+        "parameters": dict(result.point.parameters),
+        "settings": dict(result.point.settings),
+        "family_revision": result.point.family_revision,
+        "status": result.status,
+        "reason": result.reason,
+    }
+    details = {
+        "gates": [asdict(gate) for gate in result.gates],
+        "log_tail": result.log_tail,
+        "provenance": dict(result.provenance),
+    }
+    return json_ready(attributes), json_ready(details)
 
 
 def case_digest(result: CaseResult, arrays: Mapping[str, str]) -> str:
     """Compute the digest of a case from its result and the digests of its arrays."""
-    return digest_case({**_attributes(result), **_details(result)}, arrays)
+    attributes, details = records_of(result)
+    return layout.digest_case({**attributes, **details}, arrays)
 
 
 def json_ready(record: Record) -> Record:
@@ -368,25 +303,25 @@ class DatasetWriter:
         url = url if "://" in url else str(local_path(url).resolve())
 
         def attempt() -> DatasetWriter:
-            repository = open_to_write(url, create=True)
+            repository = versions.open_to_write(url, create=True)
             # From one session's snapshot: on S3 another writer may move the branch in between.
             session = repository.writable_session(BRANCH)
-            if is_empty(repository, session.snapshot_id):
+            if versions.is_empty(repository, session.snapshot_id):
                 root = zarr.create_group(session.store, attributes=schema.to_attrs())
-                create_tables(root)
+                layout.create_tables(root)
                 commit(repository, url, session, "dataset created", commit_metadata())
                 return cls(url, schema, repository)
             stored = Schema.from_attrs(zarr.open_group(session.store, mode="r").attrs, url)
             stored.check_family(schema, url)
             return cls(url, stored, repository)
 
-        return retry_commit(url, attempt)
+        return versions.retry_commit(url, attempt)
 
     def design(self) -> dict[str, Record]:
         """Return the row of every case on record, published or not."""
         with translated(self.url, "its newest state"):
             store = self._repository.readonly_session(BRANCH).store
-            return read_design(zarr.open_group(store, mode="r"))
+            return layout.read_design(zarr.open_group(store, mode="r"))
 
     def known(self) -> dict[str, Status]:
         """Return the status of every case on record, published or not."""
@@ -395,19 +330,16 @@ class DatasetWriter:
     def unpublished(self) -> set[str]:
         """List accepted cases that the newest version does not hold."""
         accepted = {case for case, status in self.known().items() if status == "accepted"}
-        versions = Versions(self._repository, self.url)
-        if not versions.newest:
+        published = Versions(self._repository, self.url)
+        if not published.newest:
             return accepted
-        return accepted - set(read_splits(versions.root(versions.choose(None))))
+        return accepted - set(layout.read_splits(published.root(published.choose(None))))
 
     def fork(self) -> CaseFork:
         """Return a fork for one worker."""
-        retried = {
-            case: row["at"] for case, row in self.design().items() if row["status"] != "accepted"
-        }
-        return CaseFork(
-            self.url, self.schema, self._repository.writable_session(BRANCH).fork(), retried
-        )
+        rows = self.design().items()
+        retried = {case: row["at"] for case, row in rows if row["status"] != "accepted"}
+        return CaseFork(self.url, self.schema, retried)
 
     def commit(self, forks: Sequence[CaseFork], num_left: int | None = None) -> None:
         """Make the forks' cases durable; the commit records how many are left.
@@ -416,7 +348,7 @@ class DatasetWriter:
         where another writer is committing; StoreError where the store cannot be written, or where
         of a fork's cases only some are accepted already, since a fork is taken whole.
         """
-        for case in retry_commit(self.url, lambda: self._commit_once(forks, num_left)):
+        for case in versions.retry_commit(self.url, lambda: self._commit_once(forks, num_left)):
             with about(dataset=self.url, case=case):
                 logger.info("committed")
 
@@ -426,26 +358,25 @@ class DatasetWriter:
         # commit fail.
         session = self._repository.writable_session(BRANCH)
         root = zarr.open_group(session.store, mode="r+")
-        design = read_design(root)
+        design = layout.read_design(root)
         accepted = {case for case, row in design.items() if row["status"] == "accepted"}
-        fresh: list[CaseFork] = []
+        records: dict[str, CaseRecord] = {}
+        sessions = []
         for fork in forks:
             fork.check_age()
-            new = fork.records.keys() - accepted
-            if new and len(new) < len(fork.records):
-                there = next(case for case in fork.records if case in accepted)
+            there = fork.records.keys() & accepted
+            if there and len(there) < len(fork.records):
                 raise StoreError(
-                    f"{self.url}: case {there} was accepted meanwhile, and {len(new)} new ones"
-                    " were written together with it; run again"
+                    f"{self.url}: case {min(there)} was accepted meanwhile, and"
+                    f" {len(fork.records) - len(there)} new ones were written together with it;"
+                    " run again"
                 )
-            if new:
-                fresh.append(fork)
-                accepted.update(new)
-        if not fresh:
+            if fork.session is not None and not there:
+                sessions.append(fork.session)
+                records |= fork.records
+                accepted.update(fork.records)
+        if not records:
             return []
-        records = {case: record for fork in fresh for case, record in fork.records.items()}
-        names = list(records)
-        message = f"case {names[0]}" if len(names) == 1 else f"{len(names)} cases"
         former = [case for case in records if case in design and f"cases/{case}" in root]
         if former:
             # Another writer may have committed one since the fork was made, and two writers' data
@@ -456,11 +387,12 @@ class DatasetWriter:
             commit(self._repository, self.url, session, removed, commit_metadata())
             session = self._repository.writable_session(BRANCH)
             root = zarr.open_group(session.store, mode="r+")
-        session.merge(*(fork.session for fork in fresh))
+        session.merge(*sessions)
         append_cases(root, records)
-        metadata: Record = commit_metadata()
+        names, metadata = list(records), commit_metadata()
         if num_left is not None:
-            metadata[NUM_LEFT] = num_left
+            metadata[versions.NUM_LEFT] = num_left
+        message = f"case {names[0]}" if len(names) == 1 else f"{len(names)} cases"
         commit(self._repository, self.url, session, message, metadata)
         return names
 
@@ -470,7 +402,7 @@ class DatasetWriter:
         If no case is new since the newest version, that one's name is returned. `run` holds the
         parameters that make the version again. Raises InputError where no case is accepted.
         """
-        return retry_commit(self.url, lambda: self._publish_once(message, run or {}))
+        return versions.retry_commit(self.url, lambda: self._publish_once(message, run or {}))
 
     def withdraw(self, cases: Sequence[str], reason: str) -> str:
         """Publish a version without these accepted cases; return its name.
@@ -480,31 +412,23 @@ class DatasetWriter:
         InputError for a case that is unknown or not accepted, for an empty reason, and where no
         training case is left.
         """
-        if not cases:
-            raise InputError("no case to withdraw: name at least one")
-        if not reason.strip():
-            raise InputError(
-                "a withdrawal needs a reason, which stays on the cases' records:"
-                " give one with --reason"
-            )
+        if not cases or not reason.strip():
+            raise InputError("a withdrawal needs a case, and a reason, which stays on its record")
         message = f"withdrawn: {', '.join(cases)}: {reason}"
         run = {"withdrawn": list(cases), "reason": reason}
-        return retry_commit(self.url, lambda: self._publish_once(message, run, (cases, reason)))
+        return versions.retry_commit(self.url, lambda: self._publish_once(message, run, cases))
 
     def _publish_once(
-        self,
-        message: str,
-        run: Mapping[str, Any],
-        withdrawal: tuple[Sequence[str], str] | None = None,
+        self, message: str, run: Mapping[str, Any], withdrawn: Sequence[str] = ()
     ) -> str:
         """Commit and tag the version; return its name, or the newest one's where no case is new."""
         session = self._repository.writable_session(BRANCH)
-        versions = Versions(self._repository, self.url)
-        newest = versions.newest
+        published = Versions(self._repository, self.url)
+        newest = published.newest
         root = zarr.open_group(session.store, mode="r+")
-        if withdrawal:
-            self._withdraw(root, *withdrawal)
-        design = read_design(root)
+        if withdrawn:
+            self._withdraw(root, withdrawn, run["reason"])
+        design = layout.read_design(root)
         accepted = [case for case, row in design.items() if row["status"] == "accepted"]
         if not accepted:
             if not design:
@@ -514,12 +438,12 @@ class DatasetWriter:
                 f"{self.url}: none of {len(design)} cases was accepted, so there is no version to"
                 f" publish; {case} was {row['status']}: {row['reason']}"
             )
-        before = versions.root(f"v{newest}") if newest else None
-        if before is not None and same_outcomes(read_design(before), design):
+        before = published.root(f"v{newest}") if newest else None
+        if before is not None and versions.same_outcomes(layout.read_design(before), design):
             return f"v{newest}"
         name = f"v{newest + 1}"
-        bound = bound_splits(before) if before is not None else {}
-        members = decide_splits(self.schema.splits, design, bound)
+        bound = layout.bound_splits(before) if before is not None else {}
+        members = split.decide_splits(self.schema.splits, design, bound)
         if "train" not in members.values():
             raise InputError(
                 f"{self.url}: no training case would be left, whose statistics a version needs;"
@@ -529,53 +453,53 @@ class DatasetWriter:
         moments_of = {row["case"]: row["moments"] for row in CaseTable(root, "statistics").rows()}
         training = {case: moments_of[case] for case, split in members.items() if split == "train"}
         others = {case: moments_of[case] for case in members if case not in training}
-        left_out = outlying(training, others)
+        left_out = split.outlying(training, others)
         root["statistics"].attrs["fields"] = {
-            name: combine_training({case: of[name] for case, of in training.items()}, left_out)
+            name: split.combine_training(
+                {case: of[name] for case, of in training.items()}, left_out
+            )
             for name in next(iter(training.values()))
         }
         metadata: Record = {
             **commit_metadata(),
             "solver_versions": sorted({design[case]["solver_version"] for case in members}),
-            PUBLICATION: name,
-            VERSION: newest + 1,
+            versions.PUBLICATION: name,
+            versions.VERSION: newest + 1,
             "num_cases": len(accepted),
             "run": dict(run),
         }
         message = message or f"{len(accepted)} cases"
         tables = {each: CaseTable(root, each).content() for each in ("design", "splits")}
-        metadata[DIGEST] = version_digest(root, tables, {**metadata, "message": message})
+        metadata[layout.DIGEST] = layout.version_digest(
+            root, tables, {**metadata, "message": message}
+        )
         snapshot_id = commit(self._repository, self.url, session, message, metadata)
         tag(self._repository, self.url, name, snapshot_id)
         return name
 
     def _withdraw(self, root: zarr.Group, cases: Sequence[str], reason: str) -> None:
         """Put a withdrawal on record and remove the cases' arrays."""
-        design = read_design(root)
-        for case in cases:
+        design, verdict = layout.read_design(root), {"status": "withdrawn", "reason": reason}
+        at = {"at": datetime.now(UTC).isoformat(), "by": author()}
+        records = {}
+        for case in dict.fromkeys(cases):
             if case not in design:
                 raise InputError(
                     f"{self.url} has no case {case}; `courant dataset show` lists them"
                 )
-            status, why = design[case]["status"], design[case]["reason"]
-            if status != "accepted" and (status, why) != ("withdrawn", reason):
-                raise InputError(
-                    f"case {case} is {status}, and only accepted cases can be withdrawn: {why}"
-                )
-        verdict = {"status": "withdrawn", "reason": reason}
-        at = {"at": datetime.now(UTC).isoformat(), "by": author()}
-        records = {}
-        for case in dict.fromkeys(cases):
             row = design[case]
-            if row["status"] != "accepted":  # by a process that was killed before it had the tag
-                continue
+            if row["status"] != "accepted":
+                raise InputError(
+                    f"case {case} is {row['status']}, and only accepted cases can be withdrawn:"
+                    f" {row['reason']}"
+                )
             line = CaseTable(root, "details").row(row["at"])
             details = {name: line[name] for name in ("gates", "log_tail")}
             details["provenance"] = {**line["provenance"], "withdrawn": at}
             attributes = {**dict(root[f"cases/{case}"].attrs), **verdict}
             objects = _write_group(root.store, case, attributes, [])
             checksums = {key: checksum for key, (checksum, _) in objects.items()}
-            digest = digest_case({**attributes, **details}, {})
+            digest = layout.digest_case({**attributes, **details}, {})
             records[case] = CaseRecord(
                 {name: row[name] for name in _KEPT if name in row} | verdict | {"digest": digest},
                 {**details, "arrays": {}, "objects": checksums},
@@ -587,7 +511,7 @@ class DatasetWriter:
         self, root: zarr.Group, members: Mapping[str, str], bound: Mapping[str, str]
     ) -> None:
         """Write the splits of the accepted cases, and those of withdrawn ones."""
-        current, table = read_splits(root), CaseTable(root, "splits")
+        current, table = layout.read_splits(root), CaseTable(root, "splits")
         if not current.keys() <= members.keys():  # cases were withdrawn: no line takes one back
             current, table = {}, CaseTable(root, "splits", create=True)
         table.append(
@@ -597,9 +521,11 @@ class DatasetWriter:
         )
         attributes = root["splits"].attrs
         withdrawn = {case: split for case, split in bound.items() if case not in members}
-        if withdrawn != attributes.get(WITHDRAWN, {}):
-            attributes[WITHDRAWN] = withdrawn
+        if withdrawn != attributes.get(layout.WITHDRAWN, {}):
+            attributes[layout.WITHDRAWN] = withdrawn
         # The time makes the commit differ from the one before it, where Icechunk would reject it as
         # empty.
-        drawn = {"seed": SEED, "ratios": RATIOS} if self.schema.splits == "drawn" else {}
+        drawn = (
+            {"seed": split.SEED, "ratios": split.RATIOS} if self.schema.splits == "drawn" else {}
+        )
         attributes.update({**drawn, "dealt_at": datetime.now(UTC).isoformat()})

@@ -116,7 +116,7 @@ def test_a_version_is_exported_described_and_cleaned(courant, monkeypatch):
     assert "intact" in courant("dataset", "verify", DATASET, "--version", "v1")
 
 
-def test_one_damaged_dataset_hides_no_other_and_its_references_are_mended(courant):
+def test_one_damaged_dataset_hides_no_other(courant):
     shutil.copytree(DATASET, f"{STORE}/copy")
     shutil.move(f"{STORE}/copy", f"{STORE}/branched-pipe")
     Path(DATASET, "refs", "tag.v2", "ref.json").write_text("{")
@@ -124,10 +124,6 @@ def test_one_damaged_dataset_hides_no_other_and_its_references_are_mended(couran
     listed = courant("dataset", "ls", "--store", STORE, exit_code=1)
     assert "cannot be read" in listed
     assert "v2" in next(line for line in listed.splitlines() if "cylinder-flow" in line)
-    assert f"{DATASET}: v2 was published, and its tag is missing" in listed
-    for name in ("cylinder-flow", "branched-pipe"):
-        courant("dataset", "gc", f"{STORE}/{name}")
-    assert "cannot be read" not in courant("dataset", "ls", "--store", STORE)
 
 
 def test_a_case_is_withdrawn_in_a_new_version_that_all_commands_understand(courant, tmp_path):

@@ -224,10 +224,12 @@ WRONG_CASES = {
     "not finite": replace(GOOD, fields={"u": [1.0, float("nan")]}),
     "1 values beyond": replace(GOOD, fields={"u": [1.0, 1e300]}),
     "unknown 'v'": replace(GOOD, fields={"u": [1.0, 2.0], "v": [1.0, 2.0]}),
-    "u is absent": replace(GOOD, fields={}),
-    "the dataset is not": replace(GOOD, time=[0.0], fields={"u": [[1.0, 2.0]]}),
+    "has no u, unlike the dataset": replace(GOOD, fields={}),
+    "has time, which the dataset does not know": replace(
+        GOOD, time=[0.0], fields={"u": [[1.0, 2.0]]}
+    ),
     "unknown speed": replace(GOOD, parameters={"speed": 1.0}),
-    "has volumes, unlike": replace(GOOD, volumes=[1.0, 1.0]),
+    "has volumes, which": replace(GOOD, volumes=[1.0, 1.0]),
     "belong together": replace(GOOD, distance=np.zeros((2, 0))),
     "its grid": replace(GOOD, grid_shape=(3, 3)),
 }

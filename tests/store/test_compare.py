@@ -28,7 +28,7 @@ def test_the_difference_of_two_versions(grown):
     found = compare(before, after)
     assert set(found.added) == {make_result(number).id for number in (4, 5, 6)}
     assert found.changed_status == {make_result(3).id: ("failed", "accepted")}
-    assert (found.removed, found.changed_content, found.moved_splits) == ([], [], {})
+    assert (found.removed, found.changed_content) == ([], [])
     assert sum(found.new_splits.values()) == 3
     assert {moved.field for moved in found.statistics} >= {"velocity"} or found.new_splits[
         "train"

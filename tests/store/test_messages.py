@@ -10,7 +10,7 @@ import pytest
 import simgen
 from bench.damage import NOBODY, objects, snapshot_of
 from simgen.errors import StoreError
-from simgen.store.versions import damage_in, explain
+from simgen.store.versions import damage_in, explain, translated
 from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, add
 
@@ -82,5 +82,6 @@ def test_a_fifo_in_place_of_a_file_is_told_and_not_waited_for(writer, url, place
 
 
 def test_a_machine_without_memory_is_no_damage():
-    assert damage_in(MemoryError("Unable to allocate 8 GiB")) is None
+    with pytest.raises(MemoryError), translated("store"):
+        raise MemoryError("Unable to allocate 8 GiB")
     assert damage_in(TypeError("'int' object is not subscriptable"))

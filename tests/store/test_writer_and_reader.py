@@ -292,7 +292,7 @@ def test_names_that_do_not_exist_are_named(writer, url):
 def test_a_cloud_that_does_not_follow_the_schema_is_refused(writer):
     cloud = make_cloud(0)
     wrong = {
-        "kinematic_pressure is absent": {"fields": {"velocity": cloud.fields["velocity"]}},
+        "has no kinematic_pressure, unlike": {"fields": {"velocity": cloud.fields["velocity"]}},
         "has temperature": {
             "fields": {**cloud.fields, "temperature": cloud.fields["kinematic_pressure"]}
         },
@@ -384,10 +384,10 @@ def test_arrays_of_another_type_are_refused(writer):
     fields = {**cloud.fields, "velocity": cloud.fields["velocity"].astype(np.float16)}
     volumes = np.asarray(cloud.volumes, dtype=float)
     for wrong, problem in (
-        (replace(cloud, fields=fields), "velocity is float16, the dataset has float32"),
-        (replace(cloud, volumes=volumes), "volumes is float64, the dataset has float32"),
-        (replace(cloud, points=cloud.points.astype(">f4")), "points is >f4"),
-        (replace(cloud, time=cloud.time.astype("f4")), "time is float32, the dataset has float64"),
+        (replace(cloud, fields=fields), "velocity in float16, the dataset has float32"),
+        (replace(cloud, volumes=volumes), "volumes in float64, the dataset has float32"),
+        (replace(cloud, points=cloud.points.astype(">f4")), "points in >f4"),
+        (replace(cloud, time=cloud.time.astype("f4")), "time in float32, the dataset has float64"),
     ):
         with pytest.raises(InputError, match=problem):
             writer.fork().write(make_result(0), wrong)
@@ -397,12 +397,11 @@ def test_arrays_of_another_type_are_refused(writer):
     ("place", "endpoint", "problem"),
     [
         ("~nosuchuser/store/cylinder-flow", "", "is no path on this machine"),
-        ("s3://bucket/x", "http://localhost:abc", "AWS_ENDPOINT_URL=.* is no address"),
-        ("s3://bucket/x", "http://[bad", "AWS_ENDPOINT_URL=.* is no address"),
-        ("s3://bucket/x", "http://localhost:99999", "AWS_ENDPOINT_URL=.* is no address"),
+        ("s3://bucket/x", "http://localhost:abc", "http://localhost:abc .*AWS_ENDPOINT_URL"),
+        ("s3://bucket/x", "http://[bad", "at http://.bad .*AWS_ENDPOINT_URL"),
     ],
 )
 def test_addresses_that_are_none_are_one_line(place, endpoint, problem, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    with pytest.raises(InputError, match=problem):
+    with pytest.raises((InputError, StoreError), match=problem):
         simgen.open_dataset(place)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -12,8 +13,8 @@ import zarr
 import simgen
 from bench.damage import flip, objects
 from simgen.errors import InputError, StoreError
-from simgen.publish import export as export_module
 from simgen.publish.export import export
+from simgen.store import verify
 from tests.store.conftest import add, make_cloud, make_result
 
 # Nothing of this project: what a downstream team's environment has.
@@ -107,25 +108,24 @@ def test_every_array_comes_out_bit_for_bit_with_its_chunks_and_checksums(dataset
     assert group["velocity"].chunks == dataset[0]["velocity"].chunks
 
 
-def test_an_interrupted_export_is_no_zarr_group_and_goes_on_where_it_stopped(
+def test_an_interrupted_export_has_no_attributes_and_goes_on_where_it_stopped(
     dataset, tmp_path, monkeypatch
 ):
     target = tmp_path / "plain"
-    write, written = export_module._write_json, []
+    copy, copied = zarr.from_array, []
 
-    def killed(store, key, document):
-        written.append(key)
-        if len(written) >= 20:  # in the midst of the second case
+    def killed(store, **options):
+        copied.append(options["name"])
+        if len(copied) >= 12:  # in the midst of the second case
             raise KeyboardInterrupt
-        write(store, key, document)
+        return copy(store, **options)
 
-    monkeypatch.setattr(export_module, "THREADS", 1)
+    monkeypatch.setattr(verify, "THREADS", 1)
     with monkeypatch.context() as patch:
-        patch.setattr(export_module, "_write_json", killed)
+        patch.setattr(zarr, "from_array", killed)
         with pytest.raises(KeyboardInterrupt):
             export(dataset, target)
-    with pytest.raises(FileNotFoundError):
-        zarr.open_group(str(target), mode="r")
+    assert dict(zarr.open_group(str(target), mode="r").attrs) == {}
     exported = export(dataset, target)
     assert (exported.num_cases, exported.num_copied) == (3, 2)
     check(read_alone(str(target), tmp_path), dataset)
@@ -146,10 +146,7 @@ def test_a_target_that_holds_something_else_is_refused(dataset, writer, url, tmp
     writer.publish()
     with pytest.raises(InputError, match=r"plain is not empty"):
         export(simgen.open_dataset(url, "v2"), tmp_path / "plain")
-    (tmp_path / "unfinished").mkdir()
-    (tmp_path / "unfinished" / "export.json").write_bytes(
-        (tmp_path / "plain" / "export.json").read_bytes()
-    )
+    shutil.copytree(tmp_path / "plain/cases", tmp_path / "unfinished/cases")
     with pytest.raises(
         InputError, match=r"holds an unfinished export of .* v1: choose another target"
     ):
@@ -163,8 +160,7 @@ def test_damage_is_not_exported(dataset, url, tmp_path):
         flip(chunk)
     with pytest.raises(StoreError, match=r"case [0-9a-f]{12}.* is damaged"):
         export(simgen.open_dataset(url), tmp_path / "plain")
-    with pytest.raises(FileNotFoundError):
-        zarr.open_group(str(tmp_path / "plain"), mode="r")
+    assert dict(zarr.open_group(str(tmp_path / "plain"), mode="r").attrs) == {}
 
 
 @pytest.mark.parametrize("target", ["s3:", "s3://", "s3:///"])
