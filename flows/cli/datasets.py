@@ -25,6 +25,7 @@ from flows.settings import absolute, load_settings
 from flows.terminal import counted, errors, print_line, print_markup, print_table, progress_bar
 from simgen.cases import FAMILIES
 from simgen.errors import InputError, StoreError
+from simgen.log_lines import size_text
 from simgen.store.split import SPLITS
 from simgen.whole_file import local_path
 
@@ -69,7 +70,6 @@ def dataset_ls(store: asks.Store = None) -> None:
         splits += f" + {calibration} calibration" if calibration else ""
         published = f"{dataset.info.time:%Y-%m-%d %H:%M}"
         rows.append((dataset.url, dataset.version, len(dataset), splits, published))
-        problems += dataset.problems()
     if not rows:
         raise InputError(
             f"no dataset in {base}; generate one with:"
@@ -185,7 +185,6 @@ def dataset_diff(
         "cases removed": found.removed,
         "status changed": [f"{k} {' -> '.join(v)}" for k, v in found.changed_status.items()],
         "content changed": found.changed_content,
-        "moved between splits": [f"{k} {' -> '.join(v)}" for k, v in found.moved_splits.items()],
     }.items():
         more = f" and {len(cases) - MAX_NAMED} more" if len(cases) > MAX_NAMED else ""
         if cases:

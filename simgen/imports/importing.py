@@ -325,7 +325,7 @@ class _Writing:
 
     def _check_same(self, stored: Schema) -> None:
         """Raise InputError that names where the schema differs from the existing dataset's."""
-        there, asked = (json.loads(json.dumps(of.to_json())) for of in (stored, self.schema))
+        there, asked = (json.loads(json.dumps(asdict(of))) for of in (stored, self.schema))
         if differing := [name for name in asked if there.get(name) != asked[name]]:
             raise InputError(
                 f"{self.url} holds {stored.family} with another {', '.join(differing)}: choose"

@@ -210,7 +210,6 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
             inline_chunk_threshold_bytes=1024,
             manifest=icechunk.ManifestConfig(preload=preload),
         )
-        # Another writer may be creating it, whose configuration and first commit precede the branch.
         deadline = time.monotonic() + 5.0
         while not icechunk.Repository.exists(storage):
             files, path = fsspec.core.url_to_fs(url, skip_instance_cache=True)
@@ -220,14 +219,14 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
             if is_begun and time.monotonic() > deadline:
                 raise DamageError("it is missing", url, f"branch {BRANCH}")
             try:
-                if not is_begun:
-                    created = icechunk.Repository.create(storage, config=config, **_FORMAT)
+                if not is_begun:  # else another writer has the first commit, and soon the branch
+                    # Without its configuration, over which two writers would stop each other.
+                    icechunk.Repository.create(storage, **_FORMAT)
                     sync_all(url)
-                    return created
             except icechunk.IcechunkError:
                 if time.monotonic() > deadline:
                     raise
-            time.sleep(0.1)
+            time.sleep(0.02)
         return icechunk.Repository.open(storage, config=config)
 
 

@@ -8,6 +8,7 @@ import pytest
 from simgen.case import CaseFamily, CaseResult, Gate
 from simgen.cases import get_family
 from simgen.point_cloud import BoundaryCloud, PointCloud
+from simgen.store.read import Dataset, open_dataset
 from simgen.store.schema import Schema
 from simgen.store.write import DatasetWriter
 
@@ -75,6 +76,12 @@ def add(writer: DatasetWriter, *numbers: int, family: CaseFamily = FAMILY) -> li
         fork.write(result, make_cloud(number))
         writer.commit([fork])
     return [result.id for result in results]
+
+
+def publish(writer: DatasetWriter, *numbers: int) -> Dataset:
+    """Add accepted cases, and open the version of all."""
+    add(writer, *numbers)
+    return open_dataset(writer.url, writer.publish())
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ import pytest
 
 import simgen
 from simgen.store.write import DatasetWriter
-from tests.store.conftest import SCHEMA, add
+from tests.store.conftest import SCHEMA, publish
 
 CLOCK = Path(__file__).parents[2] / "bench" / "chaos" / "clock.c"
 COMMIT = """
 import sys
 from simgen.store.write import DatasetWriter
-from tests.store.conftest import SCHEMA, add
+from tests.store.conftest import SCHEMA, add, publish
 
 add(DatasetWriter.open(sys.argv[1], SCHEMA), 0)
 """
@@ -39,8 +39,7 @@ def commit_with_a_clock_off(
 def test_a_clock_that_is_a_little_behind_is_waited_for(url, tmp_path):
     assert commit_with_a_clock_off(url, 8, tmp_path).returncode == 0
     writer = DatasetWriter.open(url, SCHEMA)
-    add(writer, 1)
-    writer.publish()
+    publish(writer, 1)
     assert len(simgen.open_dataset(url)) == 2
 
 

@@ -14,7 +14,7 @@ from simgen.store import write as forking
 from simgen.store.verify import verify
 from simgen.store.versions import LEAST_AGE, collect
 from simgen.store.write import DatasetWriter
-from tests.store.conftest import SCHEMA, add, make_cloud, make_result
+from tests.store.conftest import SCHEMA, add, make_cloud, make_result, publish
 
 NOW = timedelta(0)
 
@@ -30,10 +30,8 @@ def size(url):
 
 
 def test_the_chunks_of_a_killed_run_go_and_every_version_stays(writer, url):
-    add(writer, 0, 1, 2)
-    writer.publish()
-    add(writer, 3)
-    writer.publish()
+    publish(writer, 0, 1, 2)
+    publish(writer, 3)
     add(writer, 4)  # committed, not published
     chunks = set(objects(url, "chunks"))
     writer.fork().write(make_result(5), make_cloud(5))  # a worker that was killed
@@ -61,8 +59,7 @@ def test_the_chunks_of_a_killed_run_go_and_every_version_stays(writer, url):
 
 
 def test_nothing_of_a_running_generation_is_touched_by_default(writer, url):
-    add(writer, 0)
-    writer.publish()
+    publish(writer, 0)
     running = writer.fork()
     running.write(make_result(1), make_cloud(1))
     found = collect(url)
@@ -77,8 +74,7 @@ def test_nothing_of_a_running_generation_is_touched_by_default(writer, url):
 def test_the_history_between_versions_is_dropped_and_forks_of_the_newest_state_still_write(
     writer, url
 ):
-    add(writer, *range(6))
-    writer.publish()
+    publish(writer, *range(6))
     add(writer, 6)
     fork = writer.fork()  # of a commit that goes
     add(writer, 8)
@@ -93,8 +89,7 @@ def test_the_history_between_versions_is_dropped_and_forks_of_the_newest_state_s
 
 def test_no_age_limit_lets_the_chunks_of_a_commit_in_flight_go(writer, url, monkeypatch):
     monkeypatch.setattr(collecting, "LEAST_AGE", LEAST_AGE)
-    add(writer, 0)
-    writer.publish()
+    publish(writer, 0)
     running = writer.fork()
     running.write(make_result(1), make_cloud(1))
     for hours in (-1, 0, 1, LEAST_AGE.total_seconds() / 3600 - 0.01):
@@ -114,18 +109,4 @@ def test_no_age_limit_lets_the_chunks_of_a_commit_in_flight_go(writer, url, monk
     monkeypatch.undo()
     writer.commit([running])
     writer.publish()
-    assert verify(simgen.open_dataset(url)).findings == []
-
-
-@pytest.mark.end_to_end
-def test_garbage_on_s3_is_counted_and_collected(s3):
-    url = f"{s3.url}/garbage/cylinder-flow"
-    writer = DatasetWriter.open(url, SCHEMA)
-    add(writer, 0, 1)
-    writer.publish()
-    writer.fork().write(make_result(5), make_cloud(5))
-    told = collect(url, older_than=NOW, dry_run=True)
-    assert told.chunks_deleted > 0
-    assert told.bytes_deleted > 0
-    assert collect(url, older_than=NOW).chunks_deleted >= told.chunks_deleted
     assert verify(simgen.open_dataset(url)).findings == []

@@ -10,14 +10,13 @@ from pathlib import Path
 import simgen
 from simgen.store.verify import verify
 from simgen.store.write import DatasetWriter
-from tests.store.conftest import SCHEMA, add, make_result
+from tests.store.conftest import SCHEMA, add, make_result, publish
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_a_process_that_is_killed_at_any_moment_leaves_versions_as_they_were(url):
-    add(DatasetWriter.open(url, SCHEMA), 0)
-    DatasetWriter.open(url, SCHEMA).publish()
+    publish(DatasetWriter.open(url, SCHEMA), 0)
     chance, number, snapshots = random.Random(0), 1, {}
     for _ in range(6):
         command = [
@@ -71,8 +70,7 @@ except StoreError as error:
 
 
 def test_a_disk_without_room_is_one_clear_line_and_hurts_no_version(writer, url):
-    add(writer, 0)
-    writer.publish()
+    publish(writer, 0)
     ran = subprocess.run(
         [sys.executable, "-c", FULL, url], cwd=ROOT, capture_output=True, text=True, timeout=600
     )
@@ -99,7 +97,6 @@ def test_a_link_that_is_changed_during_a_run_does_not_divide_its_cases(tmp_path)
     add(writer, 1)
     (tmp_path / "store").unlink()
     (tmp_path / "store").symlink_to("there")
-    add(writer, 2)
-    writer.publish()
+    publish(writer, 2)
     assert set(simgen.open_dataset(here).cases()) == {make_result(case).id for case in range(3)}
     assert set(DatasetWriter.open(there, SCHEMA).known()) == {make_result(0).id}

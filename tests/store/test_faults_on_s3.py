@@ -15,7 +15,7 @@ from simgen.publish.export import export
 from simgen.store.verify import verify
 from simgen.store.write import DatasetWriter
 from tests.conftest import KEYS
-from tests.store.conftest import SCHEMA, add, make_cloud, make_result
+from tests.store.conftest import SCHEMA, add, make_cloud, make_result, publish
 from tests.store.proxy import Proxy
 
 pytestmark = pytest.mark.end_to_end
@@ -43,8 +43,7 @@ def intact(url, cases):
 def test_a_store_that_refuses_connections_is_a_clear_error_and_the_next_run_completes(proxy, s3):
     url = f"{s3.url}/refusing/cylinder-flow"
     writer = DatasetWriter.open(url, SCHEMA)
-    add(writer, 0)
-    writer.publish()
+    publish(writer, 0)
     dataset, fork = simgen.open_dataset(url), writer.fork()
     fork.write(make_result(1), make_cloud(1))
     proxy.refuse()
@@ -77,8 +76,7 @@ def test_a_store_that_is_cut_off_in_the_midst_of_a_commit_is_as_before_or_has_it
 ):
     url = f"{s3.url}/cut-{share}/cylinder-flow"
     writer = DatasetWriter.open(url, SCHEMA)
-    add(writer, 0)
-    writer.publish()
+    publish(writer, 0)
     before = proxy.seen
     add(writer, 1)
     bytes_of_a_commit = proxy.seen - before
@@ -92,16 +90,14 @@ def test_a_store_that_is_cut_off_in_the_midst_of_a_commit_is_as_before_or_has_it
     proxy.heal()
     intact(url, [0])  # v1, whatever has become of the commit
     again = DatasetWriter.open(url, SCHEMA)
-    add(again, 2)
-    again.publish()
+    publish(again, 2)
     intact(url, [0, 1, 2])
 
 
 def test_wrong_keys_are_named_by_every_reader_and_writer(s3, monkeypatch, tmp_path):
     url = f"{s3.url}/keys/cylinder-flow"
     writer = DatasetWriter.open(url, SCHEMA)
-    add(writer, 0)
-    writer.publish()
+    publish(writer, 0)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-the-secret")
     for attempt in (lambda: simgen.open_dataset(url), lambda: DatasetWriter.open(url, SCHEMA)):
         with pytest.raises(
@@ -111,18 +107,20 @@ def test_wrong_keys_are_named_by_every_reader_and_writer(s3, monkeypatch, tmp_pa
         assert "not-the-secret" not in str(error.value)
         one_line(error)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEYS["AWS_SECRET_ACCESS_KEY"])
-    dataset = simgen.open_dataset(url)
-    dataset.cases()
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-the-secret")
-    s3fs.S3FileSystem.clear_instance_cache()
-    with pytest.raises(
-        (StoreError, InputError), match=r"refused the credentials|cannot be written"
-    ) as error:
-        export(dataset, f"{s3.url}/keys-plain")
-    one_line(error)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEYS["AWS_SECRET_ACCESS_KEY"])
-    s3fs.S3FileSystem.clear_instance_cache()
     intact(url, [0])
+
+
+def test_a_missing_bucket_is_one_clear_line(s3):
+    with pytest.raises((StoreError, InputError), match="s3://no-such-bucket"):
+        DatasetWriter.open("s3://no-such-bucket/store", SCHEMA)
+
+
+def test_an_endpoint_that_does_not_answer_is_named_within_seconds(s3, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    started = time.monotonic()
+    with pytest.raises(StoreError, match=r"cannot be reached at http://127\.0\.0\.1:9"):
+        simgen.open_dataset(f"{s3.url}/store/cylinder-flow")
+    assert time.monotonic() - started < 30
 
 
 def test_no_secret_is_in_any_object_of_a_store(s3, monkeypatch):

@@ -13,14 +13,12 @@ import pytest
 import simgen
 from simgen.errors import StoreError
 from simgen.store.read import LocalCache, StoredCase
-from tests.store.conftest import add, make_cloud
+from tests.store.conftest import make_cloud, publish
 
 
 @pytest.fixture
 def dataset(writer, url):
-    add(writer, *range(4))
-    writer.publish()
-    return simgen.open_dataset(url)
+    return publish(writer, *range(4))
 
 
 @pytest.fixture
@@ -63,8 +61,7 @@ def test_versions_share_what_is_cached_of_a_case(dataset, writer, url, tmp_path,
     cache = LocalCache(tmp_path / "cache", 1 << 30)
     case = dataset.cases()[0]
     cache.arrays(dataset[case], "velocity")
-    add(writer, 4)
-    writer.publish()
+    publish(writer, 4)
     cache.arrays(simgen.open_dataset(url, "v2")[case], "velocity")
     assert reads == ["velocity"]
 
@@ -94,16 +91,6 @@ def test_an_array_beyond_the_bound_is_handed_over_and_not_kept(dataset, tmp_path
     assert [path.name for path in (tmp_path / "cache").iterdir()] == []
 
 
-def test_what_was_removed_by_another_process_is_read_again(dataset, tmp_path, reads):
-    cache = LocalCache(tmp_path / "cache", 1 << 30)
-    held = cache.arrays(dataset[0], "velocity")["velocity"]
-    for path in (tmp_path / "cache").glob("*.npy"):
-        path.unlink()
-    np.testing.assert_array_equal(held, make_cloud(0).fields["velocity"])
-    cache.arrays(dataset[0], "velocity")
-    assert reads == ["velocity", "velocity"]
-
-
 def fill(cache, dataset):
     """In another process: every case, several times over."""
     return [float(cache.arrays(dataset[n % 4], "velocity")["velocity"].sum()) for n in range(20)]
@@ -120,14 +107,6 @@ def test_processes_and_threads_share_a_folder_that_holds_half_of_what_they_read(
         assert all(future.result() == expected for future in remote)
     assert bytes_in(cache) <= cache.max_bytes
     assert not list((tmp_path / "cache").glob(".partial-*"))
-
-
-def test_a_folder_that_cannot_be_used_is_one_clear_line(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(
-        StoreError, match=r"cache .*/file/cache cannot be used \(Not a directory\): choose another"
-    ):
-        LocalCache(tmp_path / "file" / "cache", 1)
 
 
 def test_a_file_with_a_flipped_bit_is_read_again(dataset, tmp_path, reads):

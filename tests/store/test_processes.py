@@ -6,14 +6,12 @@ import pytest
 
 import simgen
 from simgen.errors import StoreError
-from tests.store.conftest import add
+from tests.store.conftest import publish
 
 
 @pytest.fixture
 def dataset(writer, url):
-    add(writer, 0, 1)
-    writer.publish()
-    return simgen.open_dataset(url)
+    return publish(writer, 0, 1)
 
 
 def attempts(dataset, url, sending):

@@ -19,7 +19,6 @@ from simgen.store.split import (
     SPLITS,
     LeftOut,
     assign_splits,
-    combine_training,
     decide_splits,
     dominant_snapshots,
     outlying,
@@ -122,17 +121,6 @@ def test_streamed_moments_equal_numpys(num_blocks, seed, offset):
     np.testing.assert_array_equal(streamed.high, values.max(axis=0))
 
 
-def test_cases_combine_from_their_records():
-    generator = np.random.default_rng(1)
-    cases = [generator.normal(n, 1 + n, (20 + n, 2)) for n in range(4)]
-    records = {f"case{n}": moments(case).to_record() for n, case in enumerate(cases)}
-    together = combine_training(records)
-    values = np.concatenate(cases)
-    assert together["count"] == len(values)
-    np.testing.assert_allclose(together["mean"], values.mean(axis=0))
-    np.testing.assert_allclose(together["std"], values.std(axis=0))
-
-
 @pytest.mark.parametrize(
     ("startup_s", "first"),
     [(0.0, 0), (2.0, 2), (0.5, 0), (3.0, 0)],  # a case that ends in its start-up counts whole
@@ -143,34 +131,9 @@ def test_moments_begin_behind_the_start(startup_s, first):
     assert found == moments(values[first:]).to_record()
 
 
-def test_statistics_leave_out_the_start_that_the_family_states(url):
-    writer = DatasetWriter.open(url, replace(SCHEMA, startup_s=2.0))
-    values = []
-    for number in range(3):
-        cloud = make_cloud(number)
-        pressure = cloud.fields["kinematic_pressure"]
-        pressure[0] *= 1e4  # the sudden start, and the only snapshot that anybody would see
-        fork = writer.fork()
-        fork.write(make_result(number), cloud)
-        writer.commit([fork])
-        values.append(pressure[cloud.time > 2.0])
-    dataset = simgen.open_dataset(url, writer.publish("three"))
-    (case,) = dataset.cases("train")
-    number = [make_result(number).id for number in range(3)].index(case)
-    found = dataset.statistics["kinematic_pressure"]
-    np.testing.assert_allclose(found["std"], values[number].std(axis=(0, 1)), rtol=1e-5)
-    np.testing.assert_allclose(found["max"], values[number].max(axis=(0, 1)), rtol=1e-6)
-    assert dataset.schema.startup_s == 2.0
-    assert Normaliser.of(dataset, ("kinematic_pressure",)).std[0] < 100
-    assert verify(dataset).findings == []
-
-
-UNSTATED = replace(SCHEMA, startup_s=0.0)
-
-
-def publish(url, clouds):
-    """A version of cases in a family that states no start-up."""
-    writer = DatasetWriter.open(url, UNSTATED)
+def publish(url, clouds, startup_s=0.0):
+    """A version of cases in a family whose start takes so long."""
+    writer = DatasetWriter.open(url, replace(SCHEMA, startup_s=startup_s))
     fork = writer.fork()
     for number, cloud in enumerate(clouds):
         fork.write(make_result(number), cloud)
@@ -178,21 +141,25 @@ def publish(url, clouds):
     return simgen.open_dataset(url, writer.publish("planted"))
 
 
-def test_a_snapshot_that_rules_is_left_out_where_no_family_states_a_start(url):
+@pytest.mark.parametrize("startup_s", [0.0, 2.0])
+def test_a_sudden_start_is_left_out_of_statistics_where_a_family_states_it_and_elsewhere(
+    url, startup_s
+):
     clouds = [make_cloud(number) for number in range(3)]
     for cloud in clouds:
         cloud.fields["kinematic_pressure"][0] *= 1e4
-    dataset = publish(url, clouds)
+    dataset = publish(url, clouds, startup_s)
     (case,) = dataset.cases("train")
     number = [make_result(number).id for number in range(3)].index(case)
-    rest = clouds[number].fields["kinematic_pressure"][1:]
+    rest = clouds[number].fields["kinematic_pressure"][2 if startup_s else 1 :]
     found = dataset.statistics["kinematic_pressure"]
     np.testing.assert_allclose(found["std"], rest.std(axis=(0, 1)), rtol=1e-5)
     np.testing.assert_allclose(found["max"], rest.max(axis=(0, 1)), rtol=1e-6)
     assert Normaliser.of(dataset, ("kinematic_pressure",)).std[0] < 2
-    assert dataset.left_out("kinematic_pressure") == LeftOut(1, 1)
+    assert dataset.left_out("kinematic_pressure") == (LeftOut() if startup_s else LeftOut(1, 1))
     assert dataset.left_out("velocity") == dataset.left_out("points") == LeftOut()
-    assert left_out(dataset) == ["kinematic_pressure, 1 snapshot of 1 case"]
+    lines = [] if startup_s else ["kinematic_pressure, 1 snapshot of 1 case"]
+    assert left_out(dataset) == lines
     assert dataset[case]["kinematic_pressure"][0].max() > 1e3, "it is stored"
     assert verify(dataset).findings == []
 
@@ -242,13 +209,6 @@ def first_of(num_cases, split):
     """The number of the first case that is drawn into the split."""
     members = assign_splits([make_result(number).id for number in range(num_cases)], {})
     return next(n for n in range(num_cases) if members[make_result(n).id] == split)
-
-
-def test_without_a_snapshot_or_case_that_rules_moments_are_those_of_all_values():
-    cases = {f"case{n}": make_cloud(n).fields["velocity"] for n in range(8)}
-    records = {case: settled(values, np.arange(6.0), 0.0) for case, values in cases.items()}
-    assert records == {case: moments(values).to_record() for case, values in cases.items()}
-    assert LEFT_OUT not in combine_training(records)
 
 
 @settings(max_examples=25)

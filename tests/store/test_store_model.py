@@ -69,9 +69,6 @@ class Store(RuleBasedStateMachine):
         if hasattr(self, "folder"):
             shutil.rmtree(self.folder)
 
-    # -- what is done
-    # ----------------------------------------------------------------------------------------------
-
     @rule(number=NUMBERS, status=STATUSES)
     def a_worker_writes_a_case(self, number, status):
         self.pending.append(self._written(self.writer, number, status))
@@ -162,9 +159,6 @@ class Store(RuleBasedStateMachine):
         with mock.patch.object(collecting, "LEAST_AGE", timedelta(0)):
             collect(self.url, older_than=timedelta(0))
 
-    # -- what holds after each
-    # ----------------------------------------------------------------------------------------
-
     @invariant()
     def everything_committed_is_on_record(self):
         if hasattr(self, "writer"):
@@ -188,9 +182,6 @@ class Store(RuleBasedStateMachine):
     def verification_finds_nothing(self, data):
         dataset = simgen.open_dataset(self.url, data.draw(st.sampled_from(list(self.versions))))
         assert verify(dataset).findings == []
-
-    # -- helpers
-    # ----------------------------------------------------------------------------------------------
 
     def _written(self, writer, number, status):
         self.seed += 1

@@ -1,4 +1,4 @@
-"""The tables over cases: appended JSON lines."""
+"""The tables over cases: appended JSON lines; the digest of a case."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simgen.store import schema
-from simgen.store.schema import CaseTable, MismatchError, create_tables
+from simgen.store.schema import CaseTable, MismatchError, create_tables, digest_array, digest_case
 
 lines = st.lists(
     st.dictionaries(
@@ -62,11 +62,21 @@ def test_a_missing_chunk_is_no_empty_table():
         list(CaseTable(root, "design").rows())
 
 
-def test_brackets_in_brackets_are_damage_and_no_traceback():
-    root = make_root()
-    deep = b"[" * 100_000
-    array = root["design/records"]
-    array.resize((len(deep),))
-    array[:] = list(deep)
-    with pytest.raises(MismatchError, match="cannot be decoded"):
-        list(CaseTable(root, "design").rows())
+def test_the_digest_of_a_case_depends_on_its_content_alone():
+    values = np.arange(12.0, dtype="f4").reshape(4, 3)
+
+    def digest(**arrays):
+        return digest_case({}, {name: digest_array(name, *of) for name, of in arrays.items()})
+
+    one = digest(a=(values, "m"), b=(values,))
+    assert one == digest(b=(values,), a=(np.asfortranarray(values), "m"))
+    changed = values.copy()
+    changed[3, 2] = np.nextafter(changed[3, 2], 99, dtype="f4")
+    for other in (
+        {"a": (changed, "m"), "b": (values,)},
+        {"a": (values.reshape(3, 4), "m"), "b": (values,)},
+        {"a": (values, "km"), "b": (values,)},
+        {"a": (values.astype("f8"), "m"), "b": (values,)},
+        {"a": (values, "m")},
+    ):
+        assert digest(**other) != one

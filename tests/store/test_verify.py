@@ -4,12 +4,11 @@ import pytest
 import zarr
 
 import simgen
-from bench.damage import DAMAGES, objects, restored
 from simgen.errors import StoreError
 from simgen.store.schema import CaseTable, version_digest
 from simgen.store.verify import verify
 from simgen.store.versions import BRANCH, open_repository
-from tests.store.conftest import add, make_cloud, make_result
+from tests.store.conftest import add, make_result
 
 
 @pytest.fixture
@@ -35,25 +34,6 @@ def test_an_intact_version_has_no_findings_and_progress_is_told(published):
     assert verification.num_chunks >= 6 * 5
     assert told[-1] == (7, 7)
     assert verify(simgen.open_dataset(published, "v1")).findings == []
-
-
-@DAMAGES
-def test_damage_to_any_chunk_is_found_and_named(writer, url, damage):
-    forks = [writer.fork() for _ in range(4)]
-    for number, fork in enumerate(forks):
-        fork.write(make_result(number), make_cloud(number))
-    writer.commit(forks)  # in one commit: no chunk of the tables is replaced by a later one
-    writer.publish()
-    for chunk in objects(url, "chunks"):
-        with restored(chunk):
-            damage(chunk)
-            try:
-                findings = verify(simgen.open_dataset(url)).findings
-            except StoreError as error:  # a chunk of the tables: the version cannot be opened
-                assert "is damaged" in str(error)
-                continue
-        assert findings, chunk
-        assert all(finding.problem for finding in findings)
 
 
 def test_attributes_and_arrays_that_somebody_changed_are_found(published):

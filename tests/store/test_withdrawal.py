@@ -52,25 +52,6 @@ def test_a_withdrawn_case_is_gone_from_the_new_version_and_from_no_other(publish
     assert verify(before).findings == []
 
 
-def test_the_splits_of_the_others_stay_and_statistics_are_those_of_what_is_left(
-    published, writer, url
-):
-    withdrawn = [published.cases("train")[0], published.cases("test")[0]]
-    writer.withdraw(withdrawn, REASON)
-    after = simgen.open_dataset(url)
-    for case in after.cases():
-        assert after[case].split == published[case].split
-    training = np.concatenate(
-        [after[case]["velocity"][:].reshape(-1, 2) for case in after.cases("train")]
-    )
-    np.testing.assert_allclose(
-        after.statistics["velocity"]["mean"], training.mean(axis=0), atol=1e-6
-    )
-    assert not np.allclose(
-        after.statistics["velocity"]["mean"], published.statistics["velocity"]["mean"], atol=1e-6
-    )
-
-
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_a_design_that_is_solved_again_has_its_split_back(published, writer, url, split):
     number = next(

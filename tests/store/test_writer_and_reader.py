@@ -5,7 +5,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-import icechunk
 import meshio
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from simgen.errors import InputError, StoreError
 from simgen.store import schema
 from simgen.store.versions import BRANCH, open_repository
 from simgen.store.write import DatasetWriter
-from tests.store.conftest import SCHEMA, add, make_cloud, make_result
+from tests.store.conftest import SCHEMA, add, make_cloud, make_result, publish
 
 
 def test_a_case_comes_back_bit_for_bit(writer, url):
@@ -38,29 +37,6 @@ def test_a_case_comes_back_bit_for_bit(writer, url):
     assert stored.provenance["solver_version"] == "OpenFOAM v1912"
     assert stored.gates[1]["value"] == "nan"
     assert stored.num_points == cloud.num_points
-
-
-def test_several_arrays_are_read_at_once(writer, url):
-    add(writer, 0)
-    writer.publish()
-    stored, cloud = simgen.open_dataset(url)[0], make_cloud(0)
-    some = stored.read("velocity", "boundary/velocity")
-    np.testing.assert_array_equal(some["velocity"], cloud.fields["velocity"], strict=True)
-    np.testing.assert_array_equal(
-        some["boundary/velocity"], cloud.boundary.fields["velocity"], strict=True
-    )
-    assert set(stored.read()) == set(stored.arrays())
-    with pytest.raises(InputError, match=f"case {stored.id} has no array temperature"):
-        stored.read("velocity", "temperature")
-
-
-def test_nothing_is_visible_before_it_is_published(writer, url):
-    add(writer, 0)
-    with pytest.raises(InputError, match="has no published version yet"):
-        simgen.open_dataset(url)
-    assert writer.publish() == "v1"
-    add(writer, 1)
-    assert len(simgen.open_dataset(url)) == 1
 
 
 def test_a_version_never_changes_while_the_dataset_grows(writer, url):
@@ -93,9 +69,7 @@ def test_a_version_never_changes_while_the_dataset_grows(writer, url):
 
 
 def test_statistics_are_those_of_the_training_split(writer, url):
-    add(writer, *range(5))
-    writer.publish()
-    dataset = simgen.open_dataset(url)
+    dataset = publish(writer, *range(5))
     training = np.concatenate(
         [dataset[case]["velocity"][:].reshape(-1, 2) for case in dataset.cases("train")]
     )
@@ -130,26 +104,6 @@ def test_workers_write_through_pickled_forks_older_than_the_branch(writer, url):
         )
 
 
-def test_a_publication_that_was_cut_off_before_its_tag_is_finished(writer, url, monkeypatch):
-    add(writer, 0)
-
-    def killed(*_args, **_kwargs):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(icechunk.Repository, "create_tag", killed)
-        with pytest.raises(KeyboardInterrupt):
-            writer.publish("message")
-    assert DatasetWriter.open(url, SCHEMA).publish("message") == "v1"
-    repository = open_repository(url)
-    publications = [
-        snapshot
-        for snapshot in repository.ancestry(branch=BRANCH)
-        if "publication" in snapshot.metadata
-    ]
-    assert len(publications) == 1
-
-
 def test_rejected_and_failed_cases_are_on_record_with_their_reasons(writer, url):
     add(writer, 0)
     for number, status in ((1, "rejected"), (2, "failed")):
@@ -168,18 +122,6 @@ def test_rejected_and_failed_cases_are_on_record_with_their_reasons(writer, url)
         dataset[rejected]["velocity"]
 
 
-def test_an_accepted_case_is_never_overwritten(writer, url):
-    first, second = writer.fork(), writer.fork()
-    first.write(make_result(0), make_cloud(0))
-    second.write(make_result(0), make_cloud(99))
-    writer.commit([first])
-    writer.commit([second])
-    writer.publish()
-    np.testing.assert_array_equal(
-        simgen.open_dataset(url)[0]["velocity"][:], make_cloud(0).fields["velocity"]
-    )
-
-
 def test_without_an_accepted_case_there_is_no_version(writer):
     with pytest.raises(InputError, match="there is no case to publish"):
         writer.publish()
@@ -194,9 +136,7 @@ def test_without_an_accepted_case_there_is_no_version(writer):
 
 def test_a_window_in_time_reads_only_its_chunks(writer, url, monkeypatch):
     monkeypatch.setattr(schema, "CHUNK_BYTES", 40 * 2 * 4)  # one snapshot a chunk
-    add(writer, 0)
-    writer.publish()
-    array = simgen.open_dataset(url)[0]["velocity"]
+    array = publish(writer, 0)[0]["velocity"]
     assert array.chunks == (1, 40, 2)
     read = []
     store_get = type(array.store_path.store).get
@@ -211,11 +151,9 @@ def test_a_window_in_time_reads_only_its_chunks(writer, url, monkeypatch):
 
 
 def test_a_dataset_travels_between_processes_and_threads(writer, url):
-    add(writer, 0, 1, 2)
-    writer.publish()
+    publish(writer, 0, 1, 2)
     dataset = pickle.loads(pickle.dumps(simgen.open_dataset(url)))
-    add(writer, 3)
-    writer.publish()
+    publish(writer, 3)
     assert pickle.loads(pickle.dumps(dataset)).version == "v1"
     found, barrier = [], threading.Barrier(8)
 
@@ -232,9 +170,7 @@ def test_a_dataset_travels_between_processes_and_threads(writer, url):
 
 
 def test_a_case_as_xarray_and_as_vtu(writer, url, tmp_path):
-    add(writer, 0)
-    writer.publish()
-    case = simgen.open_dataset(url)[0]
+    case = publish(writer, 0)[0]
     opened = case.to_xarray()
     assert opened["velocity"].dims == ("time", "point", "velocity_component")
     assert opened["velocity"].attrs["unit"] == "m/s"
@@ -267,16 +203,13 @@ def test_the_root_says_what_the_dataset_is(writer, url):
     [("v9", "has no version v9; there are v1"), ("latest", "has no version latest; there are v1")],
 )
 def test_a_version_that_does_not_exist_is_named_with_those_that_do(writer, url, version, message):
-    add(writer, 0)
-    writer.publish()
+    publish(writer, 0)
     with pytest.raises(InputError, match=message):
         simgen.open_dataset(url, version)
 
 
 def test_names_that_do_not_exist_are_named(writer, url):
-    add(writer, 0)
-    writer.publish()
-    dataset = simgen.open_dataset(url)
+    dataset = publish(writer, 0)
     with pytest.raises(InputError, match="has no case abc"):
         dataset["abc"]
     with pytest.raises(IndexError, match="has 1 cases, there is no case 5"):

@@ -10,8 +10,7 @@ import simgen
 from simgen.errors import InputError
 from simgen.publish.card import how_to_make, write_card
 from simgen.store.schema import Source
-from simgen.store.write import DatasetWriter
-from tests.store.conftest import SCHEMA, add, make_cloud, make_result
+from tests.store.conftest import add, make_result
 
 RUN = {
     "family": "cylinder-flow",
@@ -70,23 +69,6 @@ def test_a_card_tells_a_stranger_what_the_version_is(dataset, tmp_path):
     assert "nearly all of a component's variance" not in text
 
 
-def test_a_card_says_what_the_statistics_leave_out(url, tmp_path):
-    """Of a family that states no start-up, with one snapshot that rules."""
-    writer = DatasetWriter.open(url, replace(SCHEMA, startup_s=0.0))
-    fork = writer.fork()
-    for number in range(3):
-        cloud = make_cloud(number)
-        cloud.fields["kinematic_pressure"][0] *= 1e4
-        fork.write(make_result(number), cloud)
-    writer.commit([fork])
-    text = write_card(simgen.open_dataset(url, writer.publish("planted")), tmp_path).read_text()
-    assert (
-        "They leave out a few snapshots or cases that have nearly all of a component's variance"
-        " (kinematic_pressure, 1 snapshot of 1 case). All are stored."
-    ) in text
-    assert "before, the flow starts" not in text
-
-
 def test_without_a_licence_the_card_says_so_and_a_card_is_written_over_a_card_alone(
     dataset, tmp_path
 ):
@@ -117,15 +99,6 @@ def test_a_version_that_grew_over_several_runs_is_made_again_by_the_same_runs(da
     ]
     first = simgen.open_dataset(dataset.url, "v1")
     assert len(how_to_make(first)) == 1
-
-
-def test_a_withdrawal_is_made_again_after_its_run(dataset, writer):
-    case = make_result(1).id
-    writer.withdraw([case], "it was wrong")
-    *runs, withdrawal = how_to_make(simgen.open_dataset(dataset.url))
-    assert len(runs) == 2
-    assert withdrawal.startswith("courant dataset withdraw made-again/cylinder-flow ")
-    assert case in withdrawal and "'it was wrong'" in withdrawal
 
 
 @pytest.mark.parametrize("given", [None, {**RUN, "design_parameters": [{"radius": 2.0}]}])
