@@ -23,7 +23,7 @@ from flows.request_models import AllowedHosts, Host, Port, Runs, Store, option
 from flows.settings import Settings, absolute, load_settings
 from flows.terminal import errors, fail, print_line, screen
 from simgen.errors import InputError
-from simgen.log_lines import size_text
+from simgen.log_lines import duration_text, size_text
 
 if TYPE_CHECKING:
     from flows.observing import Overview, Watch
@@ -124,8 +124,6 @@ def draw_until_interrupted(watch: Watch, every: float, screen: Console) -> None:
 
 def draw(overview: Overview) -> RenderableType:
     """Return the tables of what there is, and what to do where there is nothing."""
-    from simgen.publish.card import duration_text, size_text
-
     parts: list[RenderableType] = []
     where = overview.places
 

@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from simgen.cases import FAMILIES
 from simgen.errors import InputError, StoreError
-from simgen.log_lines import size_text
+from simgen.log_lines import duration_text, size_text
 from simgen.store.read import Dataset
 from simgen.store.split import RATIOS, counts_of
 from simgen.store.verify import stored_bytes
@@ -149,7 +149,7 @@ def _card_text(dataset: Dataset, license: str) -> str:
         sobol={name: of for name, of in sensitivities(dataset).items() if of is not None},
         bytes_of_fields=size_text(table["num_bytes"].sum()),
         bytes_on_disk=size_text(stored_bytes(dataset, dataset.cases())),
-        duration=_duration(float(table["wall_time_s"].sum())),
+        duration=duration_text(float(table["wall_time_s"].sum())),
         hosts=" and ".join(sorted(hosts)),
         commands=_block(" && \\\n    ".join(how_to_make(dataset))),
     )
@@ -188,14 +188,6 @@ def left_out(dataset: Dataset) -> list[str]:
     if whole := dataset.left_out_cases:
         lines.append(f"the whole of {', '.join(whole)}, in training and validation too")
     return lines
-
-
-def _duration(seconds: float) -> str:
-    """Write a duration in the unit that suits it."""
-    for unit, scale in (("h", 3600.0), ("min", 60.0)):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds:.3g} s"
 
 
 def _range(values: pandas.Series, digits: int = 0) -> str:

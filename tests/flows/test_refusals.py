@@ -53,7 +53,7 @@ def generate(*arguments: str) -> str:
         ("run --run RUN --version v1", "only its report is left"),
         ("run --run RUN --designs mine.csv", "only its report is left"),
         ("dataset show a[/b]", "there is no dataset at a[/b]:"),
-        ("dataset show store/cylinder-flow", "courant generate cylinder-flow --store store"),
+        ("dataset show store/cylinder-flow", "courant generate FAMILY --store STORE"),
         ("dataset ls --store /nowhere", "no dataset in /nowhere"),
         ("dataset ls --store s3://", "the URL s3:// names no bucket"),
         ("dataset generate-benchmark darcy --train 1 --store s3:/x", "s3:/x names no bucket"),
