@@ -34,8 +34,9 @@ from courant.training.step import Replayed, Tensors
 from tests.model.literal import fused_attention, literal_forward
 
 ROOT = Path(__file__).parents[1]
-TESTED = ("tests/devices/",)
-"""What needs neither store nor mesher"""
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+# tests/conftest.py starts servers that these tests do without, and imports what they need.
+PYTEST += ["--confcutdir=tests/devices", "tests/devices/"]
 Part = Callable[[torch.device, bool], list[dict[str, Any]]]
 
 
@@ -67,21 +68,12 @@ def main(out: Path, short: bool) -> None:
 
 
 def tests(out: Path) -> list[dict[str, Any]]:
-    """The suite's tests of devices: pytest's count for each."""
-    rows = []
-    for target in TESTED:
-        done = subprocess.run(pytest_of(target), cwd=ROOT, capture_output=True, text=True)
-        lines = (done.stdout + done.stderr).splitlines()
-        (out / f"{target.strip('/').replace('/', '-')}.log").write_text("\n".join(lines))
-        counts = [line for line in lines if re.search(r"\d (passed|failed|error)", line)]
-        rows.append({"tests": target, "outcome": (counts or lines)[-1].strip("= ")})
-    return rows
-
-
-def pytest_of(target: str) -> list[str]:
-    """tests/conftest.py starts servers that these tests do without, and imports what they need."""
-    without = ["-p", "no:cacheprovider", f"--confcutdir={target.rpartition('/')[0]}"]
-    return [sys.executable, "-m", "pytest", "-q", *without, target]
+    """The suite's tests of devices: pytest's count."""
+    done = subprocess.run(PYTEST, cwd=ROOT, capture_output=True, text=True)
+    lines = (done.stdout + done.stderr).splitlines()
+    (out / "tests-devices.log").write_text("\n".join(lines))
+    counts = [line for line in lines if re.search(r"\d (passed|failed|error)", line)]
+    return [{"tests": "tests/devices", "outcome": (counts or lines)[-1].strip("= ")}]
 
 
 def literal(device: torch.device, short: bool) -> list[dict[str, Any]]:

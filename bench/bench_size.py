@@ -105,28 +105,11 @@ def main(out: Path, short: bool) -> None:
         "lines of tests": by_folder["tests"].lines,
         "lines of bench": by_folder["bench"].lines,
     }
-    show(
-        [
-            {
-                "folder": size.folder,
-                "files": size.files,
-                "lines": size.lines,
-                "imports %": round(size.import_share, 1),
-                "function median": size.function_median,
-                "90th percentile": size.function_p90,
-            }
-            for size in sizes
-        ]
-    )
-    rows = [
-        {
-            "bound": name,
-            "found": round(found[name], 1),
-            "at most": bound,
-            "": "over" if found[name] > bound else "",
-        }
-        for name, bound in BOUNDS.items()
-    ]
+    show([{**asdict(size), "import_share": round(size.import_share, 1)} for size in sizes])
+    rows = []
+    for name, bound in BOUNDS.items():
+        over, value = "over" if found[name] > bound else "", round(found[name], 1)
+        rows.append({"bound": name, "found": value, "at most": bound, "": over})
     publish(
         out,
         "size",

@@ -18,17 +18,15 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import botocore.session
 import h5py
 import numpy as np
 import s3fs
 import zarr
-from botocore.config import Config
 from rich.progress import Progress
 from zarr.abc.store import Store
 from zarr.core.sync import sync
@@ -54,7 +52,6 @@ SNAPSHOTS, WINDOW = 580, slice(100, 111)
 """Of the cases that are read (16 MB of fields), and a window of them"""
 FIELD, STEADY_POINTS, SCATTERED = "velocity", 300_000, 16_384
 CASES, ROUNDS = 4, 5
-CONNECTIONS = 16
 COLUMNS = ("whole, first", "whole, again", "11 snapshots", "16k points")
 Rates = dict[str, dict[str, float]]
 SIZES, SHORT_SIZES = (100, 1000, 3000, 10000), (100, 300)
@@ -84,7 +81,6 @@ def main(out: Path, short: bool) -> None:
         ("first reads, store / plain zarr", stored / local["plain zarr"][first], 0.8),
         ("second epoch, cache / memmap", cached, 0.9),
         ("S3 first reads, store / zarr over s3fs", stored_s3 / s3["zarr over s3fs"][first], 2.0),
-        ("S3 first reads, store / parallel GET", stored_s3 / s3["parallel GET"][first], 0.7),
     ]
     compared = [{"": name, "ratio": ratio, "bar": bar} for name, ratio, bar in ratios]
     show(rates)
@@ -256,34 +252,10 @@ def _s3(folder: Path, rounds: int) -> Rates:
         store = FsspecStore(plain, path=f"{BUCKET}/plain")
         contenders = {"zarr over s3fs": kept.zarr(store), "dataset store": kept.store}
         rates = _race(contenders, rounds, lambda: None)
-        size = _megabytes(kept.store().whole("0").values())
-        rates["parallel GET"] = {"whole, first": _parallel_get(running.endpoint, size, rounds)}
         sync(plain._s3.close())
     finally:
         server.stop()
     return rates
-
-
-def _parallel_get(endpoint: str, megabytes: float, rounds: int) -> float:
-    """The chunk objects of a case over 16 connections, nothing decoded; at the rate that their
-    decoded bytes come to.
-    """
-    client = botocore.session.get_session().create_client(
-        "s3", endpoint_url=endpoint, config=Config(max_pool_connections=CONNECTIONS)
-    )
-    taken = []
-    with ThreadPoolExecutor(CONNECTIONS) as threads:
-        for number in [*range(CASES)] * rounds:
-            listed = client.list_objects_v2(Bucket=BUCKET, Prefix=f"plain/{number}/")["Contents"]
-            keys = [item["Key"] for item in listed if "/c/" in item["Key"]]
-            began = time.perf_counter()
-            list(
-                threads.map(
-                    lambda key: client.get_object(Bucket=BUCKET, Key=key)["Body"].read(), keys
-                )
-            )
-            taken.append(time.perf_counter() - began)
-    return megabytes / statistics.median(taken[CASES:] or taken)
 
 
 def _race(contenders: Mapping[str, Contender], rounds: int, forget: Callable[[], None]) -> Rates:

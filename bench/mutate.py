@@ -29,38 +29,30 @@ from pathlib import Path
 from bench.report import show
 
 ROOT = Path(__file__).parents[1]
-#: Of each area the files that are broken, and the tests that have to notice.
+#: Of each area the files and folders that are broken, and the tests that have to notice. What is
+#: not there any more is skipped.
 AREAS = {
-    area: (tuple(paths.split()), tuple(tests.split()))
-    for area, paths, tests in (
-        ("metrics", "courant/evaluation/metrics.py", "tests/evaluation/test_metrics.py"),
-        (
-            "data",
-            "courant/data/normalisation.py courant/data/batch.py"
-            " courant/problems/transient.py courant/problems/steady.py",
-            "tests/data tests/evaluation/test_references.py tests/prediction/test_surrogate.py"
-            " tests/training/test_steady_loop.py",
-        ),
-        (
-            "splits",
-            "simgen/store/split.py simgen/moments.py",
-            "tests/store/test_split_and_statistics.py tests/imports/test_precision.py"
-            " tests/imports/test_noise.py",
-        ),
-        (
-            "gates",
-            "simgen/solving/gates.py simgen/foam/log.py simgen/meshing.py",
-            "tests/simgen/test_gates.py tests/simgen/test_solver_log.py"
-            " tests/simgen/test_completeness.py",
-        ),
-        ("bands", "courant/prediction/bands.py", "tests/prediction/test_bands.py"),
-        ("decoder", "courant/model/decoder.py courant/model/gaussian_window.py", "tests/model"),
-        (
-            "resume",
-            "courant/runs/checkpoint.py courant/runs/record.py courant/training/train.py",
-            "tests/training/test_loop.py tests/runs/test_run_state.py",
-        ),
-    )
+    "metrics": ("courant/evaluation/metrics.py", "tests/evaluation/test_metrics.py"),
+    "data": (
+        "courant/data/normalisation.py courant/data/batch.py courant/problems",
+        "tests/data tests/evaluation/test_references.py tests/prediction/test_surrogate.py"
+        " tests/training/test_loop.py",
+    ),
+    "splits": (
+        "simgen/store/split.py simgen/moments.py",
+        "tests/store/test_split_and_statistics.py tests/imports/test_precision.py"
+        " tests/imports/test_noise.py",
+    ),
+    "gates": (
+        "simgen/solving/gates.py simgen/foam/log.py simgen/meshing.py",
+        "tests/simgen/test_gates.py tests/simgen/test_solver_log.py",
+    ),
+    "bands": ("courant/prediction/bands.py", "tests/prediction/test_bands.py"),
+    "decoder": ("courant/model/decoder.py courant/model/gaussian_window.py", "tests/model"),
+    "resume": (
+        "courant/runs/checkpoint.py courant/runs/record.py courant/training/train.py",
+        "tests/training/test_loop.py tests/runs/test_run_state.py",
+    ),
 }
 #: Imported before the tree's own code, and shared by all mutants.
 LIBRARIES = ("pytest", "hypothesis", "numpy", "scipy", "torch", "zarr", "s3fs", "pydantic")
@@ -188,7 +180,7 @@ def _code(node: ast.AST) -> Iterator[ast.AST]:
 def draw(area: str, number: int, seed: int) -> list[Mutant]:
     """Draw some mutants of an area's files; a line that is added elsewhere changes none of them."""
     ranked: list[tuple[str, Mutant]] = []
-    for path in filter(is_there, AREAS[area][0]):
+    for path in files(AREAS[area][0]):
         source = (ROOT / path).read_bytes()
         lines = source.splitlines()
         for each in mutants(path, source):
@@ -198,7 +190,7 @@ def draw(area: str, number: int, seed: int) -> list[Mutant]:
     return [each for _, each in sorted(ranked, key=lambda pair: pair[0])[:number]]
 
 
-def is_killed(copy: Path, tests: tuple[str, ...], limit_s: float) -> bool:
+def is_killed(copy: Path, tests: list[str], limit_s: float) -> bool:
     """Run the tests of the copy in a forked process; whether they fail, or take too long."""
     child = os.fork()
     if not child:
@@ -238,25 +230,26 @@ def copy_tree(to: Path) -> None:
             shutil.copy2(ROOT / name, to / name)
 
 
-def is_there(path: str) -> bool:
-    """Whether a file or folder is still there: one that has moved is skipped."""
-    return (ROOT / path).exists()
+def files(paths: str) -> list[str]:
+    """List the files of some paths, and all Python files of folders among them."""
+    found = []
+    for place in map(ROOT.__truediv__, paths.split()):
+        found += sorted(place.rglob("*.py")) if place.is_dir() else [place] * place.exists()
+    return [str(file.relative_to(ROOT)) for file in found]
 
 
 def digest(*paths: str) -> str:
-    """Return a digest of files, and of all Python files in folders."""
+    """Return a digest of files."""
     found = hashlib.blake2b(digest_size=8)
     for path in paths:
-        files = sorted((ROOT / path).rglob("*.py")) if (ROOT / path).is_dir() else [ROOT / path]
-        for file in files:
-            found.update(file.read_bytes())
+        found.update((ROOT / path).read_bytes())
     return found.hexdigest()
 
 
 def run_area(area: str, number: int, seed: int, results: Path) -> list[tuple[Mutant, bool]]:
     """Try an area's mutants, those first that have no result yet; return all with theirs."""
-    paths, tests = (tuple(filter(is_there, of)) for of in AREAS[area])
-    sources, of_tests = {path: digest(path) for path in paths}, digest(*tests)
+    paths, tests = files(AREAS[area][0]), [each for each in AREAS[area][1].split() if files(each)]
+    sources, of_tests = {path: digest(path) for path in paths}, digest(*files(AREAS[area][1]))
     known: dict[str, bool] = {}
     for line in results.read_text().splitlines() if results.exists() else ():
         record = json.loads(line)

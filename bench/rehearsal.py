@@ -137,9 +137,8 @@ class Cluster:
     """Of stores, runs and reports: s3://bucket/prefix"""
     scratch: tuple[Path, Path]
     person: dict[str, str]
-    """Of somebody who asks Prefect's server for runs"""
+    """Of somebody who asks Prefect's server for runs; a reader elsewhere has S3's keys alone"""
     reader: dict[str, str]
-    """Of a process elsewhere, which has S3's keys alone"""
     worker_log: Path
 
 

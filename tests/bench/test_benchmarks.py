@@ -102,9 +102,9 @@ def test_streamed_batches_of_made_up_data_are_the_resident_ones() -> None:
             assert torch.equal(tensor, another.tensors[name]), name
 
 
-@pytest.mark.parametrize("target", [None, *bench_gpu.TESTED])
+@pytest.mark.parametrize("target", [None, bench_gpu.PYTEST])
 def test_the_gpu_benchmark_needs_only_the_packages_that_the_docs_name(
-    target: str | None, tmp_path: Path
+    target: list[str] | None, tmp_path: Path
 ) -> None:
     """All others that the project declares cannot be imported here."""
     page = (ROOT / "docs/training.md").read_text()
@@ -123,7 +123,7 @@ sys.meta_path.insert(0, NotThere())
 """)
     command = [sys.executable, "-c", "import bench.bench_gpu"]
     if target is not None:
-        command = [*bench_gpu.pytest_of(target), "--collect-only"]
+        command = [*target, "--collect-only"]
     # Plugins of packages that are installed here would be imported by pytest.
     alone = {"PYTHONPATH": str(tmp_path), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(

@@ -79,38 +79,25 @@ def send(port: int, sent: bytes) -> bytes:
     return b""
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
+def test_headers_without_end_and_what_is_no_http_are_refused(model: StandIn) -> None:
+    sent = (
         b"GET /" + b"a" * 100_000,
         b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 20_000,
         CHUNKED + b"0\r\n" + b"a: b\r\n" * 40_000,
         b"no HTTP at all\r\n\r\n",
-    ],
-)
-def test_headers_without_end_and_what_is_no_http_are_refused(model: StandIn, sent: bytes) -> None:
+    )
     with serving(model) as port:
-        assert b" 200" not in send(port, sent)
-        assert model.asked == 0
-        assert ask(port, "/health")[0] == 200
+        for each in sent:
+            assert b" 200" not in send(port, each)
+        assert model.asked == 0 and ask(port, "/health")[0] == 200
 
 
-@pytest.mark.parametrize(
-    ("host", "names", "any_name"),
-    [
-        ("127.0.0.1", (), False),
-        ("LOCALHOST", (), False),
-        ("0.0.0.0", (), True),
-        ("0.0.0.0", ("only.example.com",), False),
-    ],
-)
-def test_only_a_server_for_all_takes_any_name(
-    host: str, names: tuple[str, ...], any_name: bool
-) -> None:
-    with closing(socket.create_server((host, 0))) as listener:
-        hosts = answered_names(listener, host, names)
-    assert (hosts == ["*"]) == any_name
-    assert any_name or {host, *OWN_NAMES, *names} == set(hosts)
+def test_only_a_server_for_all_takes_any_name() -> None:
+    for host, names in (("127.0.0.1", ()), ("0.0.0.0", ()), ("0.0.0.0", ("only.example.com",))):
+        with closing(socket.create_server((host, 0))) as listener:
+            hosts = answered_names(listener, host, names)
+        any_name = host == "0.0.0.0" and not names
+        assert set(hosts) == ({"*"} if any_name else {host, *OWN_NAMES, *names})
 
 
 def test_a_request_above_the_limit_is_refused_announced_or_not(model: StandIn) -> None:
@@ -166,20 +153,10 @@ def test_requests_are_counted_by_route_and_status(model: StandIn) -> None:
     assert "made-up" not in page
 
 
-@pytest.mark.parametrize(
-    ("name", "status"),
-    [
-        (b"127.0.0.1:80", b"200"),
-        (b"LOCALHOST", b"200"),
-        (b"[::1]:8000", b"200"),
-        (b"courant.example.com", b"200"),
-        (b"attacker.example.org:80", b"400"),
-        (b"localhost.attacker.example.org", b"400"),
-        (b"", b"400"),
-    ],
-)
-def test_a_name_that_is_not_this_servers_gets_no_answer(model: StandIn, name: bytes, status: bytes):
+def test_a_name_that_is_not_this_servers_gets_no_answer(model: StandIn) -> None:
+    known = (b"127.0.0.1:80", b"LOCALHOST", b"[::1]:8000", b"courant.example.com")
+    others = (b"attacker.example.org:80", b"localhost.attacker.example.org", b"")
     with serving(model, hosts=[*OWN_NAMES, "courant.example.com"]) as port:
-        assert (
-            send(port, b"GET /health HTTP/1.1\r\nhost: " + name + b"\r\n\r\n").split()[1] == status
-        )
+        for name in (*known, *others):
+            found = send(port, b"GET /health HTTP/1.1\r\nhost: " + name + b"\r\n\r\n")
+            assert found.split()[1] == (b"200" if name in known else b"400"), name
