@@ -106,7 +106,7 @@ def test_one_job_a_request_found_again_stopped_with_its_flow_and_continued(
     submitter, head, place, tmp_path
 ):
     dataset = simgen.open_dataset(publish_waves(f"{place}/store/cylinder-flow"))
-    file, experiment = experiment_file(tmp_path, "story", epochs=200, checkpoint_every=10)
+    file, experiment = experiment_file(tmp_path, "story", epochs=600, checkpoint_every=10)
     run_ = RunDirectory(f"{place}/runs") / experiment.run_id(dataset.snapshot_id)
     command = ["train", dataset.url, "--experiment", str(file), "--runs", f"{place}/runs"]
 
@@ -147,7 +147,7 @@ def test_one_job_a_request_found_again_stopped_with_its_flow_and_continued(
     assert last.returncode == 0, last.stdout + last.stderr
     assert attempts() == ["STOPPED", "STOPPED", "SUCCEEDED"]
     assert f"run  {run_.url}" in last.stdout
-    assert "epoch 200/200" in last.stderr
+    assert "epoch 600/600" in last.stderr
     assert is_finished(run_)
     assert read_records(run_)[: len(kept)] == kept, "it went on from the checkpoint"
     assert run_.read_json("environment.json")["source_revision"] not in (None, "unknown")
