@@ -13,9 +13,8 @@ E_k / V_k is the mean square error where anchor k has weight. It shows where the
 anchor need not be its cause.
 
 An ablation sets one anchor's latent to zero at a time, in the state that is decoded ("after") or
-in the state that was encoded, from which the processor goes on ("before"). The effect is the mean
-square change of the prediction at the last step. A field delta_k alone does not show it: without
-z_k the weights of the other anchors change too.
+that was encoded ("before" the processor). The effect is the mean square change of the prediction at
+the last step. Without z_k the weights of the other anchors change too, so delta_k does not show it.
 """
 
 from __future__ import annotations
@@ -274,10 +273,9 @@ def case_controls(
     values: np.ndarray,
     training: Callable[[], TrainingFields] | None,
 ) -> dict[str, AnchorFields]:
-    """Return decompositions of a predicted field, `values` (M, C) in standard deviations.
+    """Decompose a predicted field, `values` (M, C) in deviations, by chance, by place and by POD.
 
-    They are by chance, by place and by POD: of the case's own snapshots, which favours it, or of
-    the training cases' fields at the nearest cells, where the case is steady.
+    POD is of the case's own snapshots, which favours it, or of a steady case of training fields.
     """
     labels = np.random.default_rng(0).integers(fields.num_anchors, size=len(fields.points))
     found = {RANDOM: measures.partition_fields(fields, labels)}

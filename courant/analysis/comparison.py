@@ -2,11 +2,8 @@
 
 Runs that differ in their seed alone are one row, with the mean and its interval; its fields are
 matched with those of the next seed in the row. Runs of several families are in one table, each
-family's rows together and followed by its controls: decompositions of the same predictions by
-chance, by place and by POD.
-
-Each run is scored once: `<run>-<key>.json` in the folder is read again as long as the run has the
-same weights and the cases are the same, so a comparison that was interrupted continues.
+family's rows together and followed by its controls. Each run is scored once: `<run>-<key>.json` in
+the folder is read again as long as weights and cases are the same.
 """
 
 from __future__ import annotations
@@ -250,12 +247,21 @@ def compare_runs(
                         f"{run.url} and {first.url} differ in {key}: compare runs that predict the"
                         " same"
                     )
-    chosen = {
-        family: _cases_of(
-            family, {run.url: records[run.url] for run in members}, cases, dataset_url
-        )
-        for family, members in families.items()
-    }
+    chosen: dict[str, list[str]] = {}
+    for family, members in families.items():
+        versions = {records[run.url]["snapshot_id"]: run.url for run in members}
+        opened = [open_recorded(url, records[url], dataset_url) for url in versions.values()]
+        if cases:
+            chosen[family] = [case for case in cases if case in set(opened[0].cases())]
+            missing = f"none of the named cases is of {family}; name one of each family, or none"
+        else:
+            first_cases, *others_cases = (dataset.cases("test") for dataset in opened)
+            chosen[family] = [
+                case for case in first_cases if all(case in each for each in others_cases)
+            ]
+            missing = "the runs' datasets have no test case in common; name cases by --case"
+        if not chosen[family]:
+            raise InputError(missing)
     if unknown := set(cases).difference(*chosen.values()):
         raise InputError(f"case {min(unknown)} is in no dataset of these runs")
     partners: dict[str, str] = {}
@@ -292,26 +298,6 @@ def _grouped(runs: Iterable[ScoredRun], attribute: str) -> dict[str, list[Scored
     for run in runs:
         found.setdefault(getattr(run, attribute), []).append(run)
     return found
-
-
-def _cases_of(
-    family: str, records: Mapping[str, Any], named: Sequence[str], dataset_url: str | None
-) -> list[str]:
-    """Return the named cases of a family, or the test cases of all its runs' dataset versions."""
-    versions = {record["snapshot_id"]: (url, record) for url, record in records.items()}
-    opened = [open_recorded(url, record, dataset_url) for url, record in versions.values()]
-    if named:
-        chosen = [case for case in named if case in set(opened[0].cases())]
-        if not chosen:
-            raise InputError(
-                f"none of the named cases is of {family}; name one of each family, or none"
-            )
-        return chosen
-    first, *others = (dataset.cases("test") for dataset in opened)
-    common = [case for case in first if all(case in cases for cases in others)]
-    if not common:
-        raise InputError("the runs' datasets have no test case in common; name cases by --case")
-    return common
 
 
 def gather(runs: Sequence[ScoredRun]) -> RunComparison:

@@ -208,10 +208,7 @@ def lost_at(times: np.ndarray, drifts: np.ndarray, reference: float) -> float | 
 
 
 def wake_probes(parameters: Mapping[str, float], points: np.ndarray) -> np.ndarray:
-    """Return the numbers of the points nearest to the probes (1D, +-1D) and (3D, 0).
-
-    Probes outside the domain are left out; empty where the parameters are not a cylinder's.
-    """
+    """Return the points nearest to a cylinder's probes (1D, +-1D) and (3D, 0) in the domain."""
     if not set(CYLINDER) <= set(parameters):
         return np.zeros(0, dtype=int)
     diameter = 2 * parameters["radius"]
@@ -244,8 +241,7 @@ def reference_rhythm(
 ) -> Rhythm:
     """Return what shows the rhythm of a solution, states (T, N, C) of channels with `std` (C,).
 
-    These are the transverse velocity at the wake's probes where there is a cylinder, and else the
-    coefficient of the solution's leading POD mode, of fields over their standard deviations.
+    The transverse velocity at a cylinder's probes, or the leading POD mode of fields over `std`.
     """
     cells = wake_probes(parameters, points)
     if len(cells) and "velocity.y" in channels:
@@ -479,11 +475,27 @@ def spectrum_at(
     numbers get all eigenvalues, from the Jacobian; larger ones the `number` largest of I + h J, by
     Arnoldi iteration on Jacobian-vector products.
     """
-    exact = state.numel() <= exact_up_to
+    size, at = state.numel(), state.detach()
+    exact = size <= exact_up_to
+
+    def advance(vector: np.ndarray) -> np.ndarray:
+        tangent = torch.as_tensor(vector.reshape(tuple(at.shape)), dtype=at.dtype, device=at.device)
+        with sdpa_kernel(SDPBackend.MATH):
+            pushed = jvp(derivative, (at,), (tangent,))[1]
+        return vector.ravel() + step_size * pushed.detach().cpu().numpy().ravel()
+
     if exact:
         values = np.linalg.eigvals(exact_jacobian(derivative, state))
     else:
-        values = (_largest_of_step(derivative, state, step_size, number) - 1) / step_size
+        operator = LinearOperator((size, size), matvec=advance, dtype=np.float64)
+        start, wanted = np.random.default_rng(0).normal(size=size), min(number, size - 2)
+        options: Any = {"which": "LM", "ncv": min(size, VECTORS * wanted), "tol": 1e-5}
+        options |= {"v0": start, "maxiter": MAX_RESTARTS, "return_eigenvectors": False}
+        try:
+            largest = eigs(operator, k=wanted, **options)
+        except ArpackNoConvergence as error:
+            largest = error.eigenvalues
+        values = (np.asarray(largest) - 1) / step_size
     products = step_size * values
     if solver in ORDERS:
         powers = range(ORDERS[solver] + 1)
@@ -513,25 +525,3 @@ def exact_jacobian(derivative: Derivative, state: Tensor) -> np.ndarray:
             basis = one_hot(rows, size).to(state.dtype)
             found[start : start + ROWS] = vmap(pull)(basis)[0].detach().cpu().numpy()
     return found
-
-
-def _largest_of_step(
-    derivative: Derivative, state: Tensor, step_size: float, number: int
-) -> np.ndarray:
-    size, at = state.numel(), state.detach()
-
-    def advance(vector: np.ndarray) -> np.ndarray:
-        tangent = torch.as_tensor(vector.reshape(tuple(at.shape)), dtype=at.dtype, device=at.device)
-        with sdpa_kernel(SDPBackend.MATH):
-            pushed = jvp(derivative, (at,), (tangent,))[1]
-        return vector.ravel() + step_size * pushed.detach().cpu().numpy().ravel()
-
-    operator = LinearOperator((size, size), matvec=advance, dtype=np.float64)
-    start = np.random.default_rng(0).normal(size=size)
-    wanted = min(number, size - 2)
-    options: Any = {"which": "LM", "ncv": min(size, VECTORS * wanted), "tol": 1e-5}
-    options |= {"v0": start, "maxiter": MAX_RESTARTS, "return_eigenvectors": False}
-    try:
-        return np.asarray(eigs(operator, k=wanted, **options))
-    except ArpackNoConvergence as error:
-        return np.asarray(error.eigenvalues)

@@ -5,9 +5,9 @@
     detected    flagged at least one step before that
     lead        steps from the flag to the doubling
 
-The monitor is calibrated on training and validation rollouts, as long as a training window and from
-starts all over the cases. It is judged on such rollouts of test cases (false alarms), and on
-rollouts to the cases' ends, beside their true errors.
+The monitor is calibrated on rollouts as long as a training window, from starts all over training and
+validation cases. It is judged on such rollouts of test cases (false alarms), and on rollouts to the
+cases' ends, beside their true errors.
 """
 
 from __future__ import annotations
@@ -176,30 +176,26 @@ def judge_monitor(
             f"case {min(known)} is of the validation split, on which the monitor is calibrated:"
             " name cases of another one"
         )
+    problem, std = surrogate.problem, np.asarray(surrogate.normaliser.std)
     flagged: list[bool] = []
     watched: list[WatchedRollout] = []
-    for number, case in enumerate(cases, start=1):
-        for latents in _short_rollouts(surrogate, dataset[case], -(-rollouts // len(cases))):
+    for number, case in enumerate(map(dataset.__getitem__, cases), start=1):
+        for latents in _short_rollouts(surrogate, case, -(-rollouts // len(cases))):
             flagged.append(bool(monitor.quality(latents).max() >= 1))
-        watched.append(_watch_case(surrogate, dataset[case], monitor))
+        start = problem.start(case)
+        steps = problem.steps_to_end(case, start)
+        assert start is not None and steps is not None
+        steps = min(steps, MAX_STEPS)
+        latents = surrogate.rollout_latents(surrogate.prepare_case(case, start, steps))
+        quality = RolloutQuality(monitor.quality(latents), monitor.horizon)
+        predicted = surrogate.predict_case(case, start_s=start, steps=steps)
+        times = np.asarray(problem.times(start, steps))
+        frames = np.abs(np.asarray(case.time)[None] - times[:, None]).argmin(axis=1)
+        solved = read_states(case, surrogate.normaliser.channels, slice(None))[frames]
+        errors = np.sqrt(np.square((predicted - solved) / std).mean(axis=(1, 2)))
+        watched.append(WatchedRollout(case.id, start, times - start, quality, errors))
         progress(number, len(cases))
     return MonitorJudgement(monitor, float(np.mean(flagged)), len(flagged), tuple(watched))
-
-
-def _watch_case(surrogate: Surrogate, case: StoredCase, monitor: Monitor) -> WatchedRollout:
-    problem, start = surrogate.problem, surrogate.problem.start(case)
-    steps = problem.steps_to_end(case, start)
-    assert start is not None and steps is not None and case.time is not None
-    steps = min(steps, MAX_STEPS)
-    latents = surrogate.rollout_latents(surrogate.prepare_case(case, start, steps))
-    predicted = surrogate.predict_case(case, start_s=start, steps=steps)
-    times = np.asarray(problem.times(start, steps))
-    frames = np.abs(np.asarray(case.time)[None] - times[:, None]).argmin(axis=1)
-    solved = read_states(case, surrogate.normaliser.channels, slice(None))[frames]
-    deviation = (predicted - solved) / np.asarray(surrogate.normaliser.std)
-    errors = np.sqrt(np.square(deviation).mean(axis=(1, 2)))
-    quality = RolloutQuality(monitor.quality(latents), monitor.horizon)
-    return WatchedRollout(case.id, start, times - start, quality, errors)
 
 
 def _short_rollouts(surrogate: Surrogate, case: StoredCase, most: int) -> Iterator[np.ndarray]:

@@ -212,11 +212,7 @@ SCORES = tuple(AnchorScore(subject, *row) for subject, rows in _TABLE.items() fo
 
 
 def field_scores(fields: AnchorFields, spacing_m: float) -> dict[str, float]:
-    """Compute the scores that follow from the fields alone, medians over the fields with energy.
-
-    Those of places are left out for anchors without positions, and areas where the fields add up
-    to nothing.
-    """
+    """Compute the scores that follow from the fields alone, medians over the fields with energy."""
     gram, energies = fields.gram, fields.energies
     values = {
         **place_scores(fields, spacing_m),

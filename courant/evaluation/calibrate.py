@@ -9,7 +9,6 @@ of the solver's mesh comes from a dataset of the same designs on several meshes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -43,10 +42,9 @@ def calibrate(
 ) -> Bands:
     """Predict the calibration cases, keep their errors in the run, and return them.
 
-    `dataset_url` is where the dataset of the training lies by now; its newest version is taken,
-    since calibration cases are usually added to it after training. `grid_url` names a dataset of
-    the same designs on meshes of several sizes. InputError where there are too few calibration
-    cases, no validation case to learn the scale of errors from, or the grids give no error.
+    `dataset_url` is where the dataset of the training lies by now, whose newest version is taken;
+    `grid_url` names one of the same designs on meshes of several sizes. InputError where there are
+    too few calibration cases, no validation case, or the grids give no error.
     """
     run = RunDirectory(run_url)
     run.check_writable()
@@ -112,14 +110,14 @@ def calibrate(
         weights=surrogate.weights,
         version=dataset.version,
         cases=tuple(cases),
-        designs=_rows(designs),
+        designs=designs.tolist(),
         quantities={name: tuple(of[name] for of in errors) for name in errors[0]},
         rollout=rollout,
         field=bands.FieldErrors(scale=scale, largest=tuple(largest)),
         reach=reach,
         ranges=bands.shared_ranges(scaled_designs(trained_on, train), designs),
         outcomes=bands.Outcomes(
-            designs=_rows([surrogate.scaled(record["parameters"]) for record in records]),
+            designs=[tuple(surrogate.scaled(each["parameters"]).tolist()) for each in records],
             unsolved=tuple(record["status"] != "accepted" for record in records),
         ),
         grid=grid,
@@ -137,10 +135,6 @@ def calibrate(
 def newest(surrogate: Surrogate, dataset_url: str | None = None) -> Dataset:
     """Open the newest version of the training's dataset; InputError for another dataset."""
     return open_dataset(surrogate.open_dataset(dataset_url).url)
-
-
-def _rows(designs: Any) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(design.tolist()) for design in designs)
 
 
 def _predictions(surrogate: Surrogate, case: StoredCase, most: int) -> Iterator[Predicted]:
@@ -220,11 +214,11 @@ def check_settings(
 def grid_errors(
     dataset: Dataset, settings: Mapping[str, float]
 ) -> tuple[dict[str, GridError], dict[str, str]]:
-    """Return the mesh's error in each quantity, at the mesh size of the settings.
+    """Return the mesh's error in each quantity, or the reason why it has none.
 
-    Also, for each quantity without one, the reason. Designs that were not accepted on every mesh
-    are left out. InputError where cases differ in other settings than the mesh size, where none
-    has that of `settings`, and where no quantity has an error.
+    It is that at the mesh size of the settings; designs that were not accepted on every mesh are
+    left out. InputError where cases differ in other settings, none has that size, or nothing has
+    an error.
     """
     place, here = f"{dataset.url} {dataset.version}", settings.get(MESH_SIZE)
     by_design: dict[tuple[float, ...], dict[float, str]] = {}
@@ -260,11 +254,7 @@ def grid_errors(
 def _regress_quantities(
     trained_on: Dataset, dataset: Dataset, cases: Sequence[str]
 ) -> bands.Regressed | None:
-    """Fit every quantity on record to the training cases; its errors are those on `cases`.
-
-    The fit is the null of an evaluation. The cases are of `dataset`, a later version of the same.
-    None where no quantity varies, or the cases have none.
-    """
+    """Fit the null of an evaluation, with its errors on cases of a later version; None without."""
     family = family_of(trained_on)
     train = trained_on.cases("train")[: bands.MOST_DESIGNS]
     if family is None or not train or not trained_on.schema.parameters:
@@ -280,4 +270,4 @@ def _regress_quantities(
                 logs=tuple(fit.logs.tolist()),
                 errors=tuple(map(finite_or_none, errors)),
             )
-    return bands.Regressed(designs=_rows(designs), quantities=fits) if fits else None
+    return bands.Regressed(designs=designs.tolist(), quantities=fits) if fits else None

@@ -24,9 +24,8 @@ from simgen.errors import InputError
 def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None) -> Evaluation:
     """Measure the run and the references on every window of the split's cases (steady: every case).
 
-    `dataset_url` is where the dataset of the training lies by now, if it was moved. The record is
-    kept in the run; a record of the same weights and split is returned as it is.
-    Raises InputError where there is no such run, no case in the split, or no window that fits.
+    `dataset_url` is where the dataset of the training lies by now, if it was moved. A record of the
+    same weights and split is returned as it is. InputError for a split without a case.
     """
     run = RunDirectory(run_url)
     if (known := records.read_evaluation(run, split)) is not None:

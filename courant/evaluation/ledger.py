@@ -131,9 +131,8 @@ class Ledger:
 def solver_times(dataset: Dataset, problem: Problem, cases: Sequence[str]) -> SolverTimes:
     """Read the times of solving from the records; `cases` are those that are predicted.
 
-    Training needed the designs of its two splits. A rejected or failed design is in no split; it
-    counts unless it was solved for another one, such as calibration, which is on record. A design
-    without times counts like the mean of the others.
+    Training needed the designs of its two splits. A rejected or failed design counts unless it was
+    solved for another split. A design without times counts like the mean of the others.
     """
     splits = ("train", "validation")
     training = {case for split in splits for case in dataset.cases(split)}
@@ -146,11 +145,12 @@ def solver_times(dataset: Dataset, problem: Problem, cases: Sequence[str]) -> So
     ]
     spent = [core_seconds(dataset[case].provenance, ("mesh", "solve")) for case in needed]
     known = [seconds for seconds in spent if seconds is not None]
-    saved = []
-    for case in map(dataset.__getitem__, cases):
-        solve, share = core_seconds(case.provenance, ("solve",)), problem.share_of_solve(case)
-        if solve is not None and share:
-            saved.append(solve * share)
+    saved = [
+        solve * share
+        for case in map(dataset.__getitem__, cases)
+        if (solve := core_seconds(case.provenance, ("solve",))) is not None
+        and (share := problem.share_of_solve(case))
+    ]
     return SolverTimes(
         num_solved=len(needed),
         spent_s=len(needed) * sum(known) / len(known) if known else None,

@@ -1,12 +1,9 @@
 """Measure the quantities of interest of predicted fields, beside the null: parameters alone.
 
 Truth and prediction are computed in the same way, from fields on the stored cloud, so that they
-differ by the fields alone. A transient case is rolled out from where training windows begin to its
-end; its quantities are those of the times from which the family takes them.
-
-The null is a Gaussian process on the design parameters, fitted to the quantities that the training
-cases have on record: few smooth numbers of few parameters are easily regressed. A network whose
-fields give a quantity less well has learned nothing of use about it.
+differ by the fields alone. A transient case is rolled out to its end; its quantities are those of
+the times from which the family takes them. The null is a Gaussian process on the design parameters,
+fitted to the quantities that the training cases have on record.
 """
 
 from __future__ import annotations
@@ -192,9 +189,8 @@ class Dependence:
 def dependences(surrogate: Surrogate, dataset: Dataset) -> dict[str, Dependence]:
     """Return the dependence of each predicted quantity on the parameters; empty with few designs.
 
-    Both are of a Gaussian process: fitted to the quantities of the model's predictions for some of
-    the dataset's designs, and to those on record of all solved ones. Where the two differ, the
-    model has learned another dependence than the solver has.
+    Both are of a Gaussian process: fitted to the quantities of predictions for some of the
+    dataset's designs, and to those on record of all solved ones.
     """
     family, parameters = family_of(dataset), dataset.schema.parameters
     ids = dataset.cases()
@@ -233,9 +229,8 @@ class FigureScore:
 def regress_figures(dataset: Dataset, split: str = "test") -> list[FigureScore]:
     """Predict the figures in the provenance of a split's cases, such as the head of a pump.
 
-    Each regression is fitted to the design parameters of the training cases. Figures that a case
-    lacks, or that do not vary over the training cases, are left out. InputError where there are no
-    design parameters, or too few cases.
+    Each regression is fitted to the designs of the training cases, of figures that all cases have
+    and that vary. InputError where there are no design parameters, or too few cases.
     """
     train, cases = dataset.cases("train"), dataset.cases(split)
     if not dataset.schema.parameters:

@@ -232,10 +232,7 @@ class TrainingFields:
         self.snapshots = np.stack(at_probes).astype(np.float64)
 
     def combine(self, weights: np.ndarray, case: StoredCase) -> np.ndarray:
-        """Return the weighted sum of all training fields at a case's points, (N, C) in its units.
-
-        Fields that scale with the design are combined as the model learns them.
-        """
+        """Return the weighted sum of training fields at a case's points, (N, C) in its units."""
         total = np.zeros((len(case.points), len(self.normaliser.channels)))
         for weight, (tree, values) in zip(weights, self._fields, strict=True):
             if weight:
@@ -351,10 +348,8 @@ class DynamicModes(Reference):
 
 
 def principal(centred: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first eigenvectors (n, r) and eigenvalues (r,) of the Gram matrix of n rows.
-
-    They are found on the smaller side of the matrix: thousands of states may have few values each.
-    """
+    """Return the first eigenvectors (n, r) and eigenvalues (r,) of the Gram matrix of n rows."""
+    # On the smaller side of the matrix: thousands of states may have few values each.
     tall = centred.shape[0] > centred.shape[1]
     values, vectors = np.linalg.eigh(centred.T @ centred if tall else centred @ centred.T)
     values, vectors = values[::-1], vectors[:, ::-1]
