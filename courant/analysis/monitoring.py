@@ -5,9 +5,9 @@
     detected    flagged at least one step before that
     lead        steps from the flag to the doubling
 
-The monitor is calibrated on rollouts as long as a training window, from starts all over training and
-validation cases. It is judged on such rollouts of test cases (false alarms), and on rollouts to the
-cases' ends, beside their true errors.
+The monitor is calibrated on rollouts as long as a training window, all over training and validation
+cases. It is judged on such rollouts of test cases (false alarms), and on rollouts to the cases'
+ends, beside their true errors.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def calibrate(
         reach=reach,
         ranges=bands.shared_ranges(scaled_designs(trained_on, train), designs),
         outcomes=bands.Outcomes(
-            designs=[tuple(surrogate.scaled(each["parameters"]).tolist()) for each in records],
+            designs=np.array([surrogate.scaled(each["parameters"]) for each in records]).tolist(),
             unsolved=tuple(record["status"] != "accepted" for record in records),
         ),
         grid=grid,
