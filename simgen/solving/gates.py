@@ -182,12 +182,6 @@ class MeshSizes:
     num_cells: int
     num_faces: Mapping[str, int]
 
-    @classmethod
-    def of(cls, directory: Path, num_cells: int) -> MeshSizes:
-        """Count them in a case directory whose number of cells is known."""
-        patches = read_boundary(directory / "constant/polyMesh/boundary")
-        return cls(num_cells, {name: patch.size for name, patch in patches.items()})
-
     def check(self, path: Path, field: FoamField, patches: Mapping[str, str]) -> None:
         """Raise CaseError if the field in `path` lacks values, or the entry of a patch."""
         if field.internal.ndim > 1 and len(field.internal) != self.num_cells:
@@ -206,9 +200,14 @@ class MeshSizes:
                     )
 
 
+def _num_faces(directory: Path) -> dict[str, int]:
+    patches = read_boundary(directory / "constant/polyMesh/boundary")
+    return {name: patch.size for name, patch in patches.items()}
+
+
 def check_patches(family: CaseFamily, directory: Path) -> None:
     """Raise MeshError where the mesh lacks a patch of the family, or the faces of a patch kind."""
-    sizes = MeshSizes.of(directory, 0).num_faces
+    sizes = _num_faces(directory)
     if missing := [patch for patch in family.patches if patch not in sizes]:
         raise MeshError(f"the mesh lacks the patch {', '.join(missing)} of {family.name}")
     for kind in family.patch_kinds:
@@ -239,7 +238,7 @@ def check_fields(family: CaseFamily, directory: Path, num_cells: int) -> int:
     Single precision counts, and so do values on patches. Raises CaseError for a file that is
     absent, damaged or of another size.
     """
-    sizes = MeshSizes.of(directory, num_cells)
+    sizes = MeshSizes(num_cells, _num_faces(directory))
     not_finite = 0
     for _, time in stored_times(family, directory):
         for field in family.fields:

@@ -4,10 +4,9 @@ ds = simgen.open_dataset("demo-run/store/cylinder-flow")     # the newest versio
 case = ds[0]  # by position, or by id
 case.points, case["velocity"][100:110], case.parameters  # reads only the chunks of a slice
 
-A read returns the values that were written, or raises StoreError with one line that names dataset,
-version, case and array. Opening a version checks the digest of its tables, opening a case its own,
-and every object of a case is checked against the checksum on the case's record as it is read
-(`_CheckedStore`).
+A read returns the values that were written, or raises StoreError. Opening a version checks the
+digest of its tables, opening a case its own, and every object of a case is checked against the
+checksum on the case's record as it is read (`_CheckedStore`).
 """
 
 from __future__ import annotations
@@ -243,14 +242,12 @@ class _CheckedStore(WrapperStore[Store]):
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
         name = key.removeprefix(self._prefix)
-        array, _, chunk = name.partition("/c/") if "/c/" in name else name.partition("/zarr.json")
-        place = f"case {self._case}, array {array},"
-        if name == "zarr.json":
-            place = f"case {self._case}, metadata,"
+        array, _, chunk = name.removesuffix("/zarr.json").partition("/c/")
+        part = "metadata" if name == "zarr.json" else f"array {array}"
+        what = f"chunk {chunk}" if chunk else "its metadata"
         check_process(self._url)
-        with translated(self._url, place, self._version):
+        with translated(self._url, f"case {self._case}, {part},", self._version):
             content: Buffer | None = await self._store.get(key, prototype)
-            what = f"chunk {chunk}" if chunk else "its metadata"
             expected = self._objects.get(name)
             if content is None:
                 if expected is not None:

@@ -296,14 +296,12 @@ def _storage(url: str, create: bool) -> icechunk.Storage:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
-                elif not entry.is_file(follow_symlinks=False) and _is_special(Path(entry.path)):
-                    place = os.path.relpath(entry.path, path)
-                    raise DamageError("it is a FIFO, a socket or a device", url, place)
+                elif not entry.is_file(follow_symlinks=False):
+                    at = Path(entry.path)  # a link to nothing fails when it is opened
+                    if at.exists() and not (at.is_file() or at.is_dir()):
+                        what = "it is a FIFO, a socket or a device"
+                        raise DamageError(what, url, str(at.relative_to(path)))
     return icechunk.local_filesystem_storage(str(path))
-
-
-def _is_special(path: Path) -> bool:  # a link to nothing fails when it is opened
-    return path.exists() and not (path.is_file() or path.is_dir())
 
 
 def _s3_storage(url: str) -> icechunk.Storage:

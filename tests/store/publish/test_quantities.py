@@ -1,6 +1,5 @@
 """Quantities of interest in a dataset version: its tables, statistics, differences and card."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 import simgen
 from simgen.design_space import Parameter
 from simgen.publish.card import write_card
-from simgen.publish.figures import histograms
 from simgen.regression import sobol_indices
 from simgen.store.verify import compare, verify
 from simgen.store.write import DatasetWriter
@@ -91,20 +89,6 @@ def test_the_card_draws_quantities_and_says_what_they_depend_on(writer, url, tmp
     assert float(radius[0]) > 0.9, "the radius alone explains it"
     assert float(center_x[1]) < 0.05
     assert "| `strouhal_number` |" not in text, "no case has one"
-
-
-def test_designs_that_lack_one_quantity_or_another_are_drawn_all_the_same(writer, url):
-    for number, lacking, value in ((0, "mean_drag", math.nan), (1, "rms_lift", math.inf)):
-        result = with_figures(number)
-        figures = {**result.provenance["figures"], lacking: value}
-        fork = writer.fork()
-        fork.write(
-            replace(result, provenance={**result.provenance, "figures": figures}),
-            make_cloud(number),
-        )
-        writer.commit([fork])
-    dataset = simgen.open_dataset(url, writer.publish("two"))
-    assert len(histograms(dataset).axes) >= 2
 
 
 PARAMETERS = tuple(Parameter(name, "m", 2.0, 6.0) for name in "ab")
