@@ -179,9 +179,7 @@ def explain(url: str, message: str) -> str:
     return cause.format(url=url, endpoint=_endpoint() or "AWS", first=first)
 
 
-_WAY_TO_ONE = (
-    "a dataset is a folder in a store, and has its family's name; courant generate makes it"
-)
+_WAY_TO_ONE = "courant generate FAMILY --store STORE makes one at STORE/FAMILY"
 
 
 # Opening. S3 credentials come from the standard AWS chain (variables, profile, instance role). No
