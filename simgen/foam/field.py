@@ -3,8 +3,7 @@
 An entry may be of one patch, of a group of patches, or of all that a pattern in quotes matches: the
 patch's own entry counts, else that of the last of its groups, else that of the last pattern. Values
 that a file takes by a directive or a macro are an error. Reading a case's mesh, fields and geometry
-is 8 times as fast as with foamToVTK and meshio, which give no geometry; reading its fields alone is
-7 times as fast as with foamlib (`python -m bench extraction`).
+is 8 times as fast as with foamToVTK and meshio, which give no geometry.
 
 Most conditions write their values. Those of `COMPUTED` follow from the cells behind the faces
 (v1912's fvPatchFields; `foamToVTK` has the same values). What any other has there is not known.

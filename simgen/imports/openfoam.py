@@ -606,31 +606,20 @@ def unit_of(exponents: Sequence[bytes]) -> str:
 # Kinds of patches: by name, by type, and by the condition of U
 
 _NO_BOUNDARY = ("empty", "wedge", "processor", "cyclic", "nonConformal")
-_OF_TYPE = {
-    "wall": "wall",
-    "mappedWall": "wall",
-    "symmetry": "symmetry",
-    "symmetryPlane": "symmetry",
-}
+_WALLS = ("wall", "mappedWall")
 _OF_NAME = {"inlet": "inlet", "inflow": "inlet", "outlet": "outlet", "outflow": "outlet"}
-#: By the beginning of the velocity's boundary condition.
+#: Kinds by the beginning of the velocity's boundary condition.
 _OF_VELOCITY = {
-    "freestream": "farfield",
-    "inletOutlet": "outlet",
-    "pressureInletOutlet": "outlet",
-    "zeroGradient": "outlet",
-    "advective": "outlet",
-    "waveTransmissive": "outlet",
-    "noSlip": "wall",
-    "slip": "symmetry",
-    "fixedValue": "inlet",
-    "flowRateInlet": "inlet",
-    "surfaceNormalFixedValue": "inlet",
-    "uniformFixedValue": "inlet",
-    "turbulent": "inlet",
-    "codedFixedValue": "inlet",
-    "exprFixedValue": "inlet",
-    "timeVaryingMapped": "inlet",
+    "farfield": ("freestream",),
+    "wall": ("noSlip",),
+    "symmetry": ("slip",),
+    "outlet": (
+        *("inletOutlet", "pressureInletOutlet", "zeroGradient", "advective", "waveTransmissive"),
+    ),
+    "inlet": (
+        *("fixedValue", "flowRateInlet", "surfaceNormalFixedValue", "uniformFixedValue"),
+        *("turbulent", "codedFixedValue", "exprFixedValue", "timeVaryingMapped"),
+    ),
 }
 _UNIFORM = re.compile(rb"\s*+uniform\s*+\(([^()]*+)\)")
 
@@ -645,10 +634,10 @@ def patch_kind(patch: str, type_: str, condition: str, kinds: Mapping[str, str])
             return None if kind == "none" else kind
     if type_.startswith(_NO_BOUNDARY):
         return None
-    if type_ in _OF_TYPE:
-        return _OF_TYPE[type_]
+    if type_ in _WALLS or type_.startswith("symmetry"):
+        return "wall" if type_ in _WALLS else "symmetry"
     by_name = (kind for word, kind in _OF_NAME.items() if word in patch.lower())
-    by_velocity = (kind for begin, kind in _OF_VELOCITY.items() if condition.startswith(begin))
+    by_velocity = (kind for kind, words in _OF_VELOCITY.items() if condition.startswith(words))
     return next(itertools.chain(by_name, by_velocity), "open")
 
 
@@ -687,14 +676,14 @@ def read_control(directory: Path, region: str = "") -> tuple[str, float | None, 
     """
     control, own = directory / "system/controlDict", directory / "system" / region / "fvSchemes"
     schemes = own if has_file(own) else directory / "system/fvSchemes"
-    application, end = "", None
-    if has_file(control):
-        application = read_entry(control, ["application"]) or ""
-        if (read_entry(control, ["stopAt"]) or "endTime") == "endTime":
-            try:
-                end = float(read_entry(control, ["endTime"]) or "none")
-            except ValueError:
-                end = None
+    application, stop, last = (
+        (read_entry(control, [name]) if has_file(control) else None) or ""
+        for name in ("application", "stopAt", "endTime")
+    )
+    try:
+        end = float(last) if stop in ("", "endTime") else None
+    except ValueError:
+        end = None
     scheme = read_entry(schemes, ["ddtSchemes", "default"]) if has_file(schemes) else None
     # localEuler steps each cell by a time of its own: its times are iterations.
     steady = None if scheme is None else scheme.startswith(("steadyState", "localEuler"))

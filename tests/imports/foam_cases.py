@@ -1,21 +1,29 @@
 """Write solved OpenFOAM cases as others may have left them, without a solver.
 
-A box of NX x NY x 1 cells of 1 m: an inlet on the left, an outlet on the right, walls above and
-below, empty patches across. Fields are simple functions of the place, so that a test knows what
-has to come out. `WHOLE` has cubes alone; `cut` merges two of them to a polyhedron.
+`write_case` makes a box of NX x NY x 1 cells of 1 m: an inlet on the left, an outlet on the right,
+walls above and below, empty patches across. Fields are simple functions of the place, so that a
+test knows what has to come out. `PatchCase` is a block with the conditions that a test asks for;
+`foam_to_vtk` reads a case with OpenFOAM itself.
 """
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Mapping, Sequence
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 
+from simgen.foam.run import find_openfoam
 from simgen.imports import Imported
 from simgen.imports.folder import FolderOptions, FolderPlan, import_plan, plan_folder
+from simgen.imports.importing import SourceCase
 from simgen.imports.openfoam import FoamFolder, FoamOptions
 
 NX, NY = 4, 3
@@ -175,24 +183,20 @@ def field_value(name: str, places: np.ndarray, time: float, speed: float) -> np.
     return speed * x - y + time if name == "p" else 300 + x + time
 
 
-def centres(mesh: FoamMesh) -> np.ndarray:
-    """The mean of each cell's corners; the middle of a cell of cubes."""
-    found = []
-    for cell in range(mesh.num_cells):
-        around = {
-            corner
-            for each, owner, behind in mesh.faces
-            if cell in (owner, behind)
-            for corner in each
-        }
-        found.append(mesh.points[sorted(around)].mean(axis=0))
-    return np.array(found)
+def cell_places(mesh: FoamMesh) -> np.ndarray:
+    """The mean of each cell's corners."""
+    corners: list[set[int]] = [set() for _ in range(mesh.num_cells)]
+    for each, owner, behind in mesh.faces:
+        corners[owner] |= set(each)
+        if isinstance(behind, int):
+            corners[behind] |= set(each)
+    return np.array([mesh.points[sorted(each)].mean(axis=0) for each in corners])
 
 
 def write_field(
     directory: Path, mesh: FoamMesh, name: str, time: str, speed: float, form: Form
 ) -> None:
-    values = field_value(name, centres(mesh), float(time), speed)
+    values = field_value(name, cell_places(mesh), float(time), speed)
     kind = "vector" if values.ndim > 1 else "scalar"
     body = f"dimensions [{DIMENSIONS[name]}];\ninternalField nonuniform List<{kind}> ".encode()
     body += form.values(values) + b";\nboundaryField\n{\n"
@@ -263,3 +267,235 @@ def plan_openfoam(asked: FolderOptions, options: FoamOptions) -> FolderPlan:
 
 def import_openfoam(plan: FolderPlan, options: FoamOptions, **more) -> Imported:
     return import_plan(plan, FoamFolder(options), **more)
+
+
+SIDES = ("left", "right", "bottom", "top", "front", "back")
+WIDTH = {"scalar": 1, "vector": 3, "symmTensor": 6, "tensor": 9}
+
+
+def block(
+    patch_of: Mapping[str, str],
+    types: Mapping[str, str],
+    *,
+    shape: Sequence[int] = (3, 2, 2),
+    jitter: float = 0.0,
+    shear: np.ndarray | None = None,
+    groups: Mapping[str, tuple[str, ...]] | None = None,
+    seed: int = 0,
+) -> FoamMesh:
+    """A block of hexahedra; `patch_of` names the patch of each of SIDES, `types` their types.
+
+    Points move by `jitter` along the sides that they lie on, and then by the matrix `shear`.
+    """
+    nx, ny, nz = shape
+    ids = np.arange((nx + 1) * (ny + 1) * (nz + 1)).reshape(nx + 1, ny + 1, nz + 1)
+    index = np.stack(np.meshgrid(*map(np.arange, ids.shape), indexing="ij"), axis=-1)
+    points = index.reshape(-1, 3).astype(float)
+    ends = (points == 0) | (points == np.array(shape))
+    points += np.where(ends, 0, np.random.default_rng(seed).uniform(-jitter, jitter, points.shape))
+    if shape[2] == 1:  # a plane case: both layers of points are alike
+        layers = points.reshape(*ids.shape, 3)
+        layers[:, :, 1, :2] = layers[:, :, 0, :2]
+    if shear is not None:
+        points = points @ shear.T
+    cell = np.arange(nx * ny * nz).reshape(nx, ny, nz)
+    faces: list[Face] = []
+    for i, j, k in np.ndindex(nx, ny, nz):
+        c = ids[i : i + 2, j : j + 2, k : k + 2]
+        around = {
+            "left": ((-1, 0, 0), [c[0, 0, 0], c[0, 0, 1], c[0, 1, 1], c[0, 1, 0]]),
+            "right": ((1, 0, 0), [c[1, 0, 0], c[1, 1, 0], c[1, 1, 1], c[1, 0, 1]]),
+            "bottom": ((0, -1, 0), [c[0, 0, 0], c[1, 0, 0], c[1, 0, 1], c[0, 0, 1]]),
+            "top": ((0, 1, 0), [c[0, 1, 0], c[0, 1, 1], c[1, 1, 1], c[1, 1, 0]]),
+            "front": ((0, 0, -1), [c[0, 0, 0], c[0, 1, 0], c[1, 1, 0], c[1, 0, 0]]),
+            "back": ((0, 0, 1), [c[0, 0, 1], c[1, 0, 1], c[1, 1, 1], c[0, 1, 1]]),
+        }
+        for side, (step, corners) in around.items():
+            there = np.array([i, j, k]) + step
+            labels = tuple(map(int, corners))
+            if ((there < 0) | (there >= shape)).any():
+                faces.append((labels, int(cell[i, j, k]), patch_of[side]))
+            elif sum(step) > 0:
+                faces.append((labels, int(cell[i, j, k]), int(cell[tuple(there)])))
+    return replace(ordered(points, faces, types), groups=groups or {})
+
+
+@dataclass(frozen=True)
+class Values:
+    """Numbers as a function of the place: `constant` (c,) and, on a list, `slope` (c, 3) too."""
+
+    constant: np.ndarray
+    slope: np.ndarray | None = None
+    compact: bool = False
+    """Written as N{value}"""
+
+    def at(self, places: np.ndarray) -> np.ndarray:
+        if self.slope is None:
+            return np.tile(self.constant, (len(places), 1))
+        return self.constant + places @ self.slope.T
+
+    def write(self, places: np.ndarray, form: Form) -> bytes:
+        """`uniform v` or `nonuniform List<type> N(...)`, in the numbers of this form."""
+        kind = {width: name for name, width in WIDTH.items()}[len(self.constant)]
+        one = b" ".join(repr(float(each)).encode() for each in form.rounded(self.constant))
+        one = one if len(self.constant) == 1 else b"(" + one + b")"
+        if self.slope is None and not self.compact:
+            return b"uniform " + one
+        head = b"nonuniform List<" + kind.encode() + b"> "
+        if self.compact:
+            return head + b"%d{%s}" % (len(places), one)
+        values = form.rounded(self.at(places))
+        return head + form.values(values[:, 0] if kind == "scalar" else values)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry of a boundaryField: a key as it is written, and what its dictionary holds."""
+
+    key: str
+    condition: str
+    values: Mapping[str, Values] = field(default_factory=dict)
+    text: str = ""
+    """More of the dictionary, as it is written"""
+
+
+@dataclass(frozen=True)
+class FieldText:
+    """One field at one time."""
+
+    kind: str
+    internal: Values
+    entries: Sequence[Entry | str]
+    """Strings are written between entries as they are"""
+    dimensions: str = ""
+
+    def write(self, path: Path, mesh: FoamMesh, form: Form) -> None:
+        dimensions = self.dimensions or DIMENSIONS["U" if self.kind == "vector" else "T"]
+        body = f"dimensions [{dimensions}];\ninternalField ".encode()
+        body += self.internal.write(cell_places(mesh), form) + b";\nboundaryField\n{\n"
+        for entry in self.entries:
+            if isinstance(entry, str):
+                body += entry.encode() + b"\n"
+                continue
+            places = face_places(mesh, self._patch(entry, mesh))
+            body += f"    {entry.key}\n    {{\n        type {entry.condition};\n".encode()
+            for name, values in entry.values.items():
+                body += f"        {name} ".encode() + values.write(places, form) + b";\n"
+            body += f"        {entry.text}\n    }}\n".encode()
+        form.write(path, f"vol{self.kind[0].upper()}{self.kind[1:]}Field", body + b"}\n")
+
+    @staticmethod
+    def _patch(entry: Entry, mesh: FoamMesh) -> str:
+        """The patch whose faces its lists are of: only entries of one patch have lists."""
+        return entry.key if entry.key in mesh.patches else next(iter(mesh.patches))
+
+
+def face_places(mesh: FoamMesh, patch: str) -> np.ndarray:
+    """The mean of each face's corners, of a patch."""
+    places = [mesh.points[list(face[0])].mean(axis=0) for face in mesh.faces if face[2] == patch]
+    return np.array(places).reshape(-1, 3)
+
+
+@dataclass(frozen=True)
+class PatchCase:
+    """A solved case: its mesh, and its fields by time and name."""
+
+    mesh: FoamMesh
+    fields: Mapping[str, Mapping[str, FieldText]]
+    steady: bool = False
+
+    def write(self, directory: Path, form: Form | None = None, parts: int = 1) -> Path:
+        form = form or Form()
+        end = max(map(float, self.fields))
+        texts = {
+            "controlDict": f"application icoFoam;\nstopAt endTime;\nendTime {end:g};\n"
+            "startFrom startTime;\nstartTime 0;\ndeltaT 1;\nwriteInterval 1;\n",
+            "fvSchemes": f"ddtSchemes {{ default {'steadyState' if self.steady else 'Euler'}; }}\n"
+            "gradSchemes {}\ndivSchemes {}\nlaplacianSchemes {}\n",
+            "fvSolution": "solvers {}\n",
+        }
+        for name, text in texts.items():
+            Form().write(directory / "system" / name, "dictionary", text.encode())
+        folders = {directory: self.mesh}
+        if parts > 1:
+            cells = np.array_split(np.arange(self.mesh.num_cells), 2)
+            folders = {
+                directory / f"processor{number}": self.mesh.part(of.tolist(), number)
+                for number, of in enumerate(cells)
+            }
+        for folder, mesh in folders.items():
+            write_mesh(folder, mesh, form)
+            for time, fields in self.fields.items():
+                for name, text in fields.items():
+                    text.write(folder / time / name, mesh, form)
+        return directory
+
+
+def openfoam(case: Path, *command: str) -> None:
+    """Run an application of OpenFOAM in a case; AssertionError shows how it ended."""
+    environment = find_openfoam(command[:1]).environment
+    done = subprocess.run(
+        command,
+        cwd=case,
+        env={"PATH": "/usr/bin:/bin", "PWD": str(case), "HOME": str(case), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise AssertionError(f"{command[0]} in {case}: {done.stdout[-600:]}{done.stderr[-1500:]}")
+
+
+def foam_to_vtk(case: Path, time: str) -> dict[str, dict[str, np.ndarray]]:
+    """Return what OpenFOAM has on each patch, patch -> field -> (B, c) in single precision."""
+    out = case / "VTK"
+    shutil.rmtree(out, ignore_errors=True)
+    openfoam(case, "foamToVTK", "-ascii", "-no-internal", "-no-point-data", "-time", time)
+    # The name of a file may lack what the patch's has.
+    return {
+        re.search(r"patch='([^']*)'", path.read_text())[1]: dict(_cell_data(path))
+        for path in out.glob("*/boundary/*.vtp")
+    }
+
+
+def _cell_data(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+    for array in ElementTree.parse(path).iterfind(".//CellData/DataArray"):
+        width = int(array.get("NumberOfComponents", "1"))
+        rows = np.array((array.text or "").split(), float).reshape(-1, width)
+        # VTK's symmetric tensors are xx yy zz xy yz xz.
+        yield array.attrib["Name"], rows[:, [0, 3, 5, 1, 4, 2]] if width == 6 else rows
+
+
+def imported_values(
+    folder: Path, names: Mapping[str, str], **options: Any
+) -> tuple[SourceCase, dict[str, np.ndarray]]:
+    """Import the one case in `folder`; return it, and the rows of its boundary by patch.
+
+    `names` are those of the fields in the dataset, by OpenFOAM's. CaseError and InputError where
+    the case cannot be imported.
+    """
+    patches = sorted({name for mesh in _boundaries(folder) for name in mesh})
+    kinds = {name: f"kind{number}" for number, name in enumerate(patches)}
+    asked = FolderOptions(folder=folder, url=str(folder / "store"), name="fuzz", distance_kinds=())
+    # A name may hold what fnmatch takes for a pattern.
+    overrides = {re.sub(r"([\[*?])", r"[\1]", name): kind for name, kind in kinds.items()}
+    wanted = FoamOptions(fields=names, kinds=overrides, allow_unfinished=True, **options)
+    reader = FoamFolder(wanted)
+    plan = plan_folder(asked, reader)
+    case = reader.read(plan.cases[0], plan.schema)
+    of_kind = {kind: number for number, kind in enumerate(plan.schema.patch_kinds)}
+    assert case.boundary is not None
+    rows = {
+        name: np.flatnonzero(case.boundary.patch == of_kind[kind])
+        for name, kind in kinds.items()
+        if kind in of_kind
+    }
+    return case, rows
+
+
+def _boundaries(folder: Path) -> Iterator[list[str]]:
+    for path in folder.rglob("polyMesh/boundary*"):
+        plain = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        text = plain.decode(errors="replace")
+        found = re.findall(r"([^\s;{}()]+) \{ type (\w+);", text)
+        yield [name for name, type_ in found if type_ not in ("empty", "processor")]

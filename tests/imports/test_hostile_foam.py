@@ -15,9 +15,8 @@ import pytest
 from simgen.errors import CaseError
 from simgen.foam.field import read_field
 from simgen.foam.log import SolverLog
-from simgen.foam.mesh import PatchRange, read_geometry
-from simgen.imports.dictionaries import DictionaryPlace, read_entry, read_number
-from simgen.imports.openfoam import velocity_conditions
+from simgen.foam.mesh import read_geometry
+from simgen.imports.dictionaries import read_entry
 from tests.imports.foam_cases import Form, write_case
 
 #: Beyond what the process has already; each attack needed more, or hours.
@@ -173,23 +172,6 @@ def test_what_a_mesh_promises_is_compared_with_its_files(tmp_path, name) -> None
     case = write_case(tmp_path / "a", form=Form(binary=binary), change=change)
     with pytest.raises(CaseError, match=says):
         bounded(read_geometry, case)
-
-
-def test_a_velocity_of_many_zeros_is_a_number(tmp_path) -> None:
-    zeros = "0" * 2000
-    (tmp_path / "U").write_text(
-        "boundaryField { a { type fixedValue; value uniform (" + zeros + "x); }"
-        " b { type fixedValue; value uniform (0 0 " + zeros + "); } }"
-    )
-    patches = {name: PatchRange("patch", 0, 1) for name in "ab"}
-    found = bounded(velocity_conditions, tmp_path / "U", patches)
-    assert found == {"a": "fixedValue", "b": "noSlip"}
-
-
-def test_dimensions_that_do_not_end_are_no_number(tmp_path) -> None:
-    (tmp_path / "a").write_text(f'nu "{"[" * 1_000_000}";')
-    with pytest.raises(CaseError, match="which is no number"):
-        bounded(read_number, tmp_path, DictionaryPlace.parse("a:nu"))
 
 
 def test_a_long_line_of_a_log_is_read_once() -> None:

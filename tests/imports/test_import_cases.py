@@ -172,22 +172,6 @@ def test_cases_of_an_abandoned_import_are_not_published_with_another(url, monkey
         darcy.import_darcy(url, 2, 1)
 
 
-def test_a_case_with_other_content_under_its_name_is_not_taken(url):
-    darcy.import_darcy(url, 2, 1)
-    first, *rest = darcy.read_cases(2, 1)
-    changed = replace(first, fields={**first.fields, "pressure": 2 * first.fields["pressure"]})
-    with pytest.raises(InputError, match="other content"):
-        import_cases(url, darcy.SCHEMA, [changed, *rest])
-
-
-def test_another_split_of_a_case_is_reported(url):
-    darcy.import_darcy(url, 3, 1)
-    first, *rest = darcy.read_cases(3, 1)
-    held = [replace(first, split="validation"), *rest]
-    with pytest.raises(InputError, match="in the split train, not in validation: a case keeps"):
-        import_cases(url, darcy.SCHEMA, held)
-
-
 def test_a_withdrawn_case_may_come_again_mended(url):
     darcy.import_darcy(url, 3, 1)
     first, *rest = darcy.read_cases(3, 1)

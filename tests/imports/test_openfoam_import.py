@@ -30,7 +30,7 @@ from simgen.store.write import DatasetWriter
 from tests.imports.foam_cases import (
     Form,
     box,
-    centres,
+    cell_places,
     field_value,
     import_openfoam,
     plan_openfoam,
@@ -112,7 +112,7 @@ def test_cases_of_every_form_are_the_same_dataset(tmp_path) -> None:
 
 
 def sorted_centres() -> np.ndarray:
-    places = centres(box()) * (1, 1, 0)
+    places = cell_places(box()) * (1, 1, 0)
     return places[np.lexsort(places.T)]
 
 
@@ -362,26 +362,6 @@ def test_limits_judge_as_far_as_logs_allow(tmp_path) -> None:
     assert [gate["name"] for gate in dataset["silent"].gates] == ["solver finished"]
 
 
-def test_entries_of_dictionaries_are_found_and_reported(tmp_path) -> None:
-    from simgen.errors import CaseError
-    from simgen.imports.dictionaries import read_number
-
-    case = write_case(tmp_path / "a", speed=2.5)
-    places = {"constant/transportProperties:nu": 0.01, "0/U:boundaryField/inlet/value[0]": 2.5}
-    for place, value in places.items():
-        assert read_number(case, DictionaryPlace.parse(place)) == value
-    for place, says in {
-        "0/U:boundaryField/inlet/value": r"holds 3 numbers; choose one with \[0\]",
-        "constant/transportProperties:mu": "has no entry mu",
-        "system/none:nu": "cannot be read",
-    }.items():
-        with pytest.raises(CaseError, match=says):
-            read_number(case, DictionaryPlace.parse(place))
-    for place in ("../../etc/passwd:x", "/etc/passwd:x", "nu"):
-        with pytest.raises(InputError, match="is no place"):
-            DictionaryPlace.parse(place)
-
-
 @pytest.mark.parametrize(
     "value",
     [
@@ -516,16 +496,6 @@ def test_a_fixed_velocity_of_zero_is_a_wall(tmp_path) -> None:
     velocity = velocity_conditions(path, dict.fromkeys(entries, PatchRange("patch", 0, 1)))
     kinds = {name: patch_kind(name, "patch", velocity[name], {}) for name in entries}
     assert kinds == {"floor": "wall", "roof": "wall", "lid": "inlet", "fan": "inlet"}
-
-
-def test_a_limit_is_a_number_and_no_log_of_nan_passes_it(tmp_path) -> None:
-    with pytest.raises(InputError, match="is no limit"):
-        replace(OPTIONS, limits={"courant": float("nan")})
-    text = "Exec   : icoFoam\nTime = 1\nCourant Number mean: nan max: nan\nEnd\n"
-    write_case(tmp_path / "cases/wild", change=lambda d: (d / "log.icoFoam").write_text(text))
-    write_case(tmp_path / "cases/calm", speed=2)
-    _, skipped = imported(tmp_path, replace(OPTIONS, limits={"courant": 1.0}))
-    assert skipped == {"wild": "courant in the log is nan, limit <= 1"}
 
 
 def test_a_kind_of_no_patch_is_noted(tmp_path) -> None:

@@ -12,11 +12,12 @@ import simgen
 from simgen.errors import CaseError, InputError
 from simgen.foam.field import COMPUTED, patch_entries
 from simgen.foam.reader import FoamReader
-from tests.imports.foam_cases import FoamMesh, Form
-from tests.imports.patch_cases import (
+from tests.imports.foam_cases import (
     SIDES,
     Entry,
     FieldText,
+    FoamMesh,
+    Form,
     PatchCase,
     Values,
     block,

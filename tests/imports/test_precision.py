@@ -13,7 +13,7 @@ from courant.problems import open_problem
 from courant.problems.steady import read_channels
 from courant.recipes.fitted import fitted_recipe
 from simgen.imports import Field, Parameter, Source, SourceCase, import_cases, imported_schema
-from simgen.moments import is_significant, stored_type, stored_type_of_points
+from simgen.moments import stored_type
 from simgen.publish.export import export
 from simgen.store.verify import verify
 from tests.imports.foam_cases import box, write_case
@@ -114,18 +114,3 @@ def test_faces_and_corners_are_as_fine_as_the_cells(tmp_path: Path) -> None:
 )
 def test_the_type_follows_from_deviation_and_size(values: np.ndarray, wanted: str) -> None:
     assert stored_type(values) == np.dtype(wanted)
-
-
-def test_what_varies_is_reported_from_noise_at_any_scale() -> None:
-    for scale in (1e-9, 1.0, 1e9):
-        deviation, size = scale * np.array([1e-5, 9e-10, 0.0]), scale * np.array([1e-5, 1e-9, 1.0])
-        assert is_significant(deviation, size).tolist() == [True, False, False]
-    assert not is_significant(np.array([1e-9]), np.array([300.0])).any()
-    assert is_significant(np.array([4e-8]), np.array([300.0])).all()
-
-
-def test_the_type_of_points_follows_from_their_distance() -> None:
-    cloud = np.random.default_rng(0).uniform(-1, 1, (1000, 3))
-    assert stored_type_of_points(cloud, 3) == np.float32
-    assert stored_type_of_points(cloud + np.array([2e4, 0, 0]), 3) == np.float64
-    assert stored_type_of_points((cloud + np.array([2e4, 0, 0])).astype("f4"), 3) == np.float32

@@ -2,7 +2,6 @@
 its own families go.
 """
 
-import json
 import re
 from pathlib import Path
 
@@ -18,9 +17,8 @@ from courant.problems import open_problem
 from courant.recipes.fitted import fitted_recipe
 from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
-from courant.serving.predictions import Limits, answer, describe
 from courant.training.train import fit
-from flows.cli.prediction_files import predict_file, write_prediction
+from flows.cli.prediction_files import predict_file
 from flows.stages import MainJob, Training, open_training
 from simgen.errors import InputError
 from simgen.store.read import Dataset
@@ -93,30 +91,6 @@ def test_the_model_learns_from_the_given_field(plane: Dataset, plane_run: RunDir
     assert np.abs(other - surrogate.predict_case(case)).max() > 1e-4
 
 
-def test_the_report_speaks_of_what_there_is(plane_run: RunDirectory, tmp_path: Path) -> None:
-    page = Path(write_report(plane_run.url, str(tmp_path / "report"))).read_text()
-    assert "pressure" in page and "(Pa)" not in page.split("<img")[0]
-    assert "predicted from its geometry and permeability" in page
-    text = re.sub(r"base64,[\w+/=]+", "", page)  # pictures hold every short word
-    for word in ("velocity", "vort", "m/s", "boundary conditions", "boundary faces", "Magnitude"):
-        assert word not in text, word
-    assert (tmp_path / "report" / "prediction_largest_error.png").exists()
-    lines = page[page.index("import courant") :].split("</pre>")[0]
-    assert "given={" in lines and "boundary=" not in lines
-
-
-def test_it_is_served(plane: Dataset, plane_run: RunDirectory) -> None:
-    surrogate, case = courant.load(plane_run.url), plane[0]
-    assert describe(surrogate, Limits()).needs == ["points", "given"]
-    given = {"permeability": case["permeability"][:].tolist()}
-    body = json.dumps({"points": case.points.tolist(), "given": given}).encode()
-    ((status, content),) = answer([body], surrogate, Limits())
-    assert status == 200
-    np.testing.assert_allclose(
-        json.loads(content)["values"], surrogate.predict_case(case), atol=1e-6
-    )
-
-
 @pytest.mark.parametrize(
     ("data", "says"),
     [
@@ -133,18 +107,6 @@ def test_an_experiment_that_asks_for_what_is_not_there_is_one_line(
 ) -> None:
     with pytest.raises(InputError, match=says):
         open_problem(fitted_recipe(plane).derive(data=data), plane)
-
-
-@pytest.mark.parametrize("name", ["out.npz", "out.vtu"])
-def test_a_case_is_predicted_into_a_file(
-    plane_run: RunDirectory, rod_run: RunDirectory, tmp_path: Path, name: str
-) -> None:
-    assert "169 points" in write_prediction(
-        plane_run.url, "darcy-0000", None, None, tmp_path / f"plane-{name}"
-    )
-    assert "24 points" in write_prediction(
-        rod_run.url, "rod-000", None, None, tmp_path / f"rod-{name}"
-    )
 
 
 def test_a_prediction_on_somebody_elses_mesh_reads_the_given_field_there(

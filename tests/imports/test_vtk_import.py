@@ -109,12 +109,6 @@ def test_a_mesh_that_changes_is_reported(tmp_path) -> None:
     assert list(skipped) == ["run1"] and "its mesh changes: run1_1.vtu" in skipped["run1"]
 
 
-def test_a_folder_without_files_is_one_line(tmp_path) -> None:
-    (tmp_path / "files").mkdir()
-    with pytest.raises(InputError, match="holds no file that ends in"):
-        imported(tmp_path)
-
-
 def test_a_unit_of_a_field_that_is_not_imported_is_one_line(tmp_path) -> None:
     """The array's name in place of the field's, or a slip of the pen."""
     write(tmp_path / "files/run.vtu")
@@ -122,69 +116,3 @@ def test_a_unit_of_a_field_that_is_not_imported_is_one_line(tmp_path) -> None:
     with pytest.raises(InputError, match=r"for v, which is not imported; choose of velocity, p$"):
         imported(tmp_path, options)
     assert not (tmp_path / "store").exists()
-
-
-def write_pieces(file: Path, factor: float, *, on: str) -> None:
-    """The mesh of `write` in two pieces; the second repeats a cell of the first as a ghost."""
-    corners, listed = QUADS[0][1], []
-    for piece, cells in enumerate(([0, 1], [1, 2, 3])):
-        used, flat = np.unique(corners[cells], return_inverse=True)
-        places = POINTS[used] if on == "points" else POINTS[corners[cells]].mean(axis=1)
-        arrays = {"v": factor * places * [1, 1, 0], "p": factor * places[:, 0]}
-        ghosts = [(np.array(cells) == 1).astype("u1") * piece]
-        data = {"vtkGhostType": ghosts}
-        if on == "cells":
-            data |= {name: [values] for name, values in arrays.items()}
-        path = file.with_name(f"{file.stem}_{piece}.vtu")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        meshio.Mesh(
-            POINTS[used],
-            [("quad", flat.reshape(-1, 4))],
-            point_data=arrays if on == "points" else {},
-            cell_data=data,
-        ).write(path)
-        listed.append(f'<Piece Source="{path.name}"/>')
-    file.write_text(f"<VTKFile><PUnstructuredGrid>{''.join(listed)}</PUnstructuredGrid></VTKFile>")
-
-
-@pytest.mark.parametrize("on", ["points", "cells"])
-def test_pieces_of_a_mesh_are_one_case(on, tmp_path) -> None:
-    """ParaView and dolfinx write a file for each process, and a .pvtu that names them."""
-    folder = tmp_path / "files"
-    write(folder / "whole.vtu", 1, on=on)
-    write_pieces(folder / "parts.pvtu", 2, on=on)
-    for step in (0, 1):
-        write_pieces(folder / f"run/a_{step}.pvtu", 3 + step, on=on)
-    assert cases_in(folder) == ["parts", "run/a_0", "run/a_1", "whole"]
-    dataset, skipped = imported(tmp_path)
-    assert not skipped
-    corners = QUADS[0][1]
-    places = POINTS[np.unique(corners)] if on == "points" else POINTS[corners].mean(axis=1)
-    for case, factor in (("parts", 2), ("run-a_0", 3), ("run-a_1", 4)):
-        stored = dataset[case]
-        points = stored.points[:, :2]
-        order, expected = (np.lexsort(each.T) for each in (points, places[:, :2]))
-        np.testing.assert_allclose(points[order], places[expected, :2], rtol=1e-6)
-        np.testing.assert_allclose(stored["velocity"][:], factor * points, rtol=1e-6)
-        np.testing.assert_allclose(stored["p"][:, 0], factor * points[:, 0], rtol=1e-6)
-
-
-def test_a_piece_that_is_not_there_is_reported(tmp_path) -> None:
-    folder = tmp_path / "files"
-    write(folder / "whole.vtu", 1)
-    write_pieces(folder / "run/parts.pvtu", 2, on="points")
-    (folder / "run/parts_1.vtu").unlink()
-    dataset, skipped = imported(tmp_path)
-    assert [case.id for case in dataset] == ["whole"]
-    assert skipped == {"run/parts": "it is unfinished: parts_1.vtu, which it lists, is not there"}
-
-
-def test_corrected_times_of_a_series_are_reported(tmp_path) -> None:
-    for number in (1, 2):
-        write_series(tmp_path / f"files/run{number}.pvd", number)
-    imported(tmp_path)
-    series = tmp_path / "files/run2.pvd"
-    series.write_text(series.read_text().replace('timestep="0.2"', 'timestep="0.25"'))
-    dataset, skipped = imported(tmp_path)
-    assert list(skipped) == ["run2"] and "with other content" in skipped["run2"]
-    assert dataset.version == "v1"

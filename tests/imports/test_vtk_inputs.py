@@ -239,18 +239,6 @@ def test_cells_that_are_hidden_or_repeated_are_left_out(tmp_path) -> None:
     check_values(dataset[0])
 
 
-def test_quadratic_cells_and_lines_among_faces(tmp_path) -> None:
-    corners = np.array([[0, 0], [2, 0], [2, 2], [0, 2]], float)
-    middles = (corners + np.roll(corners, -1, axis=0)) / 2
-    points = np.pad(np.concatenate([corners, middles]), ((0, 0), (0, 1)))
-    data = with_values(unstructured(points, [(QUADRATIC_QUAD, list(range(8))), (3, [0, 1])]))
-    write(data, tmp_path / "files/a.vtu")
-    dataset, _, _ = import_folder(tmp_path)
-    assert dataset.schema.dimension == 2
-    np.testing.assert_allclose(dataset[0].points, [[1, 1, 0]])
-    check_values(dataset[0])
-
-
 def test_a_plane_through_a_flow_keeps_what_goes_across(tmp_path) -> None:
     """A cut of three dimensions: the third component was dropped."""
     data = with_values(unstructured(CUBE[:4], [(PIXEL, [0, 1, 2, 3])]), on="points")
@@ -431,18 +419,6 @@ def test_a_list_of_one_time_is_steady(time, tmp_path) -> None:
     check_values(dataset[0])
 
 
-@pytest.mark.parametrize("suffix", [".vtpd", ".vtpc", ".vtm"])
-def test_partitions_of_paraview_are_one_mesh(suffix, tmp_path) -> None:
-    folder = tmp_path / "files"
-    for part in range(2):
-        write(with_values(voxels(3.0 * part)), folder / f"a/a_{part}.vtu")
-    write_list(folder / f"a{suffix}", [f'<DataSet file="a/a_{part}.vtu"/>' for part in range(2)])
-    dataset, skipped, _ = import_folder(tmp_path)
-    assert ([case.id for case in dataset], skipped) == (["a"], {})
-    assert len(dataset[0].points) == 4
-    check_values(dataset[0])
-
-
 def test_boxes_of_adaptive_grids_are_no_cases(tmp_path) -> None:
     folder = tmp_path / "files"
     for level in range(2):
@@ -464,17 +440,6 @@ def test_snapshots_that_are_listed_as_parts_are_no_mesh(on, tmp_path) -> None:
     write_list(folder / "out.pvd", lines)
     with pytest.raises(InputError, match=r"all of o_1\.vtu lies where other parts are"):
         import_folder(tmp_path)
-
-
-def test_suffixes_in_capitals(tmp_path) -> None:
-    folder = tmp_path / "files/run"
-    lines = []
-    for step in range(2):
-        name = f"O_{step}.VTU"
-        write(with_values(voxels(), 1 + step), folder / "o.vtu").rename(folder / name)
-        lines.append(f'<DataSet timestep="{step}" file="{name}"/>')
-    write_list(folder / "out.PVD", lines)
-    check_run(tmp_path, [0, 1])
 
 
 def test_files_that_may_be_snapshots_are_named(tmp_path) -> None:

@@ -52,6 +52,27 @@ PATCH_TYPES = {
 TEMPLATES = Path(__file__).parent / "dictionaries"
 
 
+PARAMETERS = (
+    Parameter(
+        "baffle_angle", "deg", 0.0, 60.0, "middle plate, from the trunk's axis towards branch 1"
+    ),
+    Parameter("aperture", "mm", 20.0, 37.0, "opening between the two inlet plates"),
+    Parameter("duct_angle", "deg", 75.0, 120.0, "angle between the two branches"),
+    Parameter(
+        "curvature_angle",
+        "deg",
+        90.0,
+        180.0,
+        "interior angle of the bend of branch 1; 180 is straight",
+    ),
+    Parameter("inlet_velocity", "m/s", 3.0, 10.0, "mean velocity at the inlet"),
+)
+SETTINGS = (
+    Parameter("mesh_size", "mm", 1.5, 12.0, "cell size; three fifths of it at the plates"),
+    *ITERATION_SETTINGS,
+)
+
+
 class BranchedPipe(CaseFamily):
     name = "branched-pipe"
     revision = 2
@@ -61,34 +82,9 @@ class BranchedPipe(CaseFamily):
     application = "simpleFoam"
     preparation = ("createBaffles",)
     horizon = "max_iterations"
-    design_space = DesignSpace(
-        (
-            Parameter(
-                "baffle_angle",
-                "deg",
-                0.0,
-                60.0,
-                "middle plate, from the trunk's axis towards branch 1",
-            ),
-            Parameter("aperture", "mm", 20.0, 37.0, "opening between the two inlet plates"),
-            Parameter("duct_angle", "deg", 75.0, 120.0, "angle between the two branches"),
-            Parameter(
-                "curvature_angle",
-                "deg",
-                90.0,
-                180.0,
-                "interior angle of the bend of branch 1; 180 is straight",
-            ),
-            Parameter("inlet_velocity", "m/s", 3.0, 10.0, "mean velocity at the inlet"),
-        )
-    )
+    design_space = DesignSpace(PARAMETERS)
     flow_parameters = ("inlet_velocity",)
-    settings_space = DesignSpace(
-        (
-            Parameter("mesh_size", "mm", 1.5, 12.0, "cell size; three fifths of it at the plates"),
-            *ITERATION_SETTINGS,
-        )
-    )
+    settings_space = DesignSpace(SETTINGS)
     presets: Mapping[str, Mapping[str, float]] = {
         "paper": {"mesh_size": 4.1, "max_iterations": 2000.0, "residual_target": 1e-7},
         "trial": {"mesh_size": 7.0, "max_iterations": 1500.0, "residual_target": 1e-7},
@@ -169,21 +165,15 @@ class BranchedPipe(CaseFamily):
         }
 
     def gates(self, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
+        imbalance, back_flow = figures["mass_imbalance"], figures["back_flow"]
+        entering = "back-flow through an outlet, of the inlet's flow"
         return [
             *mesh_gates(figures),
             Gate.at_most("greatest initial residual", figures["max_residual"], MAX_RESIDUAL),
-            Gate.at_most(
-                "mass imbalance, inlet against outlets",
-                figures["mass_imbalance"],
-                MAX_MASS_IMBALANCE,
-            ),
+            Gate.at_most("mass imbalance, inlet against outlets", imbalance, MAX_MASS_IMBALANCE),
             Gate.at_most("drift of the pressure loss", figures["pressure_loss_drift"], MAX_DRIFT),
             Gate.at_most("drift of the flow split", figures["flow_split_drift"], MAX_DRIFT),
-            Gate.at_most(
-                "back-flow through an outlet, of the inlet's flow",
-                figures["back_flow"],
-                MAX_BACK_FLOW,
-            ),
+            Gate.at_most(entering, back_flow, MAX_BACK_FLOW),
         ]
 
 

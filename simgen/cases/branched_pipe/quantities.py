@@ -24,27 +24,12 @@ def _peak_speed(case: CaseFields) -> float:
     return float(np.linalg.norm(case.cells("velocity"), axis=-1).max())
 
 
+_LOSS = "kinematic pressure at the inlet, averaged over its area; it is zero at the outlets"
+_SPLIT = "flow split: the share of the flow that leaves through branch 1"
+_ALL = ("velocity.x", "velocity.y", "velocity.z")
 PIPE_QUANTITIES = (
-    Quantity(
-        "pressure_loss",
-        "m2/s2",
-        "kinematic pressure at the inlet, averaged over its area; it is zero at the outlets",
-        _pressure_loss,
-        ("kinematic_pressure.p",),
-    ),
-    Quantity(
-        "branch1_share",
-        "1",
-        "flow split: the share of the flow that leaves through branch 1",
-        _branch1_share,
-        # The outlets' normals lie in the plane of the ducts.
-        ("velocity.x", "velocity.z"),
-    ),
-    Quantity(
-        "peak_speed",
-        "m/s",
-        "greatest speed in any cell",
-        _peak_speed,
-        ("velocity.x", "velocity.y", "velocity.z"),
-    ),
+    Quantity("pressure_loss", "m2/s2", _LOSS, _pressure_loss, ("kinematic_pressure.p",)),
+    # The outlets' normals lie in the plane of the ducts.
+    Quantity("branch1_share", "1", _SPLIT, _branch1_share, ("velocity.x", "velocity.z")),
+    Quantity("peak_speed", "m/s", "greatest speed in any cell", _peak_speed, _ALL),
 )

@@ -44,6 +44,39 @@ MAX_BACK_FLOW = 0.05
 PATCH_TYPES = {"inlet": "patch", "outlet": "patch", "casing": "wall", "impeller": "wall"}
 
 
+PARAMETERS = (
+    Parameter(
+        "inlet_radius", "mm", 80.0, 100.0, "radius of the impeller's eye and of the suction pipe"
+    ),
+    Parameter(
+        "impeller_radius",
+        "mm",
+        160.0,
+        200.0,
+        "radius of the blades' tips; the casing scales with it",
+    ),
+    Parameter(
+        "blade_pitch_angle",
+        "deg",
+        5.0,
+        40.0,
+        "blade's angle at the tip, from the tangential direction",
+    ),
+    Parameter("inlet_velocity", "m/s", 1.5, 3.5, "uniform velocity in the suction pipe"),
+)
+SETTINGS = (
+    Parameter(
+        "mesh_size",
+        "mm",
+        2.0,
+        16.0,
+        "cell size in the impeller's passages; everything else scales with it",
+    ),
+    Parameter("rotation_speed", "rpm", 200.0, 6000.0, "speed of the impeller"),
+    *ITERATION_SETTINGS,
+)
+
+
 class CentrifugalPump(CaseFamily):
     name = "centrifugal-pump"
     revision = 2
@@ -52,59 +85,17 @@ class CentrifugalPump(CaseFamily):
     transient = False
     application = "simpleFoam"
     horizon = "max_iterations"
-    design_space = DesignSpace(
-        (
-            Parameter(
-                "inlet_radius",
-                "mm",
-                80.0,
-                100.0,
-                "radius of the impeller's eye and of the suction pipe",
-            ),
-            Parameter(
-                "impeller_radius",
-                "mm",
-                160.0,
-                200.0,
-                "radius of the blades' tips; the casing scales with it",
-            ),
-            Parameter(
-                "blade_pitch_angle",
-                "deg",
-                5.0,
-                40.0,
-                "blade's angle at the tip, from the tangential direction",
-            ),
-            Parameter("inlet_velocity", "m/s", 1.5, 3.5, "uniform velocity in the suction pipe"),
-        )
-    )
+    design_space = DesignSpace(PARAMETERS)
     flow_parameters = ("inlet_velocity",)
-    settings_space = DesignSpace(
-        (
-            Parameter(
-                "mesh_size",
-                "mm",
-                2.0,
-                16.0,
-                "cell size in the impeller's passages; everything else scales with it",
-            ),
-            Parameter("rotation_speed", "rpm", 200.0, 6000.0, "speed of the impeller"),
-            *ITERATION_SETTINGS,
-        )
-    )
+    settings_space = DesignSpace(SETTINGS)
     presets: Mapping[str, Mapping[str, float]] = {
-        "paper": {
-            "mesh_size": 3.4,
+        name: {
+            "mesh_size": mesh_size,
             "rotation_speed": 2000.0,
-            "max_iterations": 2500.0,
+            "max_iterations": max_iterations,
             "residual_target": 1e-6,
-        },
-        "trial": {
-            "mesh_size": 8.5,
-            "rotation_speed": 2000.0,
-            "max_iterations": 2000.0,
-            "residual_target": 1e-6,
-        },
+        }
+        for name, mesh_size, max_iterations in (("paper", 3.4, 2500.0), ("trial", 8.5, 2000.0))
     }
     patches: Mapping[str, str] = {
         "inlet": "inlet",
@@ -171,20 +162,14 @@ class CentrifugalPump(CaseFamily):
         }
 
     def gates(self, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
+        imbalance, back_flow = figures["mass_imbalance"], figures["back_flow"]
+        entering = "back-flow through the outlet, of the inlet's flow"
         return [
             *mesh_gates(figures),
-            Gate.at_most(
-                "mass imbalance, inlet against outlet",
-                figures["mass_imbalance"],
-                MAX_MASS_IMBALANCE,
-            ),
+            Gate.at_most("mass imbalance, inlet against outlet", imbalance, MAX_MASS_IMBALANCE),
             Gate.above("head", figures["head"], 0, "m"),
             Gate.at_most("drift of the head", figures["head_drift"], MAX_DRIFT),
-            Gate.at_most(
-                "back-flow through the outlet, of the inlet's flow",
-                figures["back_flow"],
-                MAX_BACK_FLOW,
-            ),
+            Gate.at_most(entering, back_flow, MAX_BACK_FLOW),
         ]
 
 

@@ -85,20 +85,14 @@ class CylinderFlow(CaseFamily):
         )
     )
     presets: Mapping[str, Mapping[str, float]] = {
-        "paper": {
-            "end_time": 1000.0,
+        name: {
+            "end_time": end_time,
             "time_step": 0.1,
             "snapshot_interval": 1.0,
             "mesh_size": 1.0,
-            "kick_velocity": 0.0,
-        },
-        "trial": {
-            "end_time": 500.0,
-            "time_step": 0.1,
-            "snapshot_interval": 1.0,
-            "mesh_size": 1.0,
-            "kick_velocity": 0.4,
-        },
+            "kick_velocity": kick_velocity,
+        }
+        for name, end_time, kick_velocity in (("paper", 1000.0, 0.0), ("trial", 500.0, 0.4))
     }
     patches: Mapping[str, str] = {
         "inlet": "inlet",
@@ -147,14 +141,11 @@ class CylinderFlow(CaseFamily):
         return force_figures(forces[:, 0], coefficients, diameter / MEAN_VELOCITY)
 
     def gates(self, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
+        imbalance = figures["mass_imbalance"]
         return [
             *mesh_gates(figures),
             Gate.at_most("maximum Courant number", figures["max_courant"], MAX_COURANT),
-            Gate.at_most(
-                "mass imbalance, inlet against outlet",
-                figures["mass_imbalance"],
-                MAX_MASS_IMBALANCE,
-            ),
+            Gate.at_most("mass imbalance, inlet against outlet", imbalance, MAX_MASS_IMBALANCE),
         ]
 
 
