@@ -96,8 +96,8 @@ def test_the_model_learns_from_the_given_field(plane: Dataset, plane_run: RunDir
     [
         ({"encoder": "boundary"}, 'set it to "mesh"'),
         ({"prescribed": {"pressure": ["wall"]}}, "leave it out"),
-        ({"fields": ["permeability"]}, "'permeability' is not solved"),
-        ({"given": ["pressure"]}, "'pressure' is not given"),
+        ({"fields": ["permeability"]}, "solved field permeability is unknown"),
+        ({"given": ["pressure"]}, "given field pressure is unknown"),
         ({"given": []}, "model.num_features = 1, expected 2"),
         ({"distance_kinds": ["wall"]}, "patch kind wall is unknown"),
     ],
