@@ -30,7 +30,7 @@ from courant.data_config import TransientData
 from courant.evaluation import record as names
 from courant.problems import Problem, Window
 from courant.problems.steady import read_channels, read_solution
-from courant.problems.transient import SnapshotRange, read_states
+from courant.problems.transient import even_times, read_states
 from simgen.errors import InputError
 from simgen.regression import Regression, gaussian_process, radial_basis
 from simgen.store.read import Dataset, StoredCase
@@ -136,7 +136,7 @@ class MeanFlow(Reference):
                     f"case {case.id} ends at {time[-1]:g} s: it has no mean from {start_s:g} s on"
                 )
             # Snapshots of the start-up, which nothing reads, may lie at other distances.
-            interval = SnapshotRange.of(case, start_s).interval_s if len(late) > 1 else step_s
+            interval = even_times(case, start_s)[1] if len(late) > 1 else step_s
             every = max(1, min(round(step_s / interval), len(late) // MEAN_SNAPSHOTS))
             tree = cKDTree(case.points)
             width = float(tree.query(case.points, k=2)[0][:, 1].max())
@@ -332,9 +332,9 @@ class DynamicModes(Reference):
         self, case: StoredCase, start_s: float, step_s: float
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return states and their successors at the probes, (K, M C) each."""
-        span = SnapshotRange.of(case, start_s)
-        ahead = round(step_s / span.interval_s)
-        states = read_states(case, self._normaliser.channels, slice(span.first, None))
+        times, interval = even_times(case, start_s)
+        ahead, span = round(step_s / interval), slice(-len(times), None)
+        states = read_states(case, self._normaliser.channels, span)
         starts = np.arange(0, len(states) - ahead, max(1, (len(states) - ahead) // MAX_PAIRS))
         near = cKDTree(case.points).query(self._probes)[1]
         # Sizes in full: a case shorter than a step has no pair.

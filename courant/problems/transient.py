@@ -19,7 +19,7 @@ import logging
 import math
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -337,47 +337,38 @@ class TrajectorySet:
         return {name: each for name, each in vars(self).items() if isinstance(each, Tensor)}
 
 
-@dataclass(frozen=True)
-class SnapshotRange:
-    """The snapshots of a case that are read."""
+def even_times(case: StoredCase, start_s: float) -> tuple[np.ndarray, float]:
+    """Return the times of a case's snapshots from `start_s` on, and the seconds between them.
 
-    num_points: int
-    first: int
-    num_frames: int
-    start_s: float
-    interval_s: float
-
-    @classmethod
-    def of(cls, case: StoredCase, start_s: float) -> SnapshotRange:
-        """Find the snapshots from a time on; InputError where they are no even trajectory."""
-        time = np.asarray(case.time, dtype=np.float64)
-        first = int(np.searchsorted(time, start_s - time_tolerance(time)))
-        num = len(time) - first
-        if num < 2:
-            raise InputError(
-                f"case {case.id} has {num} snapshots from {start_s:g} s on; lower"
-                " data.start_s or solve longer"
-            )
-        steps = np.diff(time[first:])
-        if np.ptp(steps) > TIME_TOLERANCE * steps.mean():
-            raise InputError(
-                f"case {case.id}: snapshots lie {steps.min():g} to {steps.max():g} s apart;"
-                " expected one interval"
-            )
-        return cls(case.num_points, first, num, float(time[first]), float(steps.mean()))
+    InputError where they are no even trajectory.
+    """
+    time = np.asarray(case.time, dtype=np.float64)
+    late = time[time >= start_s - time_tolerance(time)]
+    if len(late) < 2:
+        raise InputError(
+            f"case {case.id} has {len(late)} snapshots from {start_s:g} s on; lower data.start_s or"
+            " solve longer"
+        )
+    steps = np.diff(late)
+    if np.ptp(steps) > TIME_TOLERANCE * steps.mean():
+        raise InputError(
+            f"case {case.id}: snapshots lie {steps.min():g} to {steps.max():g} s apart;"
+            " expected one interval"
+        )
+    return late, float(steps.mean())
 
 
-def common_interval(dataset: Dataset, ranges: Sequence[SnapshotRange]) -> float:
+def common_interval(dataset: Dataset, intervals: Iterable[float]) -> float:
     """Return the seconds between snapshots; InputError where cases differ in it."""
     # Nine digits: the difference of two times has no more that mean anything.
-    intervals = sorted({float(f"{each.interval_s:.9g}") for each in ranges})
-    if intervals[-1] - intervals[0] > TIME_TOLERANCE * intervals[0]:
-        apart = dict.fromkeys(f"{value:g} s" for value in intervals)
+    found = sorted({float(f"{each:.9g}") for each in intervals})
+    if found[-1] - found[0] > TIME_TOLERANCE * found[0]:
+        apart = dict.fromkeys(f"{value:g} s" for value in found)
         raise InputError(
             f"dataset {dataset.url} {dataset.version}: snapshots lie {', '.join(apart)} apart;"
             " train on cases with one snapshot interval"
         )
-    return intervals[0]
+    return found[0]
 
 
 class WindowReader:
@@ -399,17 +390,19 @@ class WindowReader:
         self.dataset, self.problem, self.normaliser = dataset, problem, problem.normaliser
         self._cases = list(ids)
         with ThreadPoolExecutor(READERS) as readers:
-            self._ranges = list(
-                readers.map(lambda case: SnapshotRange.of(dataset[case], problem.data.start_s), ids)
-            )
-        self.snapshot_interval_s = common_interval(dataset, self._ranges)
-        self._most = max(each.num_points for each in self._ranges)
+            cases = list(readers.map(dataset.__getitem__, ids))
+            found = list(readers.map(lambda case: even_times(case, problem.data.start_s), cases))
+        self.snapshot_interval_s = common_interval(dataset, (interval for _, interval in found))
+        times = [late for late, _ in found]
+        ends = [len(np.asarray(case.time)) for case in cases]
+        self._spans = [slice(e - len(t), e, 1) for e, t in zip(ends, times, strict=True)]
+        self._most = max(case.num_points for case in cases)
         images = (False, True) if mirror_y else (False,)
         self._shown = [(number, image) for number in range(len(ids)) for image in images]
         self.ids = tuple(f"{ids[n]} mirrored" if image else ids[n] for n, image in self._shown)
-        shown = [self._ranges[number] for number, _ in self._shown]
-        self.start_s = torch.tensor([each.start_s for each in shown], dtype=torch.float64)
-        self.num_frames = torch.tensor([each.num_frames for each in shown])
+        starts = [times[number][0] for number, _ in self._shown]
+        self.start_s = torch.tensor(starts, dtype=torch.float64)
+        self.num_frames = torch.tensor([len(times[number]) for number, _ in self._shown])
         from cachetools import LRUCache, cached  # only where cases are stored
 
         self._geometries: Any = LRUCache(GEOMETRY_BYTES, lambda kept: num_bytes(kept.values()))
@@ -429,8 +422,8 @@ class WindowReader:
 
     def read_all(self) -> TrajectorySet:
         """Read all trajectories; images share the frames of their case."""
-        spans = [slice(each.first, each.first + each.num_frames, 1) for each in self._ranges]
-        frames, first_frame = self._frames(range(len(spans)), spans, cached=())
+        cases = range(len(self._spans))
+        frames, first_frame = self._frames(cases, self._spans, cached=())
         with ThreadPoolExecutor(READERS) as readers:
             geometries = list(readers.map(self._geometry, range(len(self._shown))))
         return TrajectorySet(
@@ -449,9 +442,8 @@ class WindowReader:
         num, stride = config.num_states, snapshots_per_step(self, config)
         numbers, first_frames = windows.unbind(1)
         cases = [self._shown[number][0] for number in numbers.tolist()]
-        begins = [
-            self._ranges[c].first + n for c, n in zip(cases, first_frames.tolist(), strict=True)
-        ]
+        starts = zip(cases, first_frames.tolist(), strict=True)
+        begins = [self._spans[case].start + first for case, first in starts]
         spans = [slice(begin, begin + (num - 1) * stride + 1, stride) for begin in begins]
         frames, first_frame = self._frames(cases, spans, self._cached)
         trajectories = TrajectorySet(

@@ -14,11 +14,11 @@ from courant.data.batch import BatchOrder, seeded, spread
 from courant.data.normalisation import Channel, Normaliser
 from courant.data_config import TransientData
 from courant.problems.transient import (
-    SnapshotRange,
     TrajectorySet,
     WindowReader,
     common_interval,
     draw_batch,
+    even_times,
     full_batch,
     list_windows,
     mirror_sign,
@@ -228,9 +228,9 @@ def test_snapshots_of_any_interval_are_told_apart(interval: float) -> None:
     time = interval * np.arange(1, 41)
     case: Any = SimpleNamespace(id="a", num_points=9, time=time)
     dataset: Any = SimpleNamespace(url="store/d", version="v1")
-    span = SnapshotRange.of(case, 10 * interval)
-    assert (span.first, span.num_frames) == (9, 31)
-    found = common_interval(dataset, [span, SnapshotRange.of(case, 0.0)])
+    late, apart = even_times(case, 10 * interval)
+    assert late.tolist() == time[9:].tolist()
+    found = common_interval(dataset, [apart, even_times(case, 0.0)[1]])
     assert found == pytest.approx(interval, rel=1e-8)
     held: Any = SimpleNamespace(snapshot_interval_s=found)
     of_ten = CONFIG.model_copy(update={"step_s": 10 * interval})
@@ -241,7 +241,7 @@ def test_snapshots_of_any_interval_are_told_apart(interval: float) -> None:
         id="b", num_points=9, time=time + 0.2 * interval * (time > time[20])
     )
     with pytest.raises(InputError, match="expected one interval"):
-        SnapshotRange.of(uneven, 0.0)
+        even_times(uneven, 0.0)
     slower: Any = SimpleNamespace(id="c", num_points=9, time=1.1 * time)
     with pytest.raises(InputError, match="train on cases with one snapshot interval"):
-        common_interval(dataset, [span, SnapshotRange.of(slower, 0.0)])
+        common_interval(dataset, [apart, even_times(slower, 0.0)[1]])
