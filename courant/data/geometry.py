@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from courant.model.coordinates import farthest_point_sampling, gather_points
-from simgen.cell_mesh import CellMesh, face_neighbours
+from simgen.cell_mesh import face_neighbours
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,20 +35,15 @@ patch kind
 """
 
 
-def read_mesh(case: StoredCase) -> CellMesh:
-    """Return a case's mesh; InputError for a case without one."""
+def read_edges(case: StoredCase) -> np.ndarray:
+    """Return (N, k) i4, the cells that share a face with each of a case's; InputError without."""
     mesh = case.mesh
     if mesh is None:
         raise InputError(
             f'case {case.id} has no mesh on record, whose edges model.edges = "mesh" reads; set it'
             ' to "nearest"'
         )
-    return mesh
-
-
-def read_edges(case: StoredCase) -> np.ndarray:
-    """Return (N, k) i4, the cells that share a face with each of a case's; InputError without."""
-    return face_neighbours(read_mesh(case), case.num_points)
+    return face_neighbours(mesh, case.num_points)
 
 
 def distance_field(

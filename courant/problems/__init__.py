@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from courant.data.geometry import read_mesh
+from courant.data.geometry import read_edges
 from courant.data.normalisation import Normaliser
 from courant.data_config import SteadyData
 from courant.experiment import Experiment
@@ -59,5 +59,5 @@ def open_problem(experiment: Experiment, dataset: Dataset) -> Problem:
             f"{given and f', given {given}'} and patch kinds {kinds or 'none'}"
         )
     if problem.reads_edges and (ids := dataset.cases()):
-        read_mesh(dataset[ids[0]])
+        read_edges(dataset[ids[0]])
     return problem

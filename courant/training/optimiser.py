@@ -36,42 +36,17 @@ more is taken for one, in Courant (keys and values of its encoder) as in the bas
 """
 
 
-def learning_rate(
-    schedule: str,
-    initial: float,
-    step: int,
-    total_steps: int,
-    warmup_steps: int = 0,
-    *,
-    drop_every: int = 1,
-    drop_factor: float = 1.0,
-) -> float:
-    """Return the rate of optimiser step `step` (from 0) out of `total_steps`.
-
-    The schedule `step` drops it by a factor every so many steps.
-    """
-    warmup = min(1.0, (step + 1) / warmup_steps) if warmup_steps else 1.0
-    progress = step / max(1, total_steps)
-    if schedule == "step":
-        factor = drop_factor ** (step // drop_every)
-    elif schedule == "cosine":
+def learning_rate(training: TrainingConfig, step: int, steps_per_epoch: int) -> float:
+    """Return the rate of optimiser step `step` (from 0) of a training run."""
+    progress = step / (training.epochs * steps_per_epoch)
+    if training.schedule == "step":
+        factor = training.step_factor ** (step // (training.step_epochs * steps_per_epoch))
+    elif training.schedule == "cosine":
         factor = 0.5 * (1.0 + math.cos(math.pi * progress))
     else:
         factor = 1.0 - (1.0 - FINAL_FACTOR) * max(0.0, 2.0 * progress - 1.0)
-    return initial * warmup * factor
-
-
-def learning_rate_of(training: TrainingConfig, step: int, steps_per_epoch: int) -> float:
-    """Return the rate of optimiser step `step` (from 0) of a training run."""
-    return learning_rate(
-        training.schedule,
-        training.learning_rate,
-        step,
-        training.epochs * steps_per_epoch,
-        training.warmup_steps,
-        drop_every=training.step_epochs * steps_per_epoch,
-        drop_factor=training.step_factor,
-    )
+    warmup = min(1.0, (step + 1) / training.warmup_steps) if training.warmup_steps else 1.0
+    return training.learning_rate * warmup * factor
 
 
 class WeightAverage:

@@ -49,7 +49,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord
 from courant.runs.trackers import Trackers
 from courant.training import step as steps
-from courant.training.optimiser import WeightAverage, learning_rate_of, make_optimiser
+from courant.training.optimiser import WeightAverage, learning_rate, make_optimiser
 from simgen.errors import InputError, SimgenError
 from simgen.log_lines import about
 
@@ -320,7 +320,7 @@ class Fitting:
             train_loss=train_loss,
             validation_loss=validation_loss,
             validation_nmae=validation_nmae,
-            learning_rate=learning_rate_of(training, last_step, task.train.num_batches),
+            learning_rate=learning_rate(training, last_step, task.train.num_batches),
             seconds=seconds,
             samples_per_s=samples_per_s,
             eta_s=spent / epoch * (training.epochs - epoch),
@@ -350,7 +350,7 @@ class Fitting:
             began = time.perf_counter()
             samples, batch = next(batches)
             waited_s += time.perf_counter() - began
-            rate = learning_rate_of(training, number, num_batches)
+            rate = learning_rate(training, number, num_batches)
             unseen.append((number, samples, self.step(batch, number, rate)))
             if len(unseen) < check_every and number + 1 < epoch * num_batches:
                 continue
@@ -416,7 +416,7 @@ class Fitting:
         """Put a batch whose loss or gradient is not finite on record; return the error to raise."""
         train, training = self.task.train, self.task.experiment.training
         epoch, index = divmod(step, train.num_batches)
-        rate = learning_rate_of(training, step, train.num_batches)
+        rate = learning_rate(training, step, train.num_batches)
         reason = f"loss {loss:g}, gradient norm {norm:g} in epoch {epoch + 1}, batch {index + 1}"
         name = f"failure-worker-{self.rank}.json"
         windows = train.describe(samples)

@@ -43,7 +43,8 @@ def test_cylinder_flow_follows_tab_cf_hparams() -> None:
 
 
 def test_the_two_phase_schedule_of_tab_cf_hparams_is_constant_then_linear_to_a_tenth() -> None:
-    rates = [learning_rate("two-phase", 3e-4, step, 1000) for step in (0, 250, 500, 750, 1000)]
+    training = get_recipe("cylinder-flow").training
+    rates = [learning_rate(training, step, 2) for step in (0, 250, 500, 750, 1000)]
     assert rates == pytest.approx([3e-4, 3e-4, 3e-4, 1.65e-4, 3e-5])
 
 
