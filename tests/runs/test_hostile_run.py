@@ -124,8 +124,6 @@ def test_json_of_another_shape_is_one_line(run: Path, file: str, content: str) -
     [
         (lambda c: c["std"].__setitem__(0, 0.0), "std.0: Input should be greater than 0"),
         (lambda c: c["mean"].__setitem__(0, float("nan")), "mean.0: Input should be a finite"),
-        (lambda c: c["mean"].append(1.0), "mean has 3 numbers, expected 2"),
-        (lambda c: c.update(length_scale=-1), "length_scale: Input should be greater than 0"),
         (lambda c: c.update(centre=[]), "centre.0: Field required"),
         (lambda c: c["channels"].append(c["channels"][0]), "mean has 2 numbers, expected 3"),
         (lambda c: c["distance_kinds"].append("wall"), "experiment.json does not fit normaliser"),
@@ -194,9 +192,7 @@ def test_the_split_of_an_evaluation_does_not_become_a_path(run: Path, tmp_path: 
     ("file", "edit"),
     [
         ("evaluation.json", lambda c: c.pop("overall") and None),
-        ("evaluation.json", lambda c: c.update(cases=[])),
         ("evaluation.json", lambda c: c["cases"].update(elsewhere=next(iter(c["cases"].values())))),
-        ("evaluation.json", lambda c: []),
         ("status.json", lambda c: c["seconds"].update(train="long")),
         ("status.json", lambda c: c.pop("best_epoch") and None),
         ("environment.json", lambda c: []),
@@ -236,7 +232,6 @@ def stretched(run: Path) -> None:
     ("damage", "message"),
     [
         (lambda run: torch.save(Payload(), checkpoint(run)), "is damaged .UnpicklingError"),
-        (lambda run: checkpoint(run).write_bytes(b"\x80\x04."), "is damaged .BadZipFile"),
         (stretched, "its tensors are not those of the experiment's model"),
         (lambda run: torch.save([], checkpoint(run)), "is damaged .TypeError"),
         (lambda run: os.truncate(checkpoint(run), 2**40), "MB at most belong"),

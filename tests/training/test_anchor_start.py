@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-import pytest
 import torch
 
 from courant.experiment import Experiment
 from courant.models import build
 from courant.problems import open_problem
-from courant.runs.directory import RunDirectory
-from courant.training.train import anchor_start, fit, place_learned_anchors
+from courant.training.train import anchor_start, place_learned_anchors
 from simgen.store.read import Dataset
-from tests.training.conftest import KilledError, kill_at, weights
 
 
 def learned(experiment: Experiment, start: str = "cloud", **training: int) -> Experiment:
@@ -48,17 +43,3 @@ def test_they_start_far_apart_in_the_domain_whatever_the_seed(
         assert torch.equal(model.learned_anchors, start[:, :dimension])
     again = start_of(learned(tiny, seed=7), dataset)
     assert again is not None and torch.equal(start, again)
-
-
-def test_a_resumed_run_goes_on_with_the_anchors_that_it_has_learned(
-    dataset: Dataset, tiny: Experiment, tmp_path: Path
-) -> None:
-    experiment = learned(tiny, epochs=3)
-    straight, killed = RunDirectory(tmp_path / "straight"), RunDirectory(tmp_path / "killed")
-    fit(experiment, dataset, straight)
-    with pytest.raises(KilledError):
-        fit(experiment, dataset, killed, on_epoch=kill_at(2))
-    fit(experiment, dataset, killed)
-    start, end = start_of(experiment, dataset), weights(straight)["learned_anchors"]
-    assert start is not None and not torch.equal(end, start)
-    assert torch.equal(weights(killed)["learned_anchors"], end)
