@@ -29,9 +29,9 @@ from courant.evaluation.evaluate import evaluate
 from courant.evaluation.record import read_evaluation
 from courant.experiment import Experiment
 from courant.recipes import get_recipe
-from courant.report.anchors import decomposition_panel, section_panel
+from courant.report.anchors import decomposition_panel
 from courant.report.context import open_context
-from courant.report.page import write_panel
+from courant.report.page import write_page
 from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
 from courant.training.train import fit
@@ -118,9 +118,9 @@ def measure_decomposition(folder: str, short: bool) -> None:
     context = open_context(run, evaluation)
     torch.set_num_threads(THREADS)
     began, before = time.perf_counter(), time.process_time()
-    for panel in (decomposition_panel(context), section_panel(context)):
-        assert panel is not None
-        write_panel(RunDirectory(f"{folder}/report"), panel, {})
+    panel = decomposition_panel(context)
+    assert panel is not None
+    write_page(RunDirectory(f"{folder}/report"), "Decomposition", (), "", [panel])
     _record(folder, DECOMPOSITION, began, before)
 
 

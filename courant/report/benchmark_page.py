@@ -4,46 +4,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 
+from matplotlib import colormaps, rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from courant.evaluation.metrics import METRICS
+from courant.report import drawing
 from courant.report.page import Panel, PanelTable, Picture, page_url, write_page
 from courant.sweeps.assess import NUM_POINTS
 from courant.sweeps.benchmark import SEARCH_SHARE, duration
 from courant.sweeps.benchmark_table import BenchmarkTable
 
 FIGURE = "figure.png"
-NONE = "–"
+NONE, UNKNOWN = "–", "not on record"
 
 
+@rc_context(rc=drawing.STYLE)
 def write_benchmark_page(table: BenchmarkTable) -> str:
     """Write index.html, its figure, table.csv and table.json; return the page's URL."""
     benchmark, folder = table.benchmark, table.benchmark.folder
     table.write()
-    panels = [_models(table), _costs(table), _ledger(table), _components(table)]
-    if table.step_s is not None:
-        panels.append(_steps(table))
-    if table.quantities:
+    panels = [_models(table), _costs(table), _components(table)]
+    if table.quantities or table.nulls:
         panels.append(_quantities(table))
-    panels.append(_nulls(table))
-    if failed := [(row.name, reason) for row in table.models for reason in row.failures]:
-        rows = [{"model": name, "failure": reason} for name, reason in failed]
-        words = PanelTable(rows, words=("model", "failure"))
-        panels.append(Panel("failed", "Failed", tables=[words]))
     cases = ", ".join(f"{num} {split}" for split, num in table.num_cases.items())
-    searched = (
-        f"learning rate of {', '.join(f'{rate:g}' for rate in benchmark.rates)} by validation NMAE"
-        f" at {SEARCH_SHARE:g} of the budget each"
-        if benchmark.searches
-        else f"learning rate {benchmark.rates[0]:g}"
-    )
+    rates = ", ".join(f"{rate:g}" for rate in benchmark.rates)
     meta = (
         f"dataset {benchmark.dataset_url} {benchmark.version}: {cases} cases",
         f"budget of each training: {benchmark.budget.text}",
-        searched,
+        f"learning rates: {rates}"
+        + (f", by validation NMAE at {SEARCH_SHARE:g} of the budget" if benchmark.searches else ""),
     )
     title = f"Benchmark of {benchmark.base.name}"
     write_page(folder, title, meta, table.verdict(), panels)
@@ -89,13 +80,14 @@ def _models(table: BenchmarkTable) -> Panel:
     ]
     if any(row.rate_at_edge for row in table.rows):
         notes.append("† The lowest or highest rate that was tried: one beyond may be better.")
-    notes += [f"{line}." for line in table.benchmark.left_out]
+    failed = [f"{row.name}: {reason}" for row in table.models for reason in row.failures]
+    notes += [f"{line}." for line in (*table.benchmark.left_out, *failed)]
     means = {row.name: row.errors.nmae.mean for row in table.rows if row.errors}
     best = min(means, key=means.__getitem__)
     picture = Picture(
         FIGURE,
         "Left: each training. Right: each seed, with the search in its processor time.",
-        partial(draw, table),
+        draw(table),
         look_for="A model is better where its points lie lower and further to the left.",
         score=f"Lowest NMAE {means[best]:.3g}, {best}",
     )
@@ -107,89 +99,66 @@ def _costs(table: BenchmarkTable) -> Panel:
     for row in table.models:
         if (ledger := row.ledger) is None or row.wall_s is None:
             continue
-        spread = ledger.training.half_width
+        spread, solver, even = ledger.training.half_width, ledger.solver, ledger.break_even
         cells = {
             "model": row.name,
             "training": duration(ledger.training.mean)
             + ("" if spread is None else f" ± {duration(spread)}"),
-            "search": duration(ledger.tuning_s or 0.0),
+            "search": NONE if ledger.tuning_s is None else duration(ledger.tuning_s),
             "wall time": duration(row.wall_s.mean),
             "memory": NONE if row.memory_gb is None else f"{row.memory_gb:.2f} GB",
         }
         for num in NUM_POINTS:
             time = row.prediction_s.get(str(num))
             cells[f"prediction of {num:,} points"] = "too long" if time is None else _short(time)
+        per, spent = solver.per_prediction, solver.spent_s
+        cells |= {
+            "of a test case": _short(ledger.prediction_s),
+            "solver": UNKNOWN if per is None else duration(per.mean),
+            "solves": f"{NONE if spent is None else duration(spent)} ({solver.num_solved})",
+            "breaks even after": UNKNOWN if even is None else f"{even.text()} predictions",
+        }
+        # A reference that is better, and needs no training, comes before the model.
+        first = next(each for each in table.rows if each is row or each.is_reference)
+        if first is not row and even is not None:
+            cells["breaks even after"] += f"; but {first.name} is better, without a training"
         rows.append(cells)
     note = (
-        "Processor time is that of all threads of the training process"
-        f" ({table.device}). Memory is the peak of that process, some 0.4 GB of which are Python"
-        " with its libraries on a CPU. A prediction is one case"
+        f"Times are core-seconds of all threads ({table.device}), but for the wall time of a"
+        " training. Memory is the peak of its process, some 0.4 GB of which are Python with its"
+        " libraries on a CPU. A prediction is one case"
         f"{'' if table.step_s is None else ', a whole rollout'}; the model reads as many points as"
-        " it predicts unless its encoder reads the boundary alone."
+        " it predicts unless its encoder reads the boundary alone. Solves are those of training and"
+        " validation designs, with rejected and failed ones. A prediction saves the solver's time"
+        " for what it covers, not the meshing. The interval takes the solver's and the training's"
+        " at their worst together."
     )
-    return Panel("costs", "Costs", tables=[_table(rows)], note=note)
+    return Panel("costs", "Costs and ledger", tables=[_table(rows)], note=note)
 
 
 def _short(seconds: float) -> str:
     return f"{1000 * seconds:.3g} ms" if seconds < 1 else duration(seconds)
 
 
-def _ledger(table: BenchmarkTable) -> Panel:
-    rows = []
-    for row in table.models:
-        if (ledger := row.ledger) is None:
-            continue
-        unknown = "not on record"
-        solver, even = ledger.solver, ledger.break_even
-        spent = NONE if solver.spent_s is None else duration(solver.spent_s)
-        per = solver.per_prediction
-        # A reference that is better, and needs no training, comes before the model.
-        first = next(each for each in table.rows if each is row or each.is_reference)
-        but = f"; but {first.name} is better, without a training" if first is not row else ""
-        rows.append(
-            {
-                "model": row.name,
-                "solves": f"{spent} ({solver.num_solved})",
-                "training": duration(ledger.training.mean),
-                "search": NONE if ledger.tuning_s is None else duration(ledger.tuning_s),
-                "prediction": _short(ledger.prediction_s),
-                "solver": unknown if per is None else duration(per.mean),
-                "breaks even after": unknown if even is None else f"{even.text()} predictions{but}",
-            }
-        )
-    note = (
-        "Core-seconds. Solves are those of training and validation designs, with rejected and"
-        " failed ones. A prediction saves the solver's time for what it covers, not the meshing."
-        " The interval takes the solver's and the training's at their worst together."
-    )
-    return Panel("ledger", "Ledger", tables=[_table(rows)], note=note)
-
-
 def _components(table: BenchmarkTable) -> Panel:
+    """Show errors by component and, of rollouts, by step."""
     shown = {name: metric.label for name, metric in METRICS.items() if metric.in_tables}
-    rows = []
+    components, steps = [], []
     for row in table.rows:
         if row.errors is not None:
-            cells = {"model": row.name}
+            by_component, by_step = {"model": row.name}, {"NMAE after": row.name}
             for component, errors in row.errors.components.items():
-                cells |= {f"{component}, {shown[key]}": errors[key].text() for key in shown}
-            rows.append(cells)
-    return Panel("components", "Components", tables=[_table(rows)])
-
-
-def _steps(table: BenchmarkTable) -> Panel:
-    rows = []
-    for row in table.rows:
-        if row.errors is not None:
-            cells = {"NMAE after": row.name}
+                by_component |= {f"{component}, {shown[key]}": errors[key].text() for key in shown}
             for step, errors in row.errors.steps.items():
-                cells[f"{int(step) * (table.step_s or 0.0):g} s"] = errors["nmae"].text()
-            rows.append(cells)
-    return Panel("steps", "Steps", tables=[_table(rows)])
+                by_step[f"{int(step) * (table.step_s or 0.0):g} s"] = errors["nmae"].text()
+            components.append(by_component)
+            steps.append(by_step)
+    tables = [_table(components)] + ([] if table.step_s is None else [_table(steps)])
+    return Panel("components", "Components and steps", tables=tables)
 
 
 def _quantities(table: BenchmarkTable) -> Panel:
-    """Show errors in quantities of interest beside the null."""
+    """Show errors in quantities of interest beside the null, and the null of other figures."""
     names = [row.name for row in table.models if row.errors]
     rows = [
         {
@@ -199,56 +168,40 @@ def _quantities(table: BenchmarkTable) -> Panel:
         }
         for each in table.quantities
     ]
-    note = (
-        "The sum of absolute errors over the sum of absolute values, of quantities computed from"
-        " predicted fields. The null is a Gaussian process on the design parameters alone: a model"
-        " above it has learned nothing of use for that quantity."
-    )
-    return Panel("quantities", "Quantities of interest", tables=[_table(rows)], note=note)
-
-
-def _nulls(table: BenchmarkTable) -> Panel:
-    def thousandths(score: float) -> str:
-        # Where the test cases share one value, no score exists.
-        return f"{score:.3f}" if math.isfinite(score) else NONE
-
-    title = "Scalar figures by design parameters alone"
-    if not table.nulls:
-        note = (
-            "None: the cases have no figures that vary, no design parameters, or the splits are"
-            " too small."
-        )
-        return Panel("nulls", title, note=note)
-    rows = [
+    figures = [
         {
             "figure": each.figure,
             "regression": each.regression,
-            "R²": thousandths(each.r2),
-            "NMAE": thousandths(each.nmae),
+            # Where the test cases share one value, no score exists.
+            "R²": f"{each.r2:.3f}" if math.isfinite(each.r2) else NONE,
+            "NMAE": f"{each.nmae:.3f}" if math.isfinite(each.nmae) else NONE,
         }
         for each in table.nulls
     ]
-    note = "A network whose fields give such a figure less well has learned nothing of use for it."
-    return Panel("nulls", title, tables=[_table(rows)], note=note)
+    note = (
+        "The sum of absolute errors over the sum of absolute values, of quantities computed from"
+        " predicted fields. The null is a Gaussian process on the design parameters alone: a model"
+        " above it has learned nothing of use for that quantity. The second table has regressions"
+        " of the cases' other figures on the parameters."
+    )
+    tables = [_table(each) for each in (rows, figures) if each]
+    return Panel("quantities", "Quantities of interest", tables=tables, note=note)
 
 
-COLORS = (
-    *("#0b5fa5", "#d9822b", "#1a7f37", "#8250df", "#b3261e", "#00838f", "#6d4c41", "#5f6b76"),
-    *("#c2185b", "#827717", "#1a1a1a", "#42a5f5"),
-)
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "p", "<", "h", ">")
+MARKERS = "os^DvPX*p<h>"
 REFERENCE = "#7a7a7a"
 STYLES = ("--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 
 
 def draw(table: BenchmarkTable) -> Figure:
     """Draw validation error while training, and test error over all that was spent."""
-    figure = Figure(figsize=(11.5, 4.8), layout="constrained")
+    figure = Figure(figsize=(11.5, 4.8))
     during, after = figure.subplots(1, 2, sharey=True)
+    colors = [*drawing.PALETTE, *colormaps["Dark2"](range(8))]
     for number, row in enumerate(row for row in table.models if row.ledger is not None):
         assert row.ledger is not None
         searched_s = row.ledger.tuning_s or 0.0
-        color, marker = COLORS[number % len(COLORS)], MARKERS[number % len(MARKERS)]
+        color, marker = colors[number % len(colors)], MARKERS[number % len(MARKERS)]
         for curve in row.curves:
             if curve.validated:
                 spent, errors = zip(*curve.validated, strict=True)
@@ -277,7 +230,6 @@ def draw(table: BenchmarkTable) -> Figure:
         (after, "test error of each seed", "processor time of search and training (s)"),
     ):
         axis.set(yscale="log", title=title, xlabel=x)
-        axis.grid(alpha=0.25, which="both")
     during.set(xscale="log", ylabel="NMAE")
     # From zero on, with room for the whole of the last marker.
     after.set_xlim(0, 1.05 * after.get_xlim()[1])
@@ -288,5 +240,5 @@ def draw(table: BenchmarkTable) -> Figure:
         scale.set_major_formatter("{x:g}")
         scale.set_minor_formatter("")
     handles, labels = after.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", frameon=False)
+    figure.legend(handles, labels, loc="outside right center")
     return figure

@@ -3,44 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
-from matplotlib import colormaps
-from matplotlib.axes import Axes
+from matplotlib import colormaps, rc_context
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from courant.analysis.case_scores import score_case
-from courant.analysis.comparison import RunComparison
-from courant.analysis.scores import SCORES, AnchorFields
-from courant.evaluation.ledger import Interval
+from courant.analysis.comparison import RunComparison, ScoreRow
+from courant.analysis.scores import SCORES
 from courant.prediction.surrogate import load
-from courant.report.context import (
-    GOOD_COLOR,
-    MAGNITUDES,
-    MODEL_COLOR,
-    PALETTE,
-    WIDTH,
-    Style,
-    axes_grid,
-    height_of,
-    legend_above,
-    mark_anchor,
-    top_limits,
-)
+from courant.report import drawing
+from courant.report.drawing import MAGNITUDES, FieldMap, draw_maps
 from courant.report.page import Cell, Panel, PanelTable, Picture, page_url, plain, write_page
 from courant.sweeps.search_space import BASELINE, Setting, Value, describe, label, show
 from courant.sweeps.sweep import Sweep, TrialResult, best_trial
-from simgen.publish.figures import Layer, draw_field, layer
+from simgen.publish.figures import layer
 
-HYPERPARAMETERS = "hyperparameters.png"
-PARALLEL = "parallel_coordinates.png"
+HYPERPARAMETERS, PARALLEL = "hyperparameters.png", "parallel_coordinates.png"
 
 
+@rc_context(rc=drawing.STYLE)
 def write_sweep_page(sweep: Sweep, results: Sequence[TrialResult]) -> str:
     """Write index.html and its figures into the sweep's folder; return the page's URL.
 
@@ -49,16 +33,12 @@ def write_sweep_page(sweep: Sweep, results: Sequence[TrialResult]) -> str:
     best, keys = best_trial(results), list(sweep.baseline)
     score = f"Lowest validation NMAE {best.nmae:.3f}"
     isolated = sweep.space.design == "isolated"
-    varied = (
-        "Each panel varies one hyperparameter and holds the others at the baseline (dashed)."
-        if isolated
-        else "Each panel shows all trials, whatever their other values; the baseline is dashed."
-    )
+    varied = "the others at the baseline (dashed)" if isolated else "whatever the others"
     one_by_one = Picture(
         HYPERPARAMETERS,
-        f"Validation NMAE of the weights that each trial keeps. {varied} Hollow: stopped early, so"
-        " its error would have fallen further.",
-        partial(draw_hyperparameters, results, sweep.baseline, isolated),
+        f"Validation NMAE of the weights that each trial keeps by one hyperparameter, {varied}."
+        " Hollow: stopped early, so its error would have fallen further.",
+        draw_hyperparameters(results, sweep.baseline, isolated),
         look_for="A setting matters where the error changes along its axis more than it scatters.",
         score=score,
     )
@@ -66,7 +46,7 @@ def write_sweep_page(sweep: Sweep, results: Sequence[TrialResult]) -> str:
         PARALLEL,
         "One line per trial, darker for a lower error; the best in orange, trials that were stopped"
         " early dotted.",
-        partial(draw_trials, results, keys),
+        draw_trials(results, keys),
         look_for="Dark lines that run together show the settings that good trials share.",
         score=score,
     )
@@ -100,8 +80,7 @@ def write_sweep_page(sweep: Sweep, results: Sequence[TrialResult]) -> str:
         f'surrogate = courant.load("{best.run}")',
     )
     panels = (
-        Panel("hyperparameters", "Each hyperparameter", [one_by_one]),
-        Panel("together", "Together", [together]),
+        Panel("hyperparameters", "Hyperparameters", [one_by_one, together]),
         Panel(
             "trials",
             "Trials, best first",
@@ -110,14 +89,14 @@ def write_sweep_page(sweep: Sweep, results: Sequence[TrialResult]) -> str:
         ),
         Panel("next_steps", "Go on", code="\n".join(lines)),
     )
-    meta = (
-        sweep.space.about,
+    meta = [
         f"dataset {sweep.dataset_url} {sweep.version}",
         f"{len(results)} trials of up to {sweep.experiment.training.epochs} epochs",
-    )
+    ]
+    if sweep.space.about:
+        meta.insert(0, sweep.space.about)
     title = f"Sweep {sweep.space.name} of {sweep.experiment.name}"
-    line = sweep_line(sweep, results)
-    write_page(sweep.folder, title, list(filter(None, meta)), line, panels)
+    write_page(sweep.folder, title, meta, sweep_line(sweep, results), panels)
     return page_url(sweep.folder)
 
 
@@ -126,11 +105,8 @@ def sweep_line(sweep: Sweep, results: Sequence[TrialResult]) -> str:
     best, spent = best_trial(results), sum(result.epochs for result in results)
     whole = len(sweep.trials) * sweep.experiment.training.epochs
     states = [result.state for result in results]
-    ended = [
-        f"{states.count(state)} {state}"
-        for state in ("finished", "stopped", "failed")
-        if state in states
-    ]
+    kinds = ("finished", "stopped", "failed")
+    ended = [f"{states.count(state)} {state}" for state in kinds if state in states]
     return (
         f"Best of {len(results)} trials ({', '.join(ended)}): validation NMAE {best.nmae:.3f} with"
         f" {describe(best.setting)}. {spent} epochs were trained,"
@@ -142,21 +118,7 @@ WIDE = 8
 """Numbers that span this factor get a log scale"""
 FEW = 8
 """More values than this were drawn from a range: no line joins them, and they get no tick each"""
-FITTING = 32
-"""Letters that fit side by side under a panel; the ticks of more are tilted"""
-GREY, BEST_COLOR = "#9aa1a8", PALETTE[1]
-LABELS = {
-    "num_anchors": "anchors $L$",
-    "num_levels": "Perceiver levels",
-    "num_heads": "attention heads",
-    "num_loops": "self-attention loops",
-    "gaussian_window": "Gaussian window in",
-    "window_scale": r"window scale $\alpha$",
-    "anchor_kind": "anchors",
-    "shared_embedding": "shared embedding",
-    "learning_rate": "learning rate",
-}
-"""The paper's labels of some keys; other keys are labelled by their own name"""
+GREY, BEST_COLOR = "#9aa1a8", drawing.PALETTE[1]
 
 
 def _measured(results: Sequence[TrialResult]) -> list[tuple[TrialResult, float]]:
@@ -166,170 +128,116 @@ def _measured(results: Sequence[TrialResult]) -> list[tuple[TrialResult, float]]
     ]
 
 
+def scale(values: Sequence[Value], few: int = FEW) -> tuple[dict[Value, float], dict[float, str]]:
+    """Return the place of each value on an axis from 0 to 1, and the ticks.
+
+    Few values are evenly spaced in their order, those for absence or no change first; more numbers
+    are on a linear scale or, over a wide range, on a logarithmic one.
+    """
+
+    def rank(value: Value) -> tuple[int, float, str]:
+        if isinstance(value, float | int):
+            return 1, float(value), ""
+        return 0 if value in (None, "none", BASELINE) else 2, 0.0, str(value)
+
+    ordered = sorted(set(values), key=rank)
+    if len(ordered) <= few or any(isinstance(each, str) for each in ordered):
+        places = np.linspace(0, 1, len(ordered)).tolist()
+        names = [f"{each:.3g}" if isinstance(each, float) else show(each) for each in ordered]
+        return dict(zip(ordered, places, strict=True)), dict(zip(places, names, strict=True))
+    scaled = np.array(ordered, float)
+    is_log = scaled[0] > 0 and scaled[-1] / scaled[0] >= WIDE
+    scaled = np.log(scaled) if is_log else scaled
+    ticks, low, span = np.linspace(scaled[0], scaled[-1], 5), scaled[0], np.ptp(scaled) or 1.0
+    at = dict(zip(ordered, ((scaled - low) / span).tolist(), strict=True))
+    return at, {
+        float((tick - low) / span): f"{np.exp(tick) if is_log else tick:.3g}" for tick in ticks
+    }
+
+
 def draw_hyperparameters(
     results: Sequence[TrialResult], baseline: Setting, isolated: bool
 ) -> Figure:
     """Draw one panel per key, validation NMAE over its values on a shared scale (fig:ablations)."""
-    figure, axes, columns = axes_grid(
-        len(baseline),
-        4,
-        lambda columns, rows: (max(5.2, 3.5 * columns), 3.1 * rows + 0.5),
-        share_y=True,
-    )
-    for axis, key in zip(axes, baseline, strict=True):
+    figure, axes = drawing.axes_grid(len(baseline), 4, 3.5, 3.1, share_y=True)
+    for axis, (key, value) in zip(axes, baseline.items(), strict=True):
         shown = [
             (each, nmae)
             for each, nmae in _measured(results)
             if not isolated
             or all(each.setting[other] == baseline[other] for other in baseline if other != key)
         ]
-        _draw_key(axis, key, shown, baseline[key])
-    for axis in axes[::columns]:
-        axis.set_ylabel("validation NMAE")
-    legend_above(figure, axes, None if columns > 1 else 2)
+        at, ticks = scale([value, *(each.setting[key] for each, _ in shown)])
+        finished, stopped = (
+            [(at[e.setting[key]], nmae) for e, nmae in shown if (e.state == "finished") == is_done]
+            for is_done in (True, False)
+        )
+        if finished and len(at) <= FEW:
+            lowest = dict(sorted(finished, key=lambda point: -point[1]))
+            line = sorted(lowest.items())
+            axis.plot(
+                *zip(*line, strict=True), color=drawing.MODEL_COLOR, label="lowest at each value"
+            )
+        drawn: tuple[tuple[list[tuple[float, float]], drawing.Style], ...] = (
+            (finished, {"color": drawing.MODEL_COLOR, "label": "trained to the end"}),
+            (stopped, {"mfc": "white", "mec": GREY, "label": "stopped early"}),
+        )
+        for points, style in drawn:
+            if points:
+                axis.plot(*zip(*points, strict=True), "o", ms=5, **style)
+        axis.axvline(at[value], color=BEST_COLOR, ls="--", lw=1.2, zorder=0, label="baseline")
+        axis.set_xticks(list(ticks), list(ticks.values()), rotation=30, ha="right")
+        axis.set(xlabel=plain(label(key)), xlim=(-0.1, 1.1))
+    axes[0].set_ylabel("validation NMAE")
+    drawing.legend_above(figure, axes, 4 if len(axes) > 1 else 2)
     return figure
-
-
-def _draw_key(
-    axis: Axes, key: str, results: Sequence[tuple[TrialResult, float]], baseline: Value
-) -> None:
-    """Draw error over a key's values: numbers on a linear or log scale, words side by side."""
-    values = _in_order({each.setting[key] for each, _ in results} | {baseline})
-    if all(map(_is_number, values)):
-        numbers = np.array(values, dtype=float)
-        if numbers.min() > 0 and numbers.max() / numbers.min() >= WIDE:
-            is_whole = all(isinstance(value, int) for value in values)
-            axis.set_xscale("log", base=2 if is_whole else 10)
-        if len(values) <= FEW:
-            axis.set_xticks(numbers.tolist(), list(map(show, values)))
-            axis.set_xticks([], minor=True)
-    else:
-        numbers, words = np.arange(len(values), dtype=float), list(map(show, values))
-        axis.set_xticks(range(len(values)), words)
-        if len("".join(words)) > FITTING:
-            axis.tick_params("x", rotation=40)
-            for tick in axis.get_xticklabels():
-                tick.set_horizontalalignment("right")
-        axis.set_xlim(-0.5, len(values) - 0.5)
-    places = dict(zip(values, numbers.tolist(), strict=True))
-    groups: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
-    for each, nmae in results:
-        groups[each.state == "finished"].append((places[each.setting[key]], nmae))
-    finished, stopped = groups[True], groups[False]
-    lowest: dict[float, float] = {}
-    for place, nmae in finished:
-        lowest[place] = min(nmae, lowest.get(place, nmae))
-    line: Style = {"color": MODEL_COLOR, "label": "lowest at each value"}
-    if lowest and len(values) <= FEW:
-        ordered = [place for place in places.values() if place in lowest]
-        axis.plot(ordered, [lowest[place] for place in ordered], "-", lw=1.4, **line)
-    if finished:
-        style: Style = {"color": MODEL_COLOR, "label": "trained to the end"}
-        axis.plot(*zip(*finished, strict=True), "o", ms=5, **style)
-    if stopped:
-        hollow: Style = {"mfc": "white", "mec": GREY, "label": "stopped early"}
-        axis.plot(*zip(*stopped, strict=True), "o", ms=5, mew=1.3, **hollow)
-    axis.axvline(places[baseline], color=BEST_COLOR, lw=1.2, ls="--", zorder=0, label="baseline")
-    axis.set_xlabel(_label(key))
-    axis.grid(alpha=0.25)
 
 
 def draw_trials(results: Sequence[TrialResult], keys: Sequence[str]) -> Figure:
     """Draw one axis per key and one for validation NMAE, one line per trial, the best in orange."""
     measured = sorted(_measured(results), key=lambda pair: pair[1], reverse=True)
     errors = [nmae for _, nmae in measured]
-    figure = Figure(figsize=(max(6.0, 2.1 * (len(keys) + 1)), 4.2), layout="constrained")
+    figure = Figure(figsize=(max(6.0, 2.1 * (len(keys) + 1)), 4.2))
     axis = figure.subplots()
-    scale, colors = Normalize(min(errors), max(errors) + 1e-12), colormaps["viridis"]
-    heights = [
-        _draw_values(axis, place, [result.setting[key] for result, _ in measured])
-        for place, key in enumerate(keys)
-    ]
-    heights.append(_draw_values(axis, len(keys), errors, continuous=True))
-    for (result, nmae), line in zip(measured, zip(*heights, strict=True), strict=True):
-        best = result is measured[-1][0]
-        axis.plot(
-            line,
-            color=BEST_COLOR if best else colors(scale(nmae)),
-            lw=2.6 if best else 1.2,
-            alpha=1 if best else 0.75,
-            ls="-" if result.state == "finished" else ":",
-            zorder=3 if best else 2,
-            label=f"best: trial {result.number}, NMAE {nmae:.3f}" if best else None,
-        )
-    axis.set_xticks(range(len(keys) + 1), [*map(_label, keys), "validation NMAE"])
-    axis.set(yticks=[], xlim=(-0.3, len(keys) + 0.55), ylim=(-0.06, 1.06))
-    axis.spines[:].set_visible(False)
-    axis.tick_params(length=0)
-    if any(result.state != "finished" for result, _ in measured):
-        axis.plot([], [], ":", color=GREY, label="stopped early")
-    legend_above(figure, [axis], 2)
-    return figure
-
-
-def _draw_values(
-    axis: Axes, place: int, column: Sequence[Value], continuous: bool = False
-) -> list[float]:
-    """Draw a vertical axis at `place` with its ticks; return each value's height, 0 to 1."""
-    values = _in_order(set(column))
-    if continuous or (all(map(_is_number, values)) and len(values) > FEW):
-        numbers = np.array(column, dtype=float)
-        log = numbers.min() > 0 and numbers.max() / numbers.min() >= WIDE
-        scaled = np.log(numbers) if log else numbers
-        span = float(np.ptp(scaled)) or 1.0
-        ticks = np.linspace(scaled.min(), scaled.max(), 5)
-        marks = {
-            float((tick - scaled.min()) / span): f"{np.exp(tick) if log else tick:.3g}"
-            for tick in ticks
-        }
-        heights = ((scaled - scaled.min()) / span).tolist()
-    else:
-        at = {value: index / max(1, len(values) - 1) for index, value in enumerate(values)}
-        marks = {
-            height: f"{value:.3g}" if isinstance(value, float) else show(value)
-            for value, height in at.items()
-        }
-        heights = [at[value] for value in column]
-    axis.axvline(place, color="#444444", lw=0.9, ymin=0.05, ymax=0.95, zorder=1)
-    box: Style = {"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none", "alpha": 0.75}
-    style: Style = {
+    columns: list[list[Value]] = [[each.setting[key] for each, _ in measured] for key in keys]
+    columns.append([*errors])
+    box: drawing.Style = {"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none", "alpha": 0.75}
+    text: drawing.Style = {
         "textcoords": "offset points",
         "va": "center",
         "fontsize": 8,
-        "zorder": 4,
         "bbox": box,
     }
-    for height, text in marks.items():
-        axis.annotate(text, (place, height), xytext=(5, 0), **style)
-    return heights
+    heights = []
+    for place, column in enumerate(columns):
+        at, ticks = scale(column, FEW if place < len(keys) else 1)
+        heights.append([at[value] for value in column])
+        axis.axvline(place, color="#444444", lw=0.9, zorder=1)
+        for height, name in ticks.items():
+            axis.annotate(name, (place, height), xytext=(5, 0), zorder=4, **text)
+    shades, colors = Normalize(min(errors), max(errors) + 1e-12), colormaps["viridis"]
+    for (result, nmae), line in zip(measured, zip(*heights, strict=True), strict=True):
+        style: drawing.Style = {"color": colors(shades(nmae)), "lw": 1.2, "alpha": 0.75}
+        if result is measured[-1][0]:
+            style = {"color": BEST_COLOR, "lw": 2.6, "zorder": 3}
+            style["label"] = f"best: trial {result.number}, NMAE {nmae:.3f}"
+        axis.plot(line, ls="-" if result.state == "finished" else ":", **style)
+    axis.set_xticks(range(len(keys) + 1), [*(plain(label(key)) for key in keys), "validation NMAE"])
+    axis.set(yticks=[], xlim=(-0.3, len(keys) + 0.55), ylim=(-0.06, 1.06))
+    axis.spines[:].set_visible(False)
+    if any(result.state != "finished" for result, _ in measured):
+        axis.plot([], [], ":", color=GREY, label="stopped early")
+    drawing.legend_above(figure, [axis])
+    return figure
 
 
-def _is_number(value: Value) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _in_order(values: set[Value]) -> list[Value]:
-    """Sort numbers by size, then words; those for absence or no change come first."""
-
-    def order(value: Value) -> tuple[int, float, str]:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return 1, float(value), ""
-        return 2 * (value not in ("none", BASELINE)), 0.0, str(value)
-
-    return sorted(values, key=order)
-
-
-def _label(key: str) -> str:
-    return LABELS.get(label(key), plain(label(key)))
-
-
+@rc_context(rc=drawing.STYLE)
 def draw_comparison(found: RunComparison) -> Figure:
     """Draw a bar for each row, with its interval, and the aim as a line where a score has one."""
     shown = [each for each in SCORES if each.key in found.keys]
-    height = 0.75 + 0.3 * len(found.rows)
-    figure, axes, columns = axes_grid(len(shown), 4, lambda _, rows: (WIDTH, height * rows + 0.3))
+    figure, axes = drawing.axes_grid(len(shown), 4, drawing.WIDTH / 4, 0.75 + 0.3 * len(found.rows))
     places = np.arange(len(found.rows))[::-1]
-    colors = [PALETTE[row % len(PALETTE)] for row in range(len(found.rows))]
+    colors = [drawing.PALETTE[row % len(drawing.PALETTE)] for row in range(len(found.rows))]
     for number, (axis, score) in enumerate(zip(axes, shown, strict=True)):
         intervals = [row.scores.get(score.key) for row in found.rows]
         means = [np.nan if each is None else each.mean for each in intervals]
@@ -338,49 +246,27 @@ def draw_comparison(found: RunComparison) -> Figure:
         # Rows without the score keep their place.
         axis.set_ylim(-0.6, len(places) - 0.4)
         if score.aim is not None:
-            axis.axvline(score.aim, color=GOOD_COLOR, ls="--", lw=1)
-        labels = [row.label for row in found.rows] if number % columns == 0 else []
+            axis.axvline(score.aim, color=drawing.GOOD_COLOR, ls="--", lw=1)
+        labels = [row.label for row in found.rows] if number % 4 == 0 else []
         axis.set_yticks(places if labels else [], labels, fontsize=8)
         good = "" if score.good == "neither" else f"\n({score.good} is good)"
-        axis.set_title(f"{score.name}{good}", fontsize=8, loc="left")
+        axis.set_title(f"{score.name}{good}", fontsize=8)
         axis.tick_params(axis="x", labelsize=7)
-        axis.spines[["top", "right"]].set_visible(False)
     return figure
 
 
-@dataclass(frozen=True)
-class FieldsOfRuns:
-    """The fields of the first run of several rows in the prediction of one case."""
-
-    case: str
-    plane: Layer
-    rows: dict[str, AnchorFields]
-    """By the row's label"""
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return points, and of each row anchors, magnitudes and places of the strongest."""
-        found: dict[str, np.ndarray] = {"points": next(iter(self.rows.values())).points}
-        for number, (name, fields) in enumerate(self.rows.items()):
-            strongest = _strongest(fields)
-            found[f"label_{number}"] = np.array(name)
-            found[f"anchors_{number}"] = strongest
-            found[f"magnitudes_{number}"] = fields.magnitudes[strongest]
-            if fields.anchors is not None:
-                found[f"places_{number}"] = fields.anchors[strongest]
-        return found
+STRONGEST = 6
 
 
-def _strongest(fields: AnchorFields) -> np.ndarray:
-    """Return the numbers of the six strongest anchors, in order."""
-    return np.argsort(-fields.energies, kind="stable")[:6]
-
-
-def fields_of_runs(
+@rc_context(rc=drawing.STYLE)
+def compare_fields(
     found: RunComparison, cases: Sequence[str] = (), dataset_url: str | None = None
-) -> FieldsOfRuns | None:
-    """Decompose the first run of each row for the first case (none: of the test split).
+) -> tuple[str, Figure, dict[str, np.ndarray]] | None:
+    """Draw the strongest fields of each row's first run for the first case.
 
-    None where no run decomposes its predictions. Rows whose runs do not are left out.
+    That is the first of the test split where none is named. Returns the case, the figure, a row on
+    one scale, and the arrays behind it. None where no run decomposes its predictions; rows whose
+    runs do not are left out.
     """
     loaded = {row.label: load(row.runs[0]) for row in found.rows}
     datasets = {
@@ -392,39 +278,43 @@ def fields_of_runs(
         return None
     first, *others = (dataset.cases("test") for dataset in datasets.values())
     common = (case for case in first if all(case in cases_of for cases_of in others))
-    chosen = cases[0] if cases else next(common)
-    stored = {name: dataset[chosen] for name, dataset in datasets.items()}
-    rows = {name: score_case(loaded[name], case).fields for name, case in stored.items()}
-    return FieldsOfRuns(chosen, layer(next(iter(stored.values()))), rows)
-
-
-def draw_run_fields(found: FieldsOfRuns) -> Figure:
-    """Draw the magnitudes of the strongest fields, a row's on one scale, with their anchors."""
-    plane = found.plane
-    columns = max(len(_strongest(fields)) for fields in found.rows.values())
-    height = height_of(plane.aspect, WIDTH / columns, 1.0, 3.2) + 0.6
-    figure = Figure(figsize=(WIDTH, height * len(found.rows)), layout="constrained")
-    parts = figure.subfigures(len(found.rows), 1, squeeze=False)[:, 0]
-    for part, (name, fields) in zip(parts, found.rows.items(), strict=True):
-        part.suptitle(name, fontsize=9, x=0.005, ha="left")
-        axes = part.subplots(1, columns, squeeze=False)[0]
-        strongest = _strongest(fields)
-        limits = top_limits(fields.magnitudes[strongest][:, plane.cell])
-        shares = fields.energies / (float(fields.energies.sum()) or 1.0)
-        for axis in axes[len(strongest) :]:
-            axis.set_visible(False)
-        for axis, anchor in zip(axes, strongest, strict=False):
-            draw_field(axis, plane, fields.magnitudes[anchor], limits=limits, cmap=MAGNITUDES)
-            mark_anchor(axis, fields.anchors, anchor, plane)
-            title = f"anchor {anchor}, {shares[anchor]:.0%} of the energy"
-            axis.set_title(title, fontsize=7, loc="left")
-    return figure
+    case = cases[0] if cases else next(common)
+    plane = layer(next(iter(datasets.values()))[case])
+    rows, arrays = [], dict[str, np.ndarray]()
+    for number, (name, dataset) in enumerate(datasets.items()):
+        fields = score_case(loaded[name], dataset[case]).fields
+        strongest = np.argsort(-fields.energies, kind="stable")[:STRONGEST]
+        magnitudes = fields.magnitudes[strongest]
+        arrays |= {
+            "points": fields.points,
+            f"label_{number}": np.array(name),
+            f"anchors_{number}": strongest,
+            f"magnitudes_{number}": magnitudes,
+        }
+        if fields.anchors is not None:
+            arrays[f"places_{number}"] = fields.anchors[strongest]
+        places = [None] * len(strongest) if fields.anchors is None else fields.anchors[strongest]
+        shares = fields.energies[strongest] / (float(fields.energies.sum()) or 1.0)
+        limits = drawing.top_limits(magnitudes[:, plane.cell])
+        titles = [
+            f"anchor {each}, {share:.0%} of energy"
+            for each, share in zip(strongest, shares, strict=True)
+        ]
+        titles[0] = f"{name}\n{titles[0]}"
+        rows.append(
+            [
+                FieldMap(plane, values, title, "|δ| (std)", limits, MAGNITUDES, place)
+                for values, title, place in zip(magnitudes, titles, places, strict=True)
+            ]
+        )
+    return case, draw_maps(rows, "row"), arrays
 
 
 ABOUT_THE_BEST = 1.02
 """Errors up to this multiple of the lowest one count as no cost"""
 
 
+@rc_context(rc=drawing.STYLE)
 def draw_trade_off(found: RunComparison) -> Figure | None:
     """Draw a point for each row, with the intervals of both numbers; None without such scores.
 
@@ -433,72 +323,60 @@ def draw_trade_off(found: RunComparison) -> Figure | None:
     """
     rows = [row for row in found.rows if "nmae" in row.scores]
     shown = [
-        each
+        (each, each.aim)
         for each in SCORES
         if each.aim is not None and any(each.key in row.scores for row in rows)
     ]
     if not shown:
         return None
-    figure, axes, columns = axes_grid(
-        len(shown),
-        4,
-        lambda columns, lines: (WIDTH * columns / 4, 3.2 * lines + 0.22 * len(found.rows)),
-        share_y=True,
-    )
-    best = {
-        family: min(row.scores["nmae"].mean for row in rows if row.family == family)
-        for family in {row.family for row in rows}
-    }
-    # Errors of different flows have nothing in common but their ratio to the best.
-    several = len(best) > 1
-    errors = []
+    units: dict[str, float] = {}
     for row in rows:
-        error, unit = row.scores["nmae"], best[row.family] if several else 1.0
-        half = None if error.half_width is None else error.half_width / unit
-        errors.append(Interval(error.mean / unit, half, error.count))
-    enough = ABOUT_THE_BEST * (1.0 if several else min(best.values()))
-    marks = {}
+        lowest = row.scores["nmae"].mean
+        units[row.family] = min(lowest, units.get(row.family, lowest))
+    several, enough = len(units) > 1, ABOUT_THE_BEST
+    if not several:
+        # Errors of different flows have nothing in common but their ratio to the best.
+        enough *= min(units.values())
+        units = dict.fromkeys(units, 1.0)
     labels = list(dict.fromkeys(row.label for row in found.rows))
-    for row in found.rows:
+
+    def mark(row: ScoreRow) -> tuple[str, str]:
         number = labels.index(row.label)
-        by_family = len(found.families) > 1
-        shape = found.families.index(row.family) if by_family else number // len(PALETTE)
-        marks[id(row)] = PALETTE[number % len(PALETTE)], "oDs^"[shape % 4]
-    for axis, score in zip(axes, shown, strict=True):
-        assert score.aim is not None
-        for row, error in zip(rows, errors, strict=True):
-            if (place := row.scores.get(score.key)) is None:
-                continue
-            color, marker = marks[id(row)]
-            widths: Style = {"xerr": [place.half_width or 0.0], "yerr": [error.half_width or 0.0]}
-            style: Style = {"fmt": marker, "color": color, "ecolor": "#999999", "elinewidth": 0.8}
-            axis.errorbar([place.mean], [error.mean], **widths, **style)
-        axis.axvline(score.aim, color=GOOD_COLOR, ls="--", lw=1)
-        axis.axhline(enough, color=GOOD_COLOR, ls="--", lw=1)
+        shape = found.families.index(row.family) if several else number // len(drawing.PALETTE)
+        return drawing.PALETTE[number % len(drawing.PALETTE)], "oDs^"[shape % 4]
+
+    height = 3.2 + 0.22 * len(found.rows)
+    figure, axes = drawing.axes_grid(len(shown), 4, drawing.WIDTH / 4, height, share_y=True)
+    ends = []
+    for axis, (score, aim) in zip(axes, shown, strict=True):
+        for row in rows:
+            error, unit, (color, marker) = row.scores["nmae"], units[row.family], mark(row)
+            ends += [error.low / unit, error.high / unit]
+            if (place := row.scores.get(score.key)) is not None:
+                style: drawing.Style = {"fmt": marker, "color": color, "ecolor": "#999999"}
+                style["xerr"] = place.half_width or 0.0
+                style["yerr"] = (error.half_width or 0.0) / unit
+                axis.errorbar(place.mean, error.mean / unit, elinewidth=0.8, **style)
+        axis.axvline(aim, color=drawing.GOOD_COLOR, ls="--", lw=1)
+        axis.axhline(enough, color=drawing.GOOD_COLOR, ls="--", lw=1)
         axis.margins(x=0.1)
         left, right = axis.get_xlim()
-        ends = (left, score.aim) if score.good == "small" else (score.aim, right)
-        axis.fill_between(ends, 0, enough, color=GOOD_COLOR, alpha=0.15, lw=0)
+        corner = (left, aim) if score.good == "small" else (aim, right)
+        axis.fill_between(corner, 0, enough, color=drawing.GOOD_COLOR, alpha=0.15, lw=0)
         axis.set_xlim(left, right)
         axis.xaxis.set_major_locator(MaxNLocator(5))
         axis.set_xlabel(f"{score.name}\n({score.aim_text})", fontsize=8)
         axis.tick_params(labelsize=7)
-        axis.spines[["top", "right"]].set_visible(False)
     # The green reaches to the edge, and moves none.
-    low, high = min(each.low for each in errors), max(each.high for each in errors)
-    margin = 0.1 * ((high - low) or high or 1.0)
-    axes[0].set_ylim(max(0.0, low - margin), high + margin)
-    for axis in axes[::columns]:
-        over = "NMAE over the family's lowest" if several else "NMAE of the prediction"
-        axis.set_ylabel(over, fontsize=8)
-    if len(found.families) > 1:
-        named = {row.label: (marks[id(row)][0], "o") for row in found.rows}
-        named |= {row.family: ("#1d1f21", marks[id(row)][1]) for row in found.rows}
+    margin = 0.1 * ((max(ends) - min(ends)) or max(ends) or 1.0)
+    axes[0].set_ylim(max(0.0, min(ends) - margin), max(ends) + margin)
+    axes[0].set_ylabel("NMAE over the family's lowest" if several else "NMAE of the prediction")
+    if several:
+        named = {row.label: (mark(row)[0], "o") for row in found.rows}
+        named |= {row.family: ("#1d1f21", mark(row)[1]) for row in found.rows}
     else:
-        named = {found.heading(row): marks[id(row)] for row in found.rows}
-    handles = [
-        Line2D([], [], color=color, marker=marker, ls="", label=name)
-        for name, (color, marker) in named.items()
-    ]
-    figure.legend(handles=handles, loc="outside lower left", fontsize=8, frameon=False, ncols=2)
+        named = {found.heading(row): mark(row) for row in found.rows}
+    for name, (color, marker) in named.items():
+        axes[0].plot([], [], marker, color=color, label=name)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=2)
     return figure

@@ -1,8 +1,8 @@
 """Panels of a report, its page with the files beside it, and the index of several reports.
 
-A panel is titled pictures and tables with the arrays behind them. Page, PNG files, arrays and
-index are made from panels here and nowhere else. A page loads nothing from elsewhere: its pictures
-are in it. This module needs neither torch nor matplotlib to find that a report is up to date.
+A panel is titled pictures and tables with the arrays behind them. A page loads nothing from
+elsewhere: its pictures are in it. This module needs neither torch nor matplotlib to find that a
+report is up to date.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import jinja2
@@ -36,32 +34,25 @@ if TYPE_CHECKING:
     from courant.data.normalisation import Channel
 
 PAGE, INPUTS, SUMMARY = "index.html", "report.json", "summary.json"
-GENERATOR = 17
+GENERATOR = 18
 """Raise this when the same inputs would give another report"""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure or an animation: what it shows, what to see in it, what it is drawn from."""
+    """A figure or an animation, and what to see in it."""
 
     name: str
     """The file in the report's folder, such as `parity.png`"""
     caption: str
-    draw: Callable[[], Figure | Sequence[bytes]]
-    """Returns the figure; of an animation the frames, WebP files of one size"""
+    figure: Figure | Sequence[bytes]
+    """Of an animation the frames, WebP files of one size"""
     look_for: str
     """One sentence: what to see"""
     score: str
     """The number that the picture stands for, such as `NMAE 0.12`"""
-    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Those that the caption names"""
     labels: Sequence[str] = ()
     """Below each frame; of animations only"""
-
-    @property
-    def alt(self) -> str:
-        """Text shown in place of the picture."""
-        return plain(self.name.rpartition(".")[0])
 
 
 @dataclass(frozen=True)
@@ -74,7 +65,7 @@ class Cell:
     panel: str = ""
     """Name of a panel that the text leads to"""
     picture: bytes | None = None
-    """A small PNG beside the text"""
+    """A small picture beside the text"""
 
     @classmethod
     def judged(cls, text: str, is_good: bool | None) -> Cell:
@@ -82,26 +73,24 @@ class Cell:
         return cls(text, "" if is_good is None else "good" if is_good else "bad")
 
 
+Row = Mapping[str, str | Cell]
+"""Cells by the names of their columns"""
+
+
 @dataclass(frozen=True)
 class PanelTable:
-    """A table whose rows have the same columns."""
+    """A table; a row without one of the columns has an empty cell there."""
 
-    rows: Sequence[Mapping[str, str | Cell]]
-    """Cells by the names of their columns"""
+    rows: Sequence[Row]
     words: Collection[str] = ()
     """Columns without numbers, which are left-aligned"""
     sortable: bool = False
     """Whether a click on a column's head sorts the rows by it"""
 
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            if list(row) != self.columns:
-                raise ValueError(f"a row of {list(row)} in a table of {self.columns}")
-
     @property
     def columns(self) -> list[str]:
         """Return the names of the columns, in order."""
-        return list(self.rows[0]) if self.rows else []
+        return list(dict.fromkeys(column for row in self.rows for column in row))
 
 
 @dataclass(frozen=True)
@@ -116,28 +105,7 @@ class Panel:
     code: str = ""
     """Lines to paste"""
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Further ones than those of its pictures"""
-
-    def __post_init__(self) -> None:
-        for name in (self.name, *(each.name for each in self.pictures), *self.all_arrays):
-            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-                raise InputError(
-                    f"{name!r} cannot name a file of the report: only letters, digits, '.', '_'"
-                    " and '-'"
-                )
-
-    @property
-    def all_arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays of the pictures and the further ones."""
-        found: dict[str, np.ndarray] = {}
-        for picture in self.pictures:
-            found |= picture.arrays
-        return found | dict(self.arrays)
-
-    @property
-    def data(self) -> str | None:
-        """The file of the arrays, beside the page; None where there are none."""
-        return f"{self.name}.npz" if self.all_arrays else None
+    """Those that it is drawn from, written to `<name>.npz`"""
 
 
 def plain(name: str) -> str:
@@ -160,16 +128,14 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def number(value: object) -> str:
+def number(value: float | None) -> str:
     """Format three digits of a number; a missing one is empty."""
-    if isinstance(value, float | int):
-        return f"{value:.3g}"
-    return "" if value is None else str(value)
+    return "" if value is None else f"{value:.3g}"
 
 
 def listed(words: Sequence[str]) -> str:
     """`a, b and c`"""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def reference(name: str) -> str:
@@ -178,58 +144,34 @@ def reference(name: str) -> str:
 
 
 def summary_line(evaluation: Evaluation) -> str:
-    """Compare the model's error with each reference's, and name where it beats the first of them.
+    """Compare the model's error with each reference's, and count where it beats the first of them.
 
     Quantities that the null predicts better come before all.
     """
     ours, first = evaluation.overall[MODEL].nmae, evaluation.references[0]
-    lost = [plain(name) for name, each in evaluation.quantities.items() if each.null_wins]
-    nulls = (
-        f"A regression on the design parameters alone predicts {listed(lost)} better than the model"
-        " does. "
-        if lost
-        else ""
-    )
+    line = ""
+    if lost := [plain(name) for name, each in evaluation.quantities.items() if each.null_wins]:
+        line = (
+            f"A regression on the design parameters alone predicts {listed(lost)} better than the"
+            " model does. "
+        )
     beside = []
     for name in evaluation.references:
         theirs = evaluation.overall[name].nmae
-        if not theirs:
-            beside.append(f"where {reference(name)} makes no error")
-            continue
-        share = ours / theirs - 1
+        share = ours / theirs - 1 if theirs else np.inf
         side = "below" if share < 0 else "above"
         beside.append(f"{abs(share):.0%} {side} {reference(name)}'s {theirs:.3f}")
-    line = (
-        f"{nulls}NMAE {ours:.3f} on the {evaluation.split} split, {listed(beside)}. Over the"
-        f" variation of the fields (RAE) the error is {evaluation.overall[MODEL]['rae']:.3f}. "
-    )
     if evaluation.step_s is None:
         cases = evaluation.cases.values()
-        won = sum(case.overall[MODEL].nmae < case.overall[first].nmae for case in cases)
-        return f"{line}The model is better than {reference(first)} on {won} of {len(cases)} cases."
-    beats = dict(enumerate(evaluation.beats(first), start=1))
-    if all(beats.values()):
-        return f"{line}The model beats {reference(first)} at every rollout step."
-    if not any(beats.values()):
-        return f"{line}It does not beat {reference(first)} at any rollout step yet."
-    better, worse = ([step for step in beats if beats[step] is is_won] for is_won in (True, False))
+        wins = [case.overall[MODEL].nmae < case.overall[first].nmae for case in cases]
+        what = "cases"
+    else:
+        wins, what = list(evaluation.beats(first)), "rollout steps"
     return (
-        f"{line}It beats {reference(first)} at steps {_ranges(better)}, and not yet at"
-        f" {_ranges(worse)}."
+        f"{line}NMAE {ours:.3f} on the {evaluation.split} split, {listed(beside)}. Over the"
+        f" variation of the fields (RAE) the error is {evaluation.overall[MODEL]['rae']:.3f}."
+        f" The model is better than {reference(first)} on {sum(wins)} of {len(wins)} {what}."
     )
-
-
-def _ranges(steps: Sequence[int]) -> str:
-    """Format [1, 2, 3, 7] as `1-3 and 7`."""
-    gaps = [at for at, (a, b) in enumerate(pairwise(steps), start=1) if b != a + 1]
-    runs = [steps[begin:end] for begin, end in pairwise([0, *gaps, len(steps)])]
-    return listed([f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs])
-
-
-QUALITY = 88
-"""Of WebP: no difference is seen, and the page of all panels is a third as large as with PNG"""
-SCROLLED_ROWS = 16
-"""Longer tables scroll"""
 
 
 def data_url(picture: bytes) -> str:
@@ -238,56 +180,26 @@ def data_url(picture: bytes) -> str:
     return f"data:{kind};base64,{base64.b64encode(picture).decode()}"
 
 
-def webp(pixels: np.ndarray) -> bytes:
-    """Return pixels (Y, X, 3) of 8 bits as a WebP file, the top row first."""
-    return _encoded(Image.fromarray(pixels[..., :3]), "WEBP", quality=QUALITY, method=4)
-
-
-def webp_of(picture: bytes, width: int | None = None) -> bytes:
-    """Return a picture's file as WebP, not transparent; scaled down to a width in pixels."""
-    with Image.open(io.BytesIO(picture)) as opened:
-        image = opened.convert("RGB")
-    if width is not None and image.width > width:
-        image = image.resize((width, max(1, round(image.height * width / image.width))))
-    return _encoded(image, "WEBP", quality=QUALITY, method=4)
-
-
-def small_png(pixels: np.ndarray) -> bytes:
-    """Return pixels (Y, X, 3) of 8 bits as a PNG of at most 32 colours: for icons in tables."""
-    return _encoded(Image.fromarray(pixels[..., :3]).quantize(32), "PNG", optimize=True)
-
-
-def _encoded(image: Image.Image, kind: str, **options: int) -> bytes:
+def webp(picture: bytes | Image.Image, width: int = 10_000) -> bytes:
+    """Return a picture, or its file, as a WebP file, scaled down to a width in pixels."""
+    image = Image.open(io.BytesIO(picture)) if isinstance(picture, bytes) else picture
+    image = image.convert("RGB")
+    image.thumbnail((width, 10 * width))
     buffer = io.BytesIO()
-    image.save(buffer, format=kind, **options)
+    # No difference is seen, and the page of all panels is a third as large as with PNG.
+    image.save(buffer, format="WEBP", quality=88, method=4)
     return buffer.getvalue()
 
 
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("courant.report"),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 Drawn = dict[str, Sequence[bytes]]
 """By the name of a picture: the WebP files of it, several of an animation"""
-
-
-def write_panel(folder: RunDirectory, panel: Panel, drawn: Drawn) -> list[str]:
-    """Draw pictures into `drawn`, write them and the arrays; return the names of the files."""
-    # Here, because a report that is up to date needs no matplotlib.
-    from simgen.publish.figures import png_bytes
-
-    files = []
-    for picture in panel.pictures:
-        figure = picture.draw()
-        if isinstance(figure, Sequence):
-            if len(figure) != len(picture.labels):
-                raise ValueError(f"{len(figure)} frames with {len(picture.labels)} labels")
-            drawn[picture.name] = figure
-            continue
-        png = png_bytes(figure)
-        folder.write_bytes(picture.name, png)
-        drawn[picture.name] = [webp_of(png)]
-        files.append(picture.name)
-    if panel.data is not None:
-        folder.write_arrays(panel.data, panel.all_arrays)
-        files.append(panel.data)
-    return files
 
 
 def write_page(
@@ -298,44 +210,37 @@ def write_page(
     panels: Sequence[Panel],
     keys: Mapping[str, str] | None = None,
 ) -> tuple[list[str], Drawn]:
-    """Write index.html and the files beside it; return their names, and the pictures."""
-    drawn: Drawn = {}
-    files = [file for panel in panels for file in write_panel(folder, panel, drawn)]
-    page = render_page(title, meta, verdict, panels, drawn, keys)
-    folder.write_bytes(PAGE, page.encode())
-    return files, drawn
+    """Write index.html, its pictures and arrays; return the names of these files, and the pictures.
 
+    `keys` are numbers at the head of the page. Markup in any text is escaped.
+    """
+    # Here, because a report that is up to date needs no matplotlib.
+    from simgen.publish.figures import png_bytes
 
-def render_page(
-    title: str,
-    meta: Sequence[str],
-    verdict: str,
-    panels: Sequence[Panel],
-    drawn: Drawn,
-    keys: Mapping[str, str] | None = None,
-) -> str:
-    """Render index.html with its pictures, and `keys`, the numbers at its head, all escaped."""
-    return _template("page.html.j2").render(
+    files, drawn = [], {}
+    for panel in panels:
+        for picture in panel.pictures:
+            if isinstance(picture.figure, Sequence):
+                drawn[picture.name] = picture.figure
+                continue
+            png = png_bytes(picture.figure)
+            folder.write_bytes(picture.name, png)
+            drawn[picture.name] = [webp(png)]
+            files.append(picture.name)
+        if panel.arrays:
+            files.append(f"{panel.name}.npz")
+            folder.write_arrays(files[-1], panel.arrays)
+    page = TEMPLATES.get_template("page.html.j2").render(
         title=title,
         meta=meta,
         verdict=verdict,
         keys=keys or {},
         panels=panels,
         drawn=drawn,
-        scrolled_rows=SCROLLED_ROWS,
         embedded=data_url,
     )
-
-
-def _template(name: str) -> jinja2.Template:
-    templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("courant.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return templates.get_template(name)
+    folder.write_bytes(PAGE, page.encode())
+    return files, drawn
 
 
 def current_page(run: RunDirectory, folder: RunDirectory, evaluation: Evaluation) -> str | None:
@@ -372,7 +277,6 @@ def _inputs(run: RunDirectory, evaluation: Evaluation) -> dict[str, Any]:
 
 MARK = "courant index of reports"
 """In the index page, so that no other page is ever written over"""
-THUMBNAIL_WIDTH = 320
 
 
 class Summary(BaseModel):
@@ -380,16 +284,14 @@ class Summary(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    run: str
     family: str
     experiment: str
     dataset: str
-    """The name of the version"""
     split: str
     verdict: str
     nmae: float
     reference: str
-    """The best of the references"""
+    """The best of them"""
     reference_nmae: float
     written: datetime
     thumbnail: str = Field(pattern=r"^data:image/(png|webp);base64,[A-Za-z0-9+/=]+$")
@@ -403,12 +305,13 @@ def write_index(reports: str) -> str:
     index.html is another page.
     """
     folder = RunDirectory(reports)
-    _check_own(folder)
+    if not _is_index(folder):
+        raise InputError(f"{folder.url}/{PAGE} is another page; move it, or name another folder")
     found = _entries(folder)
     if not found:
         raise InputError(f"{folder.url} has no folder with a report; name the folder of reports")
     while True:
-        page = _template("index.html.j2").render(
+        page = TEMPLATES.get_template("index.html.j2").render(
             entries=found, mark=MARK, place=folder.url.rsplit("/", 1)[-1]
         )
         folder.write_bytes(PAGE, page.encode())
@@ -426,31 +329,25 @@ def parent_index(run: RunDirectory, folder: RunDirectory) -> str | None:
     is_of_reports = name == run.url.rstrip("/").rsplit("/", 1)[-1] and folder.url != run.url
     if not is_of_reports or not parent or parent.endswith(":/"):
         return None
-    try:
-        _check_own(RunDirectory(parent))
-    except InputError:
-        return None
-    return parent
+    return parent if _is_index(RunDirectory(parent)) else None
 
 
-def _check_own(folder: RunDirectory) -> None:
-    """Raise InputError where index.html is not an index of reports."""
-    if folder.exists(PAGE) and MARK.encode() not in folder.read_bytes(PAGE):
-        raise InputError(f"{folder.url}/{PAGE} is another page; move it, or name another folder")
+def _is_index(folder: RunDirectory) -> bool:
+    """Return whether index.html is an index of reports, or not there."""
+    return not folder.exists(PAGE) or MARK.encode() in folder.read_bytes(PAGE)
 
 
 def _entries(folder: RunDirectory) -> list[tuple[str, Summary | None]]:
-    """Return folders and summaries, of each family the lowest error first, None last."""
-    found: dict[str, Summary | None] = {}
+    """Return folders and summaries, of each family the lowest error first, damaged ones last."""
+    found: list[tuple[str, Summary | None]] = []
     for name in folder.names():
         if folder.exists(f"{name}/{INPUTS}") and folder.exists(f"{name}/{PAGE}"):
             try:
                 record = folder.read_record(f"{name}/{SUMMARY}", Summary, "write the report again")
             except StoreError:
                 record = None
-            found[name] = record
-    ranks = {
-        name: (each is None, each.family if each else "", each.nmae if each else 0.0, name)
-        for name, each in found.items()
-    }
-    return [(name, found[name]) for name in sorted(found, key=ranks.__getitem__)]
+            found.append((name, record))
+    # False comes before True.
+    return sorted(
+        found, key=lambda of: (False, of[1].family, of[1].nmae) if of[1] else (True, "", 0.0)
+    )

@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from matplotlib import rc_context
+
 from courant.evaluation.evaluate import evaluate
 from courant.evaluation.record import MODEL, Evaluation, read_evaluation
-from courant.report import anchors, data_and_training, dynamics, errors, fields
+from courant.report import anchors, data_and_training, drawing, dynamics, errors, fields
 from courant.report.context import Context, open_context
 from courant.report.page import (
     SUMMARY,
-    THUMBNAIL_WIDTH,
     Cell,
     Panel,
     PanelTable,
+    Row,
     Summary,
     current_page,
     data_url,
@@ -27,7 +29,7 @@ from courant.report.page import (
     page_url,
     parent_index,
     summary_line,
-    webp_of,
+    webp,
     write_index,
     write_page,
 )
@@ -47,18 +49,14 @@ PANELS: tuple[Callable[[Context], Panel | None], ...] = (
     errors.sensitivity_panel,
     errors.parity_panel,
     anchors.decomposition_panel,
-    anchors.component_panel,
-    anchors.section_panel,
     anchors.maps_panel,
     anchors.anchor_table_panel,
     anchors.anchor_scores_panel,
     anchors.addresses_panel,
     dynamics.frequencies_panel,
-    data_and_training.designs_panel,
     data_and_training.cases_panel,
     data_and_training.training_panel,
-    data_and_training.stages_panel,
-    data_and_training.ledger_panel,
+    data_and_training.costs_panel,
     data_and_training.use_panel,
 )
 
@@ -72,11 +70,11 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     """
     run, folder = RunDirectory(run_url), RunDirectory(out)
     evaluation = read_evaluation(run) or evaluate(run_url, dataset_url=dataset_url)
-    page = current_page(run, folder, evaluation)
-    if page is not None:
+    if (page := current_page(run, folder, evaluation)) is not None:
         return page
     context = open_context(run, evaluation, dataset_url)
-    made = [make(context) for make in PANELS]
+    with rc_context(drawing.STYLE):
+        made = [make(context) for make in PANELS]
     panels = [panel for panel in made if panel is not None]
     dataset, model = context.dataset, context.surrogate.model
     experiment, family = context.surrogate.experiment.name, dataset.schema.family
@@ -91,27 +89,28 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
         environment = run.read_object(ENVIRONMENT)
         workers = environment.get("workers")
         meta.append(f"trained on {environment.get('device')}, number of workers {workers}")
-    files, drawn = write_page(
-        folder,
-        f"{family}: {experiment}",
-        meta,
-        summary_line(evaluation),
-        [guide(context, panels), *panels],
-        key_figures(context),
-    )
-    best = min(evaluation.references, key=lambda name: evaluation.overall[name].nmae)
+    nmae = {name: evaluation.overall[name].nmae for name in evaluation.predictors}
+    keys = {f"NMAE, {name}": f"{value:.3f}" for name, value in nmae.items()}
+    keys[f"relative L2, {MODEL}"] = f"{evaluation.overall[MODEL]['relative_l2']:.3f}"
+    status = dataset.design["status"]
+    keys["cases accepted"] = f"{int((status == 'accepted').sum())} / {len(status)}"
+    if (factor := evaluation.timing.speed_up) is not None:
+        keys["the solver's speed"] = f"{float(f'{factor:.2g}'):,.15g}×"
+    verdict, title = summary_line(evaluation), f"{family}: {experiment}"
+    shown = [guide(context, panels), *panels]
+    files, drawn = write_page(folder, title, meta, verdict, shown, keys)
+    best = min(evaluation.references, key=nmae.__getitem__)
     summary = Summary(
-        run=run.url,
         family=family,
         experiment=experiment,
         dataset=dataset.version,
         split=evaluation.split,
-        verdict=summary_line(evaluation),
-        nmae=evaluation.overall[MODEL].nmae,
+        verdict=verdict,
+        nmae=nmae[MODEL],
         reference=best,
-        reference_nmae=evaluation.overall[best].nmae,
+        reference_nmae=nmae[best],
         written=datetime.now(UTC),
-        thumbnail=data_url(webp_of(next(iter(drawn.values()))[0], THUMBNAIL_WIDTH)),
+        thumbnail=data_url(webp(next(iter(drawn.values()))[0], 320)),
     )
     folder.write_bytes(SUMMARY, summary.model_dump_json(indent=2).encode())
     keep_inputs(run, folder, evaluation, [*files, SUMMARY])
@@ -123,18 +122,6 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
 def main_figure(evaluation: Evaluation) -> str:
     """Return the report's file with the figure that shows most of the errors."""
     return errors.CASE_FIGURE if evaluation.step_s is None else errors.GROWTH_FIGURE
-
-
-def key_figures(context: Context) -> dict[str, str]:
-    """Return errors of all predictors, accepted cases, and the speed-up over the solver."""
-    evaluation, design = context.evaluation, context.dataset.design
-    nmae = {name: evaluation.overall[name].nmae for name in evaluation.predictors}
-    keys = {f"NMAE, {name}": f"{value:.3f}" for name, value in nmae.items()}
-    keys[f"relative L2, {MODEL}"] = f"{evaluation.overall[MODEL]['relative_l2']:.3f}"
-    keys["cases accepted"] = f"{int((design['status'] == 'accepted').sum())} / {len(design)}"
-    if (factor := evaluation.timing.speed_up) is not None:
-        keys["the solver's speed"] = f"{float(f'{factor:.2g}'):,.15g}×"
-    return keys
 
 
 WORDS = (
@@ -149,32 +136,14 @@ WORDS = (
 
 def guide(context: Context, panels: Sequence[Panel]) -> Panel:
     """Return the panel that leads to the others; questions without a panel are left out."""
-    there = {panel.name: panel for panel in panels}
-    rows = []
-    for name, (question, answer) in _questions(context).items():
-        if name in there:
-            scores = [f" {picture.score}." for picture in there[name].pictures[:1]]
-            row: dict[str, str | Cell] = {
-                "you ask": question,
-                "short answer": answer + "".join(scores),
-                "look at": Cell(there[name].title, panel=name),
-            }
-            rows.append(row)
-    table = PanelTable(rows, words=("you ask", "short answer", "look at"))
-    return Panel("guide", "How to read this", tables=[table], note=WORDS)
-
-
-def _questions(context: Context) -> dict[str, tuple[str, str]]:
-    """Return question and answer by panel, in the order in which they come to mind."""
     where_wrong = one_anchor = ""
     if context.surrogate.decomposes:
         energies = context.scores.fields.energies
         strongest = int(energies.argmax())
         share = energies[strongest] / (float(energies.sum()) or 1.0)
         one_anchor = (
-            "Its row shows the field that it adds, how strong and how compact that is, and its part"
-            f" in the error. The strongest in the first case is anchor {strongest}, with"
-            f" {share:.0%} of the fields' energy."
+            "Its row shows its field, and its part in the error. The strongest in the first case is"
+            f" anchor {strongest}, with {share:.0%} of the fields' energy."
         )
         if (found := context.scores.addresses) is not None:
             worst = int(found.worst[0])
@@ -183,14 +152,15 @@ def _questions(context: Context) -> dict[str, tuple[str, str]]:
                 f"In the first case mostly where anchor {worst} has weight: {part:.0%} of the"
                 f" squared error, on {found.governed[worst]:.0%} of the volume."
             )
-    return {
+    # By panel, in the order in which they come to mind.
+    answers = {
         "errors_over_rollout" if context.evaluation.step_s else "errors": (
             "How good is it?",
             "See the line above. A model is useful where its error is below the references'.",
         ),
         "errors_by_case": (
             "Is it right in my design?",
-            "Find your parameters in the pictures, and the error of the points around them.",
+            "Find your parameters in the pictures: see the error of the points around them.",
         ),
         "monitor": (
             "Can I trust this rollout?",
@@ -202,10 +172,6 @@ def _questions(context: Context) -> dict[str, tuple[str, str]]:
             "Play the first case: solution, prediction and error, step by step.",
         ),
         "anchor_table": ("What does anchor 14 do?", one_anchor),
-        "decomposition": (
-            "What do the strongest anchors add to the prediction?",
-            "One picture for each; what one adds, others may take away again.",
-        ),
         "anchor_maps": (
             "Where does an anchor have weight, and which input does it read?",
             "The first picture shows its weight, the second which input points it reads.",
@@ -224,3 +190,14 @@ def _questions(context: Context) -> dict[str, tuple[str, str]]:
         ),
         "use": ("How do I use the model?", "Paste these lines into Python."),
     }
+    there = {panel.name: panel for panel in panels}
+    rows: list[Row] = []
+    for name, (question, answer) in answers.items():
+        if name in there:
+            scores = [f" {picture.score}." for picture in there[name].pictures[:1]]
+            link = Cell(there[name].title, panel=name)
+            rows.append(
+                {"you ask": question, "short answer": answer + "".join(scores), "look at": link}
+            )
+    table = PanelTable(rows, words=("you ask", "short answer", "look at"))
+    return Panel("guide", "How to read this", tables=[table], note=WORDS)

@@ -353,12 +353,7 @@ def analyse_compare(
     """
     from courant.analysis.comparison import RunComparison, compare_runs
     from courant.analysis.scores import SCORES
-    from courant.report.comparison import (
-        draw_comparison,
-        draw_run_fields,
-        draw_trade_off,
-        fields_of_runs,
-    )
+    from courant.report.comparison import compare_fields, draw_comparison, draw_trade_off
     from simgen.publish.figures import png_bytes
 
     folder = RunDirectory(absolute(out))
@@ -383,7 +378,8 @@ def analyse_compare(
         folder.write_bytes("trade-off.png", png_bytes(trade_off))
         print_line(f"figure {place}/trade-off.png")
     first = RunComparison(tuple(row for row in found.rows if row.family == found.families[0]))
-    if (fields := fields_of_runs(first, case or (), dataset)) is not None:
-        folder.write_bytes("fields.png", png_bytes(draw_run_fields(fields)))
-        folder.write_arrays("fields.npz", fields.arrays())
-        print_line(f"fields {place}/fields.png, .npz: case {fields.case}")
+    if (fields := compare_fields(first, case or (), dataset)) is not None:
+        shown, figure, arrays = fields
+        folder.write_bytes("fields.png", png_bytes(figure))
+        folder.write_arrays("fields.npz", arrays)
+        print_line(f"fields {place}/fields.png, .npz: case {shown}")

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +22,9 @@ from courant.data.normalisation import Normaliser
 from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
 from courant.prediction.surrogate import Surrogate
 from courant.problems import problem_of
-from courant.report.dynamics import frequency_pictures, frequency_table
+from courant.report.dynamics import frequencies_panel
+from courant.report.page import write_page
+from courant.runs.directory import RunDirectory
 from flows.cli.app import app
 from flows.terminal import screen
 from simgen.case import CaseResult
@@ -105,7 +108,7 @@ def surrogate_of(dataset: Dataset, **data: float) -> Surrogate:
 
 
 def test_flow_latents_and_processor_have_the_frequencies_that_were_planted(
-    dataset: Dataset,
+    dataset: Dataset, tmp_path: Path
 ) -> None:
     found = follow_case(surrogate_of(dataset), dataset[0])
     assert found is not None
@@ -126,12 +129,14 @@ def test_flow_latents_and_processor_have_the_frequencies_that_were_planted(
     scores = found.scores()
     assert scores["frequency_error"] == pytest.approx(0.1, abs=0.03)
     assert (scores["locked_in"], scores["rhythm_kept"]) == (1.0, 1.0)
-    pictures = {each.name: each for each in frequency_pictures(found, dataset[0])}
-    for picture in pictures.values():
-        picture.draw().canvas.draw()
-    times = re.findall(r"at ([\d.]+) s", pictures["eigenvalues.png"].caption)
+    context: Any = SimpleNamespace(shown=[SimpleNamespace(case=dataset[0])], dynamics=found)
+    panel = frequencies_panel(context)
+    assert panel is not None
+    files, _ = write_page(RunDirectory(tmp_path), "", [], "", [panel])
+    assert len(files) == len(panel.pictures) + 1 == 5
+    times = re.findall(r"at ([\d.]+) s", panel.pictures[3].caption)
     assert list(map(float, times)) == [time for time, _ in found.jacobians]
-    shown = {row[""]: row["frequency (Hz)"] for row in frequency_table(found).rows}
+    shown = {row[""]: row["frequency (Hz)"] for row in panel.tables[0].rows}
     assert shown["DMD of the solution, strongest pair"] == f"{WAVE_HZ:.3g}"
 
 

@@ -161,7 +161,7 @@ def test_the_table_marks_the_model_where_it_wins_and_cases_with_a_band_have_a_ba
     assert (name, ours.mark) == ("rise height", mark)
     texts = ("" if value is None else f"{value:.3g}" for value in (error, null_error))
     assert (ours.text, null) == tuple(texts)
-    assert not draw_quantities({"rise_height": score}).axes[0].collections
+    assert not draw_quantities({"rise_height": score}, {}).axes[0].collections
     figure = draw_quantities({"rise_height": score}, {"rise_height": np.array([0.3, np.nan])})
     (bars,) = figure.axes[0].collections
     assert len(bars.get_segments()) == 1, "the bar of the other case stays"

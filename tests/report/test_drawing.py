@@ -1,4 +1,4 @@
-"""What is drawn of a domain: colours, fields on a grid, sections, streamlines, faces, pictures."""
+"""What is drawn of a domain: colours, fields on a grid, streamlines, faces, pictures, scales."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from matplotlib.colors import ListedColormap
 from PIL import Image
 
 from courant.data.normalisation import Channel
-from courant.report.anchors import positions
-from courant.report.context import ERRORS, NO_FLUID, SIGNED, Raster
+from courant.report.drawing import ERRORS, NO_FLUID, SIGNED, FieldMap, Raster, draw_maps
 from courant.report.fields import in_plane, scale_of, shown_channel, squares
-from courant.report.page import data_url, small_png, webp, webp_of
-from simgen.publish.figures import grid_triangles, middle_plane, open_triangles, thinnest_axis
+from courant.report.page import data_url, webp
+from simgen.publish.figures import grid_triangles, open_triangles
 
 
 def oklab(rgb: np.ndarray) -> np.ndarray:
@@ -51,55 +50,62 @@ def test_a_linear_field_is_exact_on_the_grid_and_grey_where_there_is_no_fluid() 
     points = points[np.hypot(points[:, 0] - 1.5, points[:, 1] - 0.5) > 0.3]
     raster = Raster.of(open_triangles(points), 60)
     field = 1 + 2 * points[:, 0] - points[:, 1]
-    sampled = raster.sample(np.stack([field, -field], axis=1))
+    sampled = raster.sample(field).filled(np.nan)
     x, y = np.meshgrid(raster.x, raster.y)
-    inside = np.isfinite(sampled[..., 0])
-    np.testing.assert_allclose(sampled[inside, 0], (1 + 2 * x - y)[inside], atol=1e-9)
-    np.testing.assert_allclose(sampled[inside, 1], -(1 + 2 * x - y)[inside], atol=1e-9)
+    inside = np.isfinite(sampled)
+    np.testing.assert_allclose(sampled[inside], (1 + 2 * x - y)[inside], atol=1e-9)
     away = np.hypot(x - 1.5, y - 0.5)
     assert not inside[away < 0.2].any() and inside[away > 0.5].mean() > 0.75
     picture = raster.color(field, (-1.0, 8.0), "viridis")
     assert picture.dtype == np.uint8 and picture.shape == (*x.shape, 3)
-    assert (picture[::-1][~inside] == NO_FLUID).all()
+    assert (picture[::-1][~inside] == np.round(255 * np.array(NO_FLUID))).all()
+
+
+def square() -> np.ndarray:
+    """Nine points (9, 3)."""
+    y, x = np.meshgrid([0.0, 1.0, 2.0], [0.0, 1.0, 2.0])
+    return np.stack([x.ravel(), y.ravel(), np.zeros(9)], axis=1)
 
 
 def test_a_picture_has_its_highest_row_first() -> None:
-    y, x = np.meshgrid([0.0, 1.0, 2.0], [0.0, 1.0, 2.0])
-    points = np.stack([x.ravel(), y.ravel(), np.zeros(9)], axis=1)
-    raster = Raster.of(grid_triangles(points, (3, 3)), 9)
-    picture = raster.color(points[:, 1], (0.0, 2.0), "gray")
+    raster = Raster.of(grid_triangles(square(), (3, 3)), 9)
+    picture = raster.color(square()[:, 1], (0.0, 2.0), "gray")
     assert picture[0].min() == 255 and picture[-1].max() == 0
+
+
+@pytest.mark.parametrize(("bars", "num"), [("each", 4), ("row", 2), ("column", 2), ("all", 1)])
+def test_maps_share_colour_bars_and_mark_an_anchor_where_it_is_or_at_the_nearest_edge(
+    bars: str, num: int
+) -> None:
+    plane = grid_triangles(square(), (3, 3))
+    inside, outside = np.array([0.5, 1.5, 0.0]), np.array([5.0, 1.0, 0.0])
+    rows = [
+        [FieldMap(plane, square()[:, 0], label="x (m)", place=place) for place in (inside, outside)]
+        for _ in range(2)
+    ]
+    figure = draw_maps(rows, bars)  # type: ignore[arg-type]
+    maps, beside = figure.axes[:4], figure.axes[4:]
+    assert len(beside) == num
+    assert {axis.get_xlabel() or axis.get_ylabel() for axis in beside} == {"x\n(m)"}
+    marks = [axis.lines[0] for axis in maps]
+    assert [mark.get_marker() for mark in marks] == ["o", "x", "o", "x"]
+    np.testing.assert_allclose(marks[0].get_xydata(), [inside[:2]])
+    np.testing.assert_allclose(marks[1].get_xydata(), [[2.0, 1.0]])
 
 
 def test_pictures_survive_their_encoding() -> None:
     pixels = np.zeros((20, 40, 4), np.uint8)
+    pixels[..., 3] = 255
     pixels[:, 20:] = (200, 30, 40, 255)
-    for encode, kind in ((webp, "webp"), (small_png, "png")):
-        url = data_url(encode(pixels))
-        head, _, text = url.partition(",")
-        assert head == f"data:image/{kind};base64"
-        with Image.open(io.BytesIO(base64.b64decode(text))) as image:
-            found = np.asarray(image.convert("RGB")).astype(int)
-        assert found.shape == (20, 40, 3)
-        assert np.abs(found - pixels[..., :3]).mean() < 4
-    with Image.open(io.BytesIO(webp_of(small_png(pixels), 10))) as image:
+    encoded = webp(Image.fromarray(pixels))
+    head, _, text = data_url(encoded).partition(",")
+    assert head == "data:image/webp;base64"
+    with Image.open(io.BytesIO(base64.b64decode(text))) as image:
+        found = np.asarray(image.convert("RGB")).astype(int)
+    assert found.shape == (20, 40, 3)
+    assert np.abs(found - pixels[..., :3]).mean() < 4
+    with Image.open(io.BytesIO(webp(encoded, 10))) as image:
         assert image.size == (10, 5)
-
-
-def box(num: int = 12) -> tuple[np.ndarray, np.ndarray]:
-    """Cells of a box of 4 x 2 x 1 m, with their widths."""
-    axes = [(np.arange(each) + 0.5) / num for each in (4 * num, 2 * num, num)]
-    points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
-    return points, np.full(len(points), 1 / num)
-
-
-def test_the_middle_plane_cuts_the_thinnest_axis_and_sections_divide_it_evenly() -> None:
-    points, sizes = box()
-    assert thinnest_axis(points) == 2 == 3 - sum(middle_plane(points, sizes).axes)
-    low, high = points[:, 2].min(), points[:, 2].max()
-    assert positions(points, 2) == pytest.approx(
-        [low + s * (high - low) for s in (0.25, 0.5, 0.75)]
-    )
 
 
 def channels(*names: str) -> list[Channel]:

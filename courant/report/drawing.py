@@ -1,0 +1,224 @@
+"""The style of all figures, their colour maps, and maps of fields.
+
+The steps of colour maps look alike everywhere: equal distances in OKLab. Of values around zero
+matplotlib's light-centred maps change up to six times as fast in one place as in another, which
+shows edges that the field does not have; its even ones have a dark centre, so that most of a
+picture would be black. Here each half is a straight line in OKLab (Ottosson, 2020) from white to a
+colour, and both colours are equally dark: equal magnitudes of either sign look alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from matplotlib import colormaps, tri
+from matplotlib.axes import Axes
+from matplotlib.colors import Colormap, ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.rcsetup import cycler
+from matplotlib.ticker import MaxNLocator
+
+from simgen.publish.figures import Layer, Triangles, draw_field
+
+#: Of values from zero on, and of values without a natural zero.
+MAGNITUDES, VALUES = "magma_r", "viridis"
+
+# From OKLab to long, middle and short cones, and from these to linear sRGB: OKLab's definition.
+_TO_CONES = np.array(
+    [[0.3963377774, -0.1055613458, -0.0894841775], [0.2158037573, -0.0638541728, -1.2914855480]]
+)
+_TO_LINEAR = np.array(
+    [
+        [4.0767416621, -3.3077115913, 0.2309699292],
+        [-1.2684380046, 2.6097574011, -0.3413193965],
+        [-0.0041960863, -0.7034186147, 1.7076147010],
+    ]
+)
+
+
+def _around_zero(
+    name: str, low: tuple[float, float, float], high: tuple[float, float, float]
+) -> ListedColormap:
+    """Return a map from one colour in OKLab over white to another."""
+    half, white = np.linspace(0.0, 1.0, 256)[:, None], np.array((0.98, 0.0, 0.0))
+    down, up = (white + half * (np.array(end) - white) for end in (low, high))
+    lab = np.concatenate([down[::-1], up[1:]])
+    linear = np.clip((lab[:, :1] + lab[:, 1:] @ _TO_CONES) ** 3 @ _TO_LINEAR.T, 0.0, 1.0)
+    rgb = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
+    return ListedColormap(rgb, name)
+
+
+#: Blue below zero, red above.
+SIGNED = _around_zero("signed", (0.40, -0.03, -0.135), (0.40, 0.135, 0.055))
+#: Purple below zero, brown above: errors, so that they are not mistaken for a field.
+ERRORS = _around_zero("errors", (0.40, 0.055, -0.135), (0.40, 0.065, 0.080))
+#: The model's colour and its references', in order.
+PALETTE = ("#0b5fa5", "#d9822b", "#7a7a7a", "#1a7f37", "#8250df")
+MODEL_COLOR = PALETTE[0]
+GOOD_COLOR = "#1a7f37"
+LIMIT_COLOR = "#b3261e"
+Style = dict[str, Any]
+"""Keyword arguments of matplotlib"""
+STYLE: Any = {
+    "figure.constrained_layout.use": True,
+    "axes.grid": True,
+    "axes.prop_cycle": cycler(color=PALETTE),
+    "grid.alpha": 0.25,
+    "axes.titlesize": 9,
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+}
+"""Settings of matplotlib that all figures are made with"""
+ABOVE: Style = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
+"""A legend on top of its axes"""
+WIDTH = 13.5
+"""Inches"""
+
+
+def axes_grid(
+    num: int, most_columns: int, width: float, height: float, share_y: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure and its `num` axes, each of a size in inches."""
+    columns = min(most_columns, num)
+    rows = -(-num // columns)
+    figure = Figure(figsize=(max(5.0, width * columns), height * rows + 0.4))
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=share_y).ravel().tolist()
+    for axis in axes[num:]:
+        axis.set_visible(False)
+    return figure, axes[:num]
+
+
+def legend_above(figure: Figure, axes: Sequence[Axes], columns: int = 10) -> None:
+    """Draw one legend of all axes, so many names side by side."""
+    handles = {
+        label: handle
+        for axis in axes
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=columns)
+
+
+def draw_cloud(axis: Axes, points: np.ndarray) -> None:
+    """Draw at most 6,000 of the domain's points (N, 2), behind what is shown in it."""
+    axis.plot(*points[:: -(-len(points) // 6_000)].T, ".", ms=1.2, color="#c9ced4", zorder=0)
+
+
+def top_limits(values: np.ndarray) -> tuple[float, float]:
+    """Return limits from zero that hold all values but the largest fifth of a percent."""
+    return 0.0, float(np.quantile(values, 0.998)) or 1.0
+
+
+@dataclass(frozen=True)
+class FieldMap:
+    """A field over a layer, as one picture of a grid."""
+
+    plane: Layer
+    values: np.ndarray
+    """(N,) of all cells; integers are the numbers of regions"""
+    title: str = ""
+    label: str = ""
+    """Beside the colour bar"""
+    limits: tuple[float, float] = (0.0, 1.0)
+    cmap: str | Colormap = VALUES
+    place: np.ndarray | None = None
+    """(3,) m, where an anchor is marked"""
+
+
+def draw_map(figure: Figure, axis: Axes, shown: FieldMap, bar_axes: Any, **style: Any) -> None:
+    """Draw one map, with a colour bar beside `bar_axes` unless there are none."""
+    plane, values = shown.plane, shown.values
+    axis.set_title(shown.title)
+    if np.issubdtype(values.dtype, np.integer):
+        # Neighbouring numbers get colours far apart.
+        shades = (values * 7 % 20).astype(float)
+        if isinstance(plane, Triangles):
+            # A triangle takes the number that two of its corners have, or its first corner's.
+            corners = shades[plane.cell][plane.triangulation.triangles]
+            faces = np.where(corners[:, 1] == corners[:, 2], corners[:, 1], corners[:, 0])
+            style = {"cmap": "tab20", "vmin": -0.5, "vmax": 19.5}
+            axis.tripcolor(plane.triangulation, facecolors=faces, **style)
+            axis.set(aspect="equal", xticks=[], yticks=[])
+            axis.autoscale(tight=True)
+        else:
+            axis.scatter(plane.x, values[plane.cell], s=4, color=MODEL_COLOR)
+        return
+    artist = draw_field(axis, plane, values, limits=shown.limits, cmap=shown.cmap)
+    if shown.place is not None:
+        # At its place, or a cross at the nearest edge for one outside. An anchor that is outside
+        # by 2 % of the picture's longer side, as on a wall, counts as inside.
+        where = shown.place[list(plane.axes)]
+        low, high = np.array([axis.get_xlim(), axis.get_ylim()]).T
+        nearest = np.clip(where, low, high)
+        is_inside = np.abs(nearest - where).max() <= 0.02 * float((high - low).max())
+        marker: Style = {"marker": "o" if is_inside else "x", "mfc": "none", "mec": GOOD_COLOR}
+        axis.plot(*nearest, ms=6, mew=1.6, clip_on=False, **marker)
+    if bar_axes is None:
+        return
+    if artist is None:
+        axis.set_ylabel(shown.label)
+        return
+    bar = figure.colorbar(artist, ax=bar_axes, pad=0.01, ticks=MaxNLocator(4), **style)
+    bar.ax.tick_params(labelsize=7)
+    bar.set_label(shown.label.replace(" (", "\n("), fontsize=7)
+
+
+def draw_maps(
+    rows: Sequence[Sequence[FieldMap]], bars: Literal["each", "row", "column", "all"]
+) -> Figure:
+    """Draw a grid of maps; those that share a colour bar have the limits and label of the first."""
+    columns = max(map(len, rows))
+    width = min(WIDTH, 4.6 * columns)
+    aspect = max(each.plane.aspect for row in rows for each in row)
+    height = float(np.clip(0.85 * width / columns * aspect + 0.3, 1.0, 5.0))
+    figure = Figure(figsize=(width, height * len(rows) + 0.4))
+    axes = figure.subplots(len(rows), columns, squeeze=False)
+    beside: Style = {"location": "bottom", "aspect": 40} if bars == "column" else {"shrink": 0.85}
+    for (row, column), axis in np.ndenumerate(axes):
+        if column >= len(rows[row]):
+            axis.set_visible(False)
+            continue
+        group = {"each": axis, "row": axes[row], "column": axes[:, column], "all": axes}[bars]
+        is_first = axis is np.ravel(group)[0]
+        draw_map(figure, axis, rows[row][column], group if is_first else None, **beside)
+    return figure
+
+
+NO_FLUID = (200 / 255,) * 3
+
+
+@dataclass(frozen=True)
+class Raster:
+    """A regular grid of Y rows and X columns over a layer, the lowest row first."""
+
+    plane: Triangles
+    x: np.ndarray
+    """(X,) m"""
+    y: np.ndarray
+    """(Y,) m"""
+
+    @classmethod
+    def of(cls, plane: Triangles, columns: int) -> Raster:
+        """Lay a grid of so many columns over a layer, its pixels about square."""
+        shape = plane.triangulation
+        rows = max(8, round(columns * plane.aspect))
+        x = np.linspace(shape.x.min(), shape.x.max(), columns)
+        return cls(plane, x, np.linspace(shape.y.min(), shape.y.max(), rows))
+
+    def sample(self, field: np.ndarray) -> np.ma.MaskedArray:
+        """Interpolate values (N,) of the cells linearly: (Y, X), masked outside the fluid."""
+        shape = self.plane.triangulation
+        values = tri.LinearTriInterpolator(shape, field[self.plane.cell])
+        return np.ma.asarray(values(*np.meshgrid(self.x, self.y)))
+
+    def color(
+        self, field: np.ndarray, limits: tuple[float, float], cmap: str | Colormap
+    ) -> np.ndarray:
+        """Return a picture (Y, X, 3) of 8 bits, the highest row first; grey outside the fluid."""
+        low, high = limits
+        chosen = colormaps.get_cmap(cmap).with_extremes(bad=NO_FLUID)
+        pixels = chosen((self.sample(field)[::-1] - low) / ((high - low) or 1.0), bytes=True)
+        return np.asarray(pixels)[..., :3]
