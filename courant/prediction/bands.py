@@ -436,15 +436,13 @@ class Bands(Frozen):
     """The calibration of a run."""
 
     weights: str
-    """Digest of the weights that were calibrated"""
+    """Digest of the weights that were calibrated, on this version of the dataset"""
     version: str
-    """Of the dataset whose calibration split was predicted"""
     cases: tuple[str, ...] = Field(min_length=1, max_length=MOST_CASES)
     designs: tuple[Design, ...]
     quantities: dict[str, tuple[NotNegative | None, ...]]
     """Absolute errors by case; None where a case has none"""
     rollout: CalibratedRollout | None = None
-    """None of a steady model"""
     field: FieldErrors
     reach: Reach | None = None
     """None of a model without latents"""

@@ -84,11 +84,9 @@ class PredictedQuantities(BaseModel):
     bands: DesignBandsAnswer | None
     """of the field in `POST /designs` alone; null where the model is not calibrated"""
     known_geometry: bool
-    """whether this design was meshed before"""
     seconds: dict[str, float]
     """the server's wall time of `meshing` (or of reading a known mesh) and of `prediction`"""
     warnings: list[str]
-    """what is unlike the training data, so that the prediction is extrapolated"""
 
 
 class DesignAnswer(PredictedQuantities):
@@ -104,7 +102,6 @@ class SectionRequest(DesignRequest):
     """A design to show."""
 
     anchors: bool = False
-    """whether to return the places of the anchors"""
     position: FiniteFloat | None = None
     """m: the plane of a 3D design, on the axis along which it is thinnest; null: its middle"""
 
@@ -116,7 +113,6 @@ class Section(PredictedQuantities):
     """the coordinate that runs to the right"""
     up: str
     plane: str
-    """such as `y = 0 m`"""
     position: float
     positions: Interval | None
     """m: from where to where the plane may lie; null in 2D"""
@@ -131,7 +127,7 @@ class Section(PredictedQuantities):
     """by channel, (V,), as half-widths of the band, which are null where none holds"""
     widths: list[list[float]] | None
     anchors: list[Interval]
-    """places of the anchors in the picture; empty where they have none, or were not asked for"""
+    """places in the picture; empty where they have none, or were not asked for"""
     start: str
     """the start of a transient prediction, in words; empty for a steady model"""
     has_surface: bool
@@ -190,7 +186,6 @@ class SolvedDesign(BaseModel):
     """whether it joined the dataset after the training"""
     parameters: dict[str, float]
     quantities: dict[str, float | None]
-    """by the solver; null where a case has none"""
 
 
 class NearestDesigns(BaseModel):
@@ -207,7 +202,6 @@ class SobolIndices(BaseModel):
     first: dict[str, float]
     """the share of the variance over the design space that a parameter explains alone"""
     total: dict[str, float]
-    """with all its interactions"""
     fit: float
     """R2, on designs left out, of the Gaussian process that they come from"""
 
@@ -238,11 +232,6 @@ class _Shown:
     """The start of a transient prediction, in words; empty for a steady one"""
 
     @property
-    def values(self) -> np.ndarray:
-        """(N, C): the steady field, or the last state"""
-        return self.found.values if self.found.times is None else self.found.values[-1]
-
-    @property
     def positions(self) -> Interval | None:
         """From where to where a plane may lie, m; None in 2D"""
         points = self.found.cloud.points
@@ -268,13 +257,10 @@ class _Shown:
 
     def by_channel(self, cells: np.ndarray) -> dict[str, Any]:
         """Return values and widths of the band in some cells, a list for each channel."""
-        bands = self.found.bands
-        widths = None if bands is None or bands.field is None else bands.field
-        if widths is not None and self.found.times is not None:
-            widths = widths[-1]
+        widths = self.found.bands.field if self.found.bands else None
         return {
-            "values": [short(of) for of in self.values[cells].T],
-            "widths": None if widths is None else [short(of) for of in widths[cells].T],
+            name: None if of is None else [short(each) for each in last(of)[cells].T]
+            for name, of in (("values", self.found.values), ("widths", widths))
         }
 
 
@@ -440,7 +426,7 @@ class Explored:
         return ValueSum(
             x=float(shape.x[corner]),
             y=float(shape.y[corner]),
-            value=float(shown.values[cell, channel]),
+            value=float(last(shown.found.values)[cell, channel]),
             offset=float(normaliser.restore(parts.offset.cpu().numpy())[channel]),
             anchors=[
                 {"anchor": n, "value": float(values[n]), "x": places[n][0], "y": places[n][1]}
@@ -560,6 +546,11 @@ def _number(value: float) -> float | None:
 
 def _finite(numbers: Mapping[str, Any]) -> dict[str, Any]:
     return {name: of for name, of in numbers.items() if np.isfinite(of).all()}
+
+
+def last(values: np.ndarray) -> np.ndarray:
+    """Return (N, C): a steady field, or the last state of a rollout."""
+    return values.reshape(-1, *values.shape[-2:])[-1]
 
 
 def short(values: np.ndarray) -> list[float]:

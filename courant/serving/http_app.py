@@ -36,30 +36,14 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route as FileRoute
 
 from courant.prediction.surrogate import load
+from courant.serving import predictions
 from courant.serving.explorer import DesignRequest, Explored
-from courant.serving.predictions import (
-    FAULT,
-    Answer,
-    Limits,
-    ModelCard,
-    Prediction,
-    PredictRequest,
-    RequestError,
-    answer,
-    describe,
-    read_json,
-)
+from courant.serving.predictions import Answer, Limits, ModelCard, RequestError, read_json
 from simgen.errors import InputError
 from simgen.solving.preparation import keep_process_ready
 
-MAX_CONNECTIONS = 64
-"""Beyond which uvicorn answers 503"""
-MAX_BATCH = 16
-"""Predictions in one pass through the model"""
-MAX_MESHED = 2
-"""Designs that are meshed at the same time, on all routes together, a core each"""
-MAX_DESIGN_BYTES = 10_000
-"""Of a request for a design, which is a handful of numbers"""
+#: Connections, predictions in one pass, designs meshed at a time, and bytes of a design's request.
+MAX_CONNECTIONS, MAX_BATCH, MAX_MESHED, MAX_DESIGN_BYTES = 64, 16, 2, 10_000
 HEALTH_S, START_S, STOP_S = 5.0, 60.0, 2
 """For the model's description, the server's start, and answers in progress at its end"""
 logger = logging.getLogger("courant.serving")
@@ -96,11 +80,7 @@ class Model(Protocol):
 
 
 class ServedModel:
-    """A model that is loaded in this process.
-
-    Predictions that wait while the model is busy go through it together, and few designs are meshed
-    at the same time.
-    """
+    """A model that is loaded in this process; predictions that wait go through it together."""
 
     def __init__(self, explored: Explored) -> None:
         self.explored = explored
@@ -117,7 +97,6 @@ class ServedModel:
         return cls(Explored(surrogate, limits, dataset))
 
     async def predict(self, body: bytes) -> Answer:
-        """Answer a request for a prediction."""
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((body, answered))
         if self._predicting is None:
@@ -131,17 +110,16 @@ class ServedModel:
                 found = await asyncio.to_thread(self._predict, [body for body, _ in batch])
             except Exception:
                 logger.exception("requests could not be answered")
-                found = [FAULT.answer] * len(batch)
+                found = [predictions.FAULT.answer] * len(batch)
             for (_, answered), given in zip(batch, found, strict=True):
                 if not answered.done():  # its client has gone
                     answered.set_result(given)
         self._predicting = None
 
     def _predict(self, bodies: list[bytes]) -> list[Answer]:
-        return answer(bodies, self.explored.surrogate, self.explored.limits)
+        return predictions.answer(bodies, self.explored.surrogate, self.explored.limits)
 
     async def explore(self, route: Route, body: bytes) -> Answer:
-        """Answer a request for a design."""
         kind, _ = _types(route)
         try:
             request = [] if kind is None else [read_json(body, kind, MAX_DESIGN_BYTES)]
@@ -152,8 +130,7 @@ class ServedModel:
         return 200, found.model_dump_json().encode()
 
     async def card(self) -> ModelCard:
-        """Describe the model."""
-        return describe(self.explored.surrogate, self.explored.limits)
+        return predictions.describe(self.explored.surrogate, self.explored.limits)
 
 
 class Solve(BaseModel):
@@ -161,7 +138,6 @@ class Solve(BaseModel):
 
     id: str
     state: str
-    """in words, such as Running"""
     ended: bool
     url: str
     """a page that follows the run; empty where there is none"""
@@ -254,7 +230,7 @@ def build_app(
     api.add_exception_handler(ClientDisconnect, lambda *_: Response(status_code=400))
     api.add_exception_handler(RequestError, lambda _, error: as_response(error.answer))
     # The client learns nothing of this machine; uvicorn's log has the error.
-    api.add_exception_handler(Exception, lambda *_: as_response(FAULT.answer))
+    api.add_exception_handler(Exception, lambda *_: as_response(predictions.FAULT.answer))
     requests: list[type[BaseModel]] = []
 
     def add(
@@ -284,7 +260,8 @@ def build_app(
     async def look(request: Request, _: bytes) -> Answer:
         return await offer.call(request, lambda solver: solver.look(request.path_params["solve"]))
 
-    add("/predict", PredictRequest, Prediction, lambda _, body: model.predict(body))
+    types = predictions.PredictRequest, predictions.Prediction
+    add("/predict", *types, lambda _, body: model.predict(body))
     for route in ROUTES:
 
         async def ask(_: Request, body: bytes, route: Route = route) -> Answer:
@@ -299,7 +276,6 @@ def build_app(
         reason = "" if offer.solver else offer.reason
         return SolvingOffer(available=not reason, reason=reason)
 
-    # The page loads nothing from elsewhere.
     headers = {"content-security-policy": "default-src 'self'", "cache-control": "no-cache"}
     for file in (resources.files("courant.serving") / "page").iterdir():
         path, kind = f"/{file.name.removesuffix('.html')}", guess_type(file.name)[0]

@@ -23,10 +23,8 @@ from simgen.errors import InputError
 
 logger = logging.getLogger("courant.serving")
 
-VALUES_PER_POINT = 64
-"""Numbers and brackets of a request per allowed point: coordinates, state, distance field"""
-MOST_SHOWN = 500
-"""Characters of an error: it may quote the request"""
+#: Numbers and brackets of a request per allowed point, and characters of an error, which may quote.
+VALUES_PER_POINT, MOST_SHOWN = 64, 500
 Answer = tuple[int, bytes]
 """HTTP status, and a body of JSON"""
 Request = TypeVar("Request", bound=BaseModel)
@@ -68,21 +66,17 @@ class PredictRequest(Strict):
     """
 
     points: Rows = Field(min_length=1)
-    """(N, 2 or 3) m"""
     parameters: dict[str, float] | None = None
-    """the family's design parameters, by name"""
     distance: DistanceField | None = None
     """at the points; by default a transient model computes it from the parameters"""
     initial: list[Any] | None = None
     """(N, C), transient: the state at the points, or (I, N, C), I > 1 states, the oldest first"""
     queries: Rows | None = None
-    """(M, 2 or 3) m, transient: where to predict, by default at the points"""
     query_distance: DistanceField | None = None
     steps: int | None = Field(default=None, ge=1)
     boundary: dict[str, Any] | None = None
     """steady: {"points": (B, 3) m, "patch": (B,) kinds, a prescribed field: (B, components)}"""
     given: dict[str, Rows] | None = None
-    """the given fields at the points, by name: (N, components)"""
     query_given: dict[str, Rows] | None = None
 
 
@@ -95,7 +89,6 @@ class Prediction(BaseModel):
     times_s: list[float] | None
     """(T,) after the initial state; None in steady models"""
     warnings: list[str]
-    """inputs outside the training data, for which the prediction is extrapolated"""
 
 
 class ModelCard(BaseModel):

@@ -58,13 +58,5 @@ def test_records_outlive_a_line_that_was_cut_off(tmp_path):
     with (tmp_path / row.RECORDS).open("a") as file:
         file.write('{"seed": 3, "stru')
     assert row.read(tmp_path) == {1: record(1), 2: record(2)}
-
-
-def test_the_table_tells_what_broke_and_what_never_struck():
-    records = [record(1), record(2, "weights: others", kinds=("worker killed", "Ctrl-C"))]
-    rows = {kind: counts for kind, _, *counts in row.rows(records)}
-    assert rows["worker killed"] == ["2", "2", "2", "1 broke an invariant"]
-    assert rows["solver killed"][:2] == ["0", "0"]
-    assert rows["solver killed"][3].startswith("not run")
-    assert "2 schedules with 3 strikes of 2 kinds" in row.summary(records)
-    assert "breaches: 1 weights" in row.summary(records)
+    kinds = {kind: counts for kind, _, *counts in row.rows([record(1), record(2, "weights: x")])}
+    assert kinds["worker killed"] == ["2", "2", "2", "1 broke an invariant"]

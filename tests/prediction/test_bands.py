@@ -24,22 +24,7 @@ from courant.evaluation.coverage import (
     worst_eighth,
 )
 from courant.evaluation.quantities import measure_quantities, scaled_designs
-from courant.prediction.bands import (
-    Bands,
-    DesignBands,
-    FieldScale,
-    GridError,
-    Outcomes,
-    Predicted,
-    conformal_quantile,
-    fit_error_size,
-    fit_grid_error,
-    fit_scale,
-    half_width,
-    least_cases,
-    outside,
-    shared_ranges,
-)
+from courant.prediction import bands as banding
 from courant.prediction.surrogate import load, solved_state
 from courant.problems.transient import TransientProblem
 from courant.runs.directory import RunDirectory
@@ -55,26 +40,15 @@ from simgen.cases import get_family
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from simgen.store.schema import Schema
-from tests.world import (
-    DESIGN,
-    FAMILY,
-    SETTINGS,
-    SPACE,
-    design_point,
-    duct,
-    publish_waves,
-    tiny_experiment,
-    tiny_steady,
-    travelling_wave,
-)
+from tests import world as w
 
 
 def test_the_quantile_is_that_of_split_conformal_prediction() -> None:
     scores = np.arange(1.0, 10.0)  # nine: the least number for 90 %
-    assert conformal_quantile(scores, 0.9) == 9.0
-    assert conformal_quantile(scores[:-1], 0.9) == math.inf
-    assert conformal_quantile(np.arange(1.0, 100.0), 0.9) == 90.0
-    assert [least_cases(level) for level in (0.5, 0.8, 0.9, 0.95)] == [1, 4, 9, 19]
+    assert banding.conformal_quantile(scores, 0.9) == 9.0
+    assert banding.conformal_quantile(scores[:-1], 0.9) == math.inf
+    assert banding.conformal_quantile(np.arange(1.0, 100.0), 0.9) == 90.0
+    assert [banding.least_cases(level) for level in (0.5, 0.8, 0.9, 0.95)] == [1, 4, 9, 19]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +67,7 @@ def test_bands_hold_as_often_as_they_say_and_everywhere(
         designs = generator.uniform(-1, 1, (100, 2))
         errors = np.abs(generator.normal(size=100)) * size(designs)
         fresh = generator.uniform(-1, 1, (10, 2))
-        widths = np.array([half_width(designs, errors, design, 0.9) for design in fresh])
+        widths = np.array([banding.half_width(designs, errors, design, 0.9) for design in fresh])
         held += (np.abs(generator.normal(size=10)) * size(fresh) <= widths).tolist()
         upper += (fresh[:, 0] > 0.5).tolist()
     shares = np.array(held)
@@ -105,39 +79,39 @@ def test_a_band_is_the_quantile_of_errors_over_sizes_that_were_fitted_without_th
     generator = np.random.default_rng(2)
     designs = generator.uniform(-1, 1, (20, 2))
     errors = np.abs(generator.normal(size=20)) * np.exp(2 * designs[:, 0])
-    usual = fit_error_size(designs, errors)
+    usual = banding.fit_error_size(designs, errors)
     scores = np.sort(errors / usual.left_out)
     assert scores[18] != pytest.approx(np.sort(errors / usual.at(designs))[18], rel=0.05)
     for design in designs[:3]:
         expected = scores[18] * usual.at(design[None])[0]
-        assert half_width(designs, errors, design, 0.9) == pytest.approx(expected)
-    assert half_width(designs[:1], errors[:1], designs[0], 0.9) == np.inf
-    assert half_width(designs, 0 * errors, designs[0], 0.9) == 0.0
+        assert banding.half_width(designs, errors, design, 0.9) == pytest.approx(expected)
+    assert banding.half_width(designs[:1], errors[:1], designs[0], 0.9) == np.inf
+    assert banding.half_width(designs, 0 * errors, designs[0], 0.9) == 0.0
     once_right = np.where(np.arange(20) == 3, 0.0, errors)
-    assert half_width(designs, once_right, designs[0], 0.9) > 0
+    assert banding.half_width(designs, once_right, designs[0], 0.9) > 0
 
 
 def test_ranges_reach_three_mean_gaps_beyond_the_designs() -> None:
     five = np.linspace(-0.2, 0.2, 5)[:, None]
-    assert shared_ranges(five, five)[0] == pytest.approx((-1 / 3, 1 / 3))  # of all ten
-    assert shared_ranges(five, five + 0.1)[0] == pytest.approx((-11 / 30, 14 / 30))
+    assert banding.shared_ranges(five, five)[0] == pytest.approx((-1 / 3, 1 / 3))  # of all ten
+    assert banding.shared_ranges(five, five + 0.1)[0] == pytest.approx((-11 / 30, 14 / 30))
     wide = np.array([[-0.9], [0.9]])
-    assert shared_ranges(wide, wide)[0] == (-1.0, 1.0), "within the design space"
-    assert shared_ranges(wide * 5 / 3, wide * 5 / 3)[0] == (-1.5, 1.5), "or as far as the designs"
-    assert shared_ranges(np.zeros((3, 0)), np.zeros((2, 0))) == ()
+    assert banding.shared_ranges(wide, wide)[0] == (-1.0, 1.0), "within the design space"
+    assert banding.shared_ranges(wide * 5 / 3, wide * 5 / 3)[0] == (-1.5, 1.5), "as far as designs"
+    assert banding.shared_ranges(np.zeros((3, 0)), np.zeros((2, 0))) == ()
     for place, number in ((0.5 + 5e-7, []), (-0.5 - 2e-6, [1]), (0.5 + 2e-6, [1])):
-        assert outside(((-1.0, 1.0), (-0.5, 0.5)), np.array([1.0, place])) == number
+        assert banding.outside(((-1.0, 1.0), (-0.5, 0.5)), np.array([1.0, place])) == number
 
 
 def test_parameters_count_where_errors_depend_on_them() -> None:
     generator = np.random.default_rng(0)
     designs = generator.uniform(-1, 1, (80, 2))
     noise = np.abs(generator.normal(size=80))
-    assert fit_error_size(designs, noise).degree == 0
-    grows = fit_error_size(designs, noise * np.exp(2 * designs[:, 0]))
+    assert banding.fit_error_size(designs, noise).degree == 0
+    grows = banding.fit_error_size(designs, noise * np.exp(2 * designs[:, 0]))
     low, high = grows.at(np.array([[-0.9, 0.0], [0.9, 0.0]]))
     assert grows.degree >= 1 and 10 < high / low < 100
-    both = fit_error_size(designs, noise * np.exp(3 * designs[:, 1] ** 2))
+    both = banding.fit_error_size(designs, noise * np.exp(3 * designs[:, 1] ** 2))
     middle, end = both.at(np.array([[0.0, 0.0], [0.0, 1.0]]))
     assert both.degree == 2 and end / middle > 5
 
@@ -145,7 +119,7 @@ def test_parameters_count_where_errors_depend_on_them() -> None:
 def test_designs_near_an_unsolved_one_are_counted() -> None:
     designs = np.random.default_rng(0).uniform(-1, 1, (80, 1))
     unsolved = designs[:, 0] > 0.5
-    outcomes = Outcomes(designs=designs.tolist(), unsolved=unsolved.tolist())
+    outcomes = banding.Outcomes(designs=designs.tolist(), unsolved=unsolved.tolist())
     # Of ten designs near by, and two of the mean of all.
     for place, near in ((-0.5, 0), (0.9, 10)):
         expected = (near + 2 * unsolved.mean()) / 12
@@ -161,14 +135,16 @@ def test_the_scale_finds_where_errors_are_and_how_they_grow() -> None:
         values = np.stack([step, step, step])  # a shear layer, over three steps
         shape = 0.02 + np.exp(-((step / 0.6) ** 4))
         errors = np.abs(generator.normal(size=values.shape)) * shape
-        predicted.append(Predicted(points, values, errors * np.array([1, 2, 4])[:, None, None]))
-    scale = fit_scale(predicted)
+        predicted.append(
+            banding.Predicted(points, values, errors * np.array([1, 2, 4])[:, None, None])
+        )
+    scale = banding.fit_scale(predicted)
     found = scale.at(points, predicted[0].values)
     layer = np.abs(predicted[0].values[0, :, 0]) < 0.5
     assert found[0, layer].mean() > 5 * found[0, ~layer].mean()
     np.testing.assert_allclose(np.divide(scale.growth, scale.growth[0]), [1, 2, 4], rtol=0.1)
     assert scale.at(points, predicted[0].values[:1]).shape == (1, 3000, 1)
-    assert FieldScale.model_validate_json(scale.model_dump_json()) == scale
+    assert banding.FieldScale.model_validate_json(scale.model_dump_json()) == scale
 
 
 def test_the_worst_eighth_is_where_bands_fail() -> None:
@@ -189,8 +165,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("pipes")
     url, run = str(folder / "branched-pipe"), RunDirectory(folder / "run")
-    designs = FAMILY.design_space.sample(128, "uniform", 1)
-    shapes = SPACE.sample(128, "uniform", 1)
+    designs = w.FAMILY.design_space.sample(128, "uniform", 1)
+    shapes = w.SPACE.sample(128, "uniform", 1)
     noise = np.random.default_rng(5).normal(0, 0.01, len(designs))
 
     def add(numbers: range, split: str | None) -> None:
@@ -198,15 +174,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number in numbers:
             loss = designs[number]["inlet_velocity"] ** 2 * (1 + noise[number])
             figures = {"figures": {"pressure_loss": loss}}
-            point = FAMILY.point(designs[number], SETTINGS)
+            point = w.FAMILY.point(designs[number], w.SETTINGS)
             result = CaseResult(point, "accepted", split=split, provenance=figures)
-            cases.append((result, duct(60, shapes[number], seed=number)))
-        point = FAMILY.point(designs[numbers[-1] + 1], SETTINGS)
+            cases.append((result, w.duct(60, shapes[number], seed=number)))
+        point = w.FAMILY.point(designs[numbers[-1] + 1], w.SETTINGS)
         cases.append((CaseResult(point, "rejected", "it swings"), None))
-        publish_cases(url, Schema.of(FAMILY), cases)
+        publish_cases(url, Schema.of(w.FAMILY), cases)
 
     add(range(12), None)
-    fit(tiny_steady(epochs=3), simgen.open_dataset(url), run)
+    fit(w.tiny_steady(epochs=3), simgen.open_dataset(url), run)
     with pytest.raises(InputError, match="has 0 calibration cases, bands of 90% need 9"):
         calibrate(run.url)
     add(range(13, 53), "calibration")
@@ -259,13 +235,13 @@ def test_where_no_band_holds_the_reason_is_given(folder: Path) -> None:
     dataset = simgen.open_dataset(folder / "branched-pipe")
     trained = simgen.open_dataset(folder / "branched-pipe", "v1")
     calibrated = scaled_designs(dataset, dataset.cases("calibration"))
-    known = shared_ranges(scaled_designs(trained, trained.cases("train")), calibrated)
+    known = banding.shared_ranges(scaled_designs(trained, trained.cases("train")), calibrated)
     assert np.array(bands.ranges) == pytest.approx(np.array(known))
     case = dataset[dataset.cases("test")[0]]
     prepared = surrogate.prepare_case(case)
     values = surrogate.predict_prepared([prepared])[0]
 
-    def around(bands: Bands, level: float = 0.9) -> DesignBands:
+    def around(bands: banding.Bands, level: float = 0.9) -> banding.DesignBands:
         given = (prepared, values, case.points, case.parameters)
         found = surrogate.bands_around(*given, level=level, bands=bands)
         assert found is not None
@@ -302,23 +278,23 @@ def test_a_design_that_nobody_has_solved_has_bands(
     bands = calibrate(str(folder / "run"))
     surrogate = courant.load(folder / "run", device="cpu")
     # Ducts are boxes of 60 cells: a real mesh is out of their reach, as it should be.
-    refused = surrogate.predict_design(DESIGN, folder=tmp_path).bands
+    refused = surrogate.predict_design(w.DESIGN, folder=tmp_path).bands
     assert refused is not None and "farther from those of the training" in refused.no_field
-    request = DesignRequest(parameters=DESIGN)
+    request = DesignRequest(parameters=w.DESIGN)
     answer = Explored(surrogate, Limits()).design(request)
     assert answer.bands.values is None and answer.bands.no_field == refused.no_field
 
-    grid = GridError(order=2.0, low=0.1, high=0.2, num_designs=5, sizes=(5.0, 7.0))
+    grid = banding.GridError(order=2.0, low=0.1, high=0.2, num_designs=5, sizes=(5.0, 7.0))
     near = bands.model_copy(update={"reach": None, "grid": {"branch1_share": grid}})
     of_loss = near.model_copy(update={"grid": {"pressure_loss": grid}})
     RunDirectory(folder / "run").write_json(BANDS, near.model_dump(mode="json"))
     surrogate = courant.load(folder / "run", device="cpu")
-    found = surrogate.predict_design(DESIGN, folder=tmp_path)
+    found = surrogate.predict_design(w.DESIGN, folder=tmp_path)
     assert found.bands is not None and found.bands.no_field == ""
     assert found.bands.field is not None and found.bands.field.shape == found.values.shape
     share = found.quantities["branch1_share"]
     assert found.fine["branch1_share"] == pytest.approx(sorted((1.1 * share, 1.2 * share)))
-    predict_to_files(str(folder / "run"), DESIGN, tmp_path / "pipe.vtu")
+    predict_to_files(str(folder / "run"), w.DESIGN, tmp_path / "pipe.vtu")
     written = meshio.read(tmp_path / "pipe.vtu")
     assert (np.concatenate(written.cell_data["velocity.x_band"]) > 0).all()
     printed = capsys.readouterr().out
@@ -330,7 +306,7 @@ def test_a_design_that_nobody_has_solved_has_bands(
     np.testing.assert_allclose(answer.bands.values, found.bands.field, rtol=1e-3)
     assert answer.bands.by_regression == {"pressure_loss": (loss, width)}
     RunDirectory(folder / "run").write_json(BANDS, of_loss.model_dump(mode="json"))
-    predict_to_files(str(folder / "run"), DESIGN, tmp_path / "pipe.vtu")
+    predict_to_files(str(folder / "run"), w.DESIGN, tmp_path / "pipe.vtu")
     assert f"{1.1 * loss:.3g} to {1.2 * loss:.3g}" in capsys.readouterr().out
 
 
@@ -341,10 +317,10 @@ def test_cases_outside_of_a_box_are_scored_apart(folder: Path) -> None:
     narrow = bands.model_copy(update={"ranges": (*((-1.0, 1.0),) * 4, (0.0, 1.0)), "reach": None})
     run.write_json(BANDS, narrow.model_dump(mode="json"))
     found = measure_coverage(run.url, inside=parse_box(["inlet_velocity=6.5:10"]), level=0.5)
-    outside = found.outside["branch1_share"]
-    assert outside.num_cases + found.num_cases == measure_coverage(run.url, level=0.5).num_cases
-    assert 0 < outside.exceeding < outside.num_cases
-    assert (outside.by_ranges, outside.by_latents) == (outside.exceeding, 0)
+    others = found.outside["branch1_share"]
+    assert others.num_cases + found.num_cases == measure_coverage(run.url, level=0.5).num_cases
+    assert 0 < others.exceeding < others.num_cases
+    assert (others.by_ranges, others.by_latents) == (others.exceeding, 0)
     assert found.outside[f"pressure_loss{BY_REGRESSION}"].by_ranges > 0 and not found.without
     with pytest.raises(InputError, match="--inside speed: the parameters are baffle_angle"):
         measure_coverage(run.url, inside={"speed": (0, 1)})
@@ -358,7 +334,7 @@ SIZES = np.array([3.5, 5.0, 7.0])
 def test_order_and_converged_values_of_exact_data_are_recovered() -> None:
     fine = np.array([10.0, 20.0, -4.0, 7.0])
     values = fine[:, None] * (1 - 0.004 * SIZES**2)
-    found = fit_grid_error(SIZES, values, 7.0)
+    found = banding.fit_grid_error(SIZES, values, 7.0)
     assert found.order == pytest.approx(2.0, abs=0.06)
     for true, ends in zip(fine, map(found.fine, values[:, -1].tolist()), strict=True):
         assert sorted(ends) == pytest.approx([true, true], rel=0.01)
@@ -385,7 +361,7 @@ def test_an_order_that_is_known_badly_makes_the_interval_wider(
         fine = generator.uniform(5, 20, 6)
         values = fine[:, None] * (1 - shares[:, None] * np.array(sizes) ** order)
         values = values * (1 + noise * generator.normal(size=values.shape))
-        found = fit_grid_error(np.array(sizes), values[:5], 7.0)
+        found = banding.fit_grid_error(np.array(sizes), values[:5], 7.0)
         low, high = found.fine(float(values[5, -1]))
         held.append(low <= fine[5] <= high)
     assert np.mean(held) >= 0.85
@@ -393,11 +369,11 @@ def test_an_order_that_is_known_badly_makes_the_interval_wider(
 
 def test_two_sizes_are_taken_with_usual_orders_and_fewer_are_refused() -> None:
     values = np.array([[10.0, 9.0], [8.0, 7.3], [5.0, 4.6]])
-    assert fit_grid_error(SIZES[1:], values, 7.0).order == 1.0
+    assert banding.fit_grid_error(SIZES[1:], values, 7.0).order == 1.0
     with pytest.raises(InputError, match="needs 3 designs solved with two mesh sizes"):
-        fit_grid_error(SIZES[1:], values[:2], 7.0)
+        banding.fit_grid_error(SIZES[1:], values[:2], 7.0)
     with pytest.raises(InputError, match="there are 3 with 1"):
-        fit_grid_error(SIZES[:1], values[:, :1], 7.0)
+        banding.fit_grid_error(SIZES[:1], values[:, :1], 7.0)
 
 
 @pytest.mark.parametrize("row", [(0.0, 0.0, 0.0), (5e-5, 1e-4, 3e-4), (0.2, 0.0, 0.0)])
@@ -405,25 +381,25 @@ def test_what_is_nearly_zero_has_no_share_of_an_error(row: tuple[float, ...]) ->
     """A steady wake has no frequency, and one design may shed on the finest mesh alone."""
     values = np.array([[0.21, 0.2, 0.19], [0.25, 0.24, 0.23], [0.22, 0.21, 0.2], row])
     with pytest.raises(InputError, match="nearly zero for some design or on some mesh"):
-        fit_grid_error(SIZES, values, 7.0)
+        banding.fit_grid_error(SIZES, values, 7.0)
 
 
 def study(folder: Path, sizes: list[float], share: float = 0.5, **other: float) -> Dataset:
     """Write designs on meshes of several sizes; quantities converge with the second order."""
     url, cases = str(folder / "branched-pipe"), []
-    shapes = SPACE.sample(4, "sobol", 1)
-    for number, design in enumerate(FAMILY.design_space.sample(4, "sobol", 1)):
+    shapes = w.SPACE.sample(4, "sobol", 1)
+    for number, design in enumerate(w.FAMILY.design_space.sample(4, "sobol", 1)):
         for size in sizes:
-            point = FAMILY.point(design, FAMILY.settings("trial", {"mesh_size": size, **other}))
+            point = w.FAMILY.point(design, w.FAMILY.settings("trial", {"mesh_size": size, **other}))
             loss = (number + 1) * (1 - 0.004 * size**2)
             figures = {"pressure_loss": loss, "branch1_share": share, "peak_speed": 9 - 0.1 * size}
             result = CaseResult(point, "accepted", provenance={"figures": figures})
-            cases.append((result, duct(60, shapes[number], seed=number)))
-    return simgen.open_dataset(publish_cases(url, Schema.of(FAMILY), cases))
+            cases.append((result, w.duct(60, shapes[number], seed=number)))
+    return simgen.open_dataset(publish_cases(url, Schema.of(w.FAMILY), cases))
 
 
 def test_a_dataset_of_designs_on_several_meshes_has_the_error(tmp_path: Path) -> None:
-    settings, sizes = FAMILY.settings("trial"), [7.0, 5.0, 3.5]
+    settings, sizes = w.FAMILY.settings("trial"), [7.0, 5.0, 3.5]
     found, without = grid_errors(study(tmp_path, sizes), settings)
     assert without == {}
     assert set(found) == {"pressure_loss", "branch1_share", "peak_speed"}
@@ -440,10 +416,10 @@ def test_a_dataset_of_designs_on_several_meshes_has_the_error(tmp_path: Path) ->
 
 
 def add(url: str, split: str, radii: list[float]) -> None:
-    family, other = get_family("cylinder-flow"), design_point(0)
+    family, other = get_family("cylinder-flow"), w.design_point(0)
     points = [family.point({**other.parameters, "radius": r}, other.settings) for r in radii]
     cases = [
-        (CaseResult(point, "accepted", split=split), travelling_wave(40, 0.4 * radius - 0.2, n))
+        (CaseResult(point, "accepted", split=split), w.travelling_wave(40, 0.4 * radius - 0.2, n))
         for n, (point, radius) in enumerate(zip(points, radii, strict=True))
     ]
     publish_cases(url, Schema.of(family), cases)
@@ -452,9 +428,9 @@ def add(url: str, split: str, radii: list[float]) -> None:
 @pytest.fixture(scope="module")
 def calibrated(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     folder = tmp_path_factory.mktemp("bands")
-    url = publish_waves(str(folder / "cylinder-flow"))
+    url = w.publish_waves(str(folder / "cylinder-flow"))
     run = RunDirectory(folder / "run")
-    fit(tiny_experiment(epochs=1), simgen.open_dataset(url), run)
+    fit(w.tiny_experiment(epochs=1), simgen.open_dataset(url), run)
     add(url, "calibration", np.linspace(1.2, 1.8, 12).tolist())
     add(url, "test", [1.33, 1.51, 1.62])
     calibrate(run.url)
@@ -508,7 +484,7 @@ def test_rollouts_of_different_lengths_calibrate_nothing(
 
 def test_states_of_a_fast_flow_are_distinct(calibrated: RunDirectory) -> None:
     channels = load(calibrated.url).normaliser.channels
-    cloud = travelling_wave(5, 0.2, 0)
+    cloud = w.travelling_wave(5, 0.2, 0)
     fast = type(cloud)(**{**vars(cloud), "time": cloud.time * 8e-7})
     np.testing.assert_array_equal(
         solved_state(channels, fast, 8e-7 * 4), cloud.fields["velocity"][3]
