@@ -191,10 +191,7 @@ def check_settings(
     dataset: Dataset, cases: Sequence[str], trained_on: Dataset
 ) -> list[dict[str, float]]:
     """Return the solver settings of the training cases; InputError for a case with others."""
-    known: list[dict[str, float]] = []
-    for case in trained_on.cases("train"):
-        if trained_on.records[case]["settings"] not in known:
-            known.append(trained_on.records[case]["settings"])
+    known = [trained_on.records[case]["settings"] for case in trained_on.cases("train")]
     for case in cases:
         settings = dataset.records[case]["settings"]
         if settings in known:

@@ -8,7 +8,6 @@ its dataset. A client learns nothing of this machine; its log has it all.
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pydantic import BaseModel, Field, FiniteFloat
 from scipy.spatial import cKDTree
 
 import simgen
+from courant.evaluation.metrics import finite_or_none
 from courant.evaluation.quantities import dependences, scaled_designs
 from courant.prediction.surrogate import NotFiniteError, PredictedDesign, Surrogate, TooLargeError
 from courant.problems.problem import collected_warnings
@@ -370,7 +370,7 @@ class Explored:
             )
         return {
             "channels": list(self.surrogate.channels),
-            "quantities": {n: _number(value) for n, value in found.quantities.items()},
+            "quantities": {n: finite_or_none(value) for n, value in found.quantities.items()},
             "not_predicted": dict(found.not_predicted),
             "bands": answer,
             "known_geometry": found.known_geometry,
@@ -495,7 +495,7 @@ class Explored:
                     split=str(of_case["split"]),
                     added=cases[row] not in known,
                     parameters={name: float(of_case[name]) for name in names},
-                    quantities={name: _number(float(of_case[name])) for name in quantities},
+                    quantities={name: finite_or_none(float(of_case[name])) for name in quantities},
                 )
             )
         return NearestDesigns(version=dataset.version, designs=found, reason="")
@@ -538,10 +538,6 @@ def _distances(dataset: Dataset, parameters: Mapping[str, float]) -> tuple[list[
     cases, asked = dataset.cases(), scaled(dataset.schema.parameters, parameters)
     away = (scaled_designs(dataset, cases) - asked) / 2
     return cases, np.sqrt(np.mean(away**2, axis=1))
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _finite(numbers: Mapping[str, Any]) -> dict[str, Any]:

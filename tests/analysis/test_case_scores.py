@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -26,8 +27,8 @@ from courant.analysis.comparison import score_run
 from courant.analysis.scores import SCORES, AnchorFields, field_scores, temporal_moments
 from courant.evaluation.metrics import ratio
 from courant.field_model import Inputs, Queries
-from courant.model import Courant, CourantConfig
-from courant.model.config import AnchorKind, WindowPlace
+from courant.model import Courant
+from courant.model.config import AnchorKind
 from courant.models import build
 from courant.prediction.surrogate import Surrogate
 from courant.problems import problem_of
@@ -35,6 +36,7 @@ from flows.cli.app import app
 from flows.terminal import screen
 from simgen.errors import InputError
 from simgen.store.read import StoredCase
+from tests.model.clouds import CHOICES, random_inputs, random_model
 from tests.model.literal import explicit_attention, literal_forward
 
 
@@ -262,52 +264,31 @@ def test_effects_before_and_after_the_processor_are_those_planted(
     assert list(steady) == ["after"]
 
 
-NUM_POINTS, NUM_ANCHORS, LEVELS = 23, 6, 3
-
-
 @pytest.mark.parametrize(
-    ("kind", "window"), [("sampled", "both"), ("learned", "both"), ("abstract", "none")]
+    "choice", ["window in both", "window, learned anchors", "abstract queries"]
 )
-def test_reading_is_the_attention_of_the_equations(window: WindowPlace, kind: AnchorKind) -> None:
-    torch.manual_seed(0)
-    model = Courant(
-        CourantConfig(
-            num_features=2,
-            num_outputs=1,
-            num_query_features=0,
-            num_parameters=0,
-            dimension=2,
-            transient=False,
-            width=16,
-            num_anchors=NUM_ANCHORS,
-            num_levels=LEVELS - 1,
-            anchor_kind=kind,
-            gaussian_window=window,
-        )
-    ).double()
-    with torch.no_grad():  # Let windows move, which they do not at the start of a training.
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    points = torch.rand(2, NUM_POINTS, 2, dtype=torch.float64) * 2 - 1
-    features = torch.randn(2, NUM_POINTS, 2, dtype=torch.float64)
-    mask = torch.ones(2, NUM_POINTS, dtype=torch.bool)
+def test_reading_is_the_attention_of_the_equations(choice: str) -> None:
+    config, num = CHOICES[choice], 23
+    model = random_model(config, torch.float64)
+    mask = torch.ones(2, num, dtype=torch.bool)
     mask[1, -5:] = False
+    given = replace(random_inputs(config, points=num, dtype=torch.float64), mask=mask)
     expected: list[Tensor] = []
 
     def record(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        if k.shape[-2] == NUM_POINTS:
-            one_hot = torch.eye(NUM_POINTS, dtype=q.dtype).expand(*k.shape[:-1], -1)
+        if k.shape[-2] == num:
+            one_hot = torch.eye(num, dtype=q.dtype).expand(*k.shape[:-1], -1)
             expected.append(explicit_attention(q, k, one_hot, bias).mean(dim=1))
         return explicit_attention(q, k, v, bias)
 
-    literal_forward(model, points, features, points[:, :7], mask=mask, attention=record)
-    found = model.reading(Inputs(points, features, mask), [4, 1])
-    assert found.weights.shape == (2, LEVELS, 2, NUM_POINTS)
+    literal_forward(model, **given.tensors(), attention=record)
+    found = model.reading(given.cloud, [4, 1])
+    assert found.weights.shape == (2, len(expected), 2, num) == (2, 3, 2, 23)
     for level, weights in enumerate(expected):
         np.testing.assert_allclose(found.weights[:, level], weights[:, [4, 1]].detach(), atol=1e-6)
     np.testing.assert_allclose(found.weights.sum(-1), 1, rtol=1e-6)
     assert not found.weights[1, ..., -5:].any()
-    assert len(found.anchors) == (LEVELS if window == "both" else 0)
+    assert len(found.anchors) == (0 if choice == "abstract queries" else 3)
 
 
 def test_the_command_writes_the_decoder_weights_of_a_rollout(
