@@ -6,29 +6,64 @@ are in `courant.field_model`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Self
+
+
+def size(default: Any, least: float, most: float) -> Any:
+    """Return a field of a config with its bounds; whole bounds ask for whole numbers."""
+    return field(default=default, metadata={"bounds": (least, most)})
+
+
+def choice(*values: str) -> Any:
+    """Return a field of a config that has one of these values, by default the first."""
+    return field(default=values[0], metadata={"choices": values})
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The sizes that a dataset gives to a model; each kind of model adds its own choices."""
+    """The sizes that a dataset gives to a model; each kind of model adds its own choices.
+
+    Frozen, checked, and the same after a JSON round trip. Bounds limit what an untrusted config can
+    make this process allocate.
+    """
 
     #: Channels at each encoder point (several input frames are simply more channels).
-    num_features: int
+    num_features: int = size(MISSING, 0, 4096)
     #: C: channels of the predicted field.
-    num_outputs: int
+    num_outputs: int = size(MISSING, 1, 1024)
     #: Channels at each query, such as the distance field; 0 = coordinates only.
-    num_query_features: int = 0
+    num_query_features: int = size(0, 0, 4096)
     #: Design parameters; 0 for none.
-    num_parameters: int = 0
+    num_parameters: int = size(0, 0, 4096)
     #: d: 1, 2 or 3. A 2D case may also have z = 0.
-    dimension: int = 3
+    dimension: int = size(3, 1, 3)
     #: Whether it predicts the states after 1..T steps, or a single field.
     transient: bool = False
     #: Models of these sizes whose predictions are averaged, each with a training of its own
     #: (`courant.ensemble`).
-    num_members: int = 1
+    num_members: int = size(1, 1, 64)
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value, allowed = getattr(self, each.name), each.metadata.get("choices")
+            if bounds := each.metadata.get("bounds"):
+                least, most = bounds
+                kind = int if isinstance(least, int) else int | float
+                valid = isinstance(value, kind) and not isinstance(value, bool)
+                valid = valid and least <= value <= most
+                what = "a whole number" if kind is int else "a number"
+                demand = f"{what} from {least:,} to {most:,}"
+            elif allowed:
+                valid, demand = value in allowed, f"one of {', '.join(allowed)}"
+            else:
+                valid = isinstance(value, bool) or each.type != "bool"
+                demand = "true or false"
+            if not valid:
+                # Python prints no whole number of more than 4,300 digits.
+                long = isinstance(value, int) and value.bit_length() > 128
+                shown = f"one of {value.bit_length()} bits" if long else repr(value)[:60]
+                raise ValueError(f"{type(self).__name__}.{each.name} must be {demand}, got {shown}")
 
     #: The name of this kind of model in experiments.
     kind: ClassVar[str]

@@ -41,7 +41,6 @@ MAX_PARAMETERS = 500_000_000
 """2 GB of float32 weights, some 400 times the paper's largest model: a bound on what an untrusted
 config can make this process allocate.
 """
-MOST_MEMBERS = 64
 
 
 @dataclass(frozen=True)
@@ -114,11 +113,6 @@ def parse_config(content: Mapping[str, Any]) -> ModelConfig:
     if not isinstance(kind, str):
         raise ValueError(f"model kind {kind!r} is no name; choose one of {', '.join(kinds())}")
     config = _find(kind).config.from_dict(values)
-    members: Any = config.num_members
-    if type(members) is not int or not 1 <= members <= MOST_MEMBERS:
-        raise ValueError(
-            f"num_members = {members!r} must be a whole number from 1 to {MOST_MEMBERS}"
-        )
     num = count(config)
     if num is not None and num > MAX_PARAMETERS:
         raise ValueError(

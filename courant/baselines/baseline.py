@@ -20,7 +20,7 @@ it; a query outside of the box gets the value at its border.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -30,15 +30,8 @@ from torch.nn.functional import grid_sample, pad
 
 from courant.field_model import FieldModel, Inputs, Queries
 from courant.model.coordinates import farthest_point_sampling, gather_points
-from courant.model_config import ModelConfig
+from courant.model_config import ModelConfig, size
 
-_COMMON: dict[str, tuple[int, int]] = {
-    "num_features": (0, 4096),
-    "num_outputs": (1, 1024),
-    "num_query_features": (0, 4096),
-    "num_parameters": (0, 4096),
-    "dimension": (1, 3),
-}
 _MOST_DISTANCES = 2**24
 """Distances in memory at a time, 64 MiB"""
 _CLOSE = 1e-12
@@ -46,11 +39,6 @@ _CLOSE = 1e-12
 MAX_NODES = 2**24
 _LEAST_EXTENT = 1e-6
 """Half the extent of a box that is flat along an axis, such as z of a 2D case"""
-
-
-def size(default: float, least: float, most: float) -> Any:
-    """Return a field of a config, with its bounds; whole bounds ask for whole numbers."""
-    return field(default=default, metadata={"bounds": (least, most)})
 
 
 @dataclass(frozen=True)
@@ -61,21 +49,8 @@ class BaselineConfig(ModelConfig):
     input_steps: int = size(1, 1, 1024)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         name = type(self).__name__
-        own = {each.name: each.metadata["bounds"] for each in fields(self) if each.metadata}
-        for key, (least, most) in {**_COMMON, **own}.items():
-            value = getattr(self, key)
-            kind = int if isinstance(least, int) else int | float
-            if not isinstance(value, kind) or isinstance(value, bool) or not least <= value <= most:
-                what = "a whole number" if kind is int else "a number"
-                raise ValueError(
-                    f"{name}.{key} must be {what} from {least:,} to {most:,}, got"
-                    f" {repr(value)[:60]}"
-                )
-        if not isinstance(self.transient, bool):
-            raise ValueError(
-                f"{name}.transient must be true or false, got {repr(self.transient)[:60]}"
-            )
         if self.input_steps > 1 and not self.transient:
             raise ValueError(
                 f"{name}.input_steps = {self.input_steps}: a steady model has no steps"

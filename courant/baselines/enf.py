@@ -27,9 +27,9 @@ from courant.baselines.baseline import (
     find_nearest,
     newest,
     place,
-    size,
 )
 from courant.field_model import FieldModel, Inputs, Queries
+from courant.model_config import size
 from courant.models import count_built, register
 
 

@@ -15,14 +15,8 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from courant.baselines.baseline import (
-    GridConfig,
-    GridModel,
-    feed_forward,
-    initialise,
-    size,
-    split_heads,
-)
+from courant.baselines.baseline import GridConfig, GridModel, feed_forward, initialise, split_heads
+from courant.model_config import size
 from courant.models import count_built, register
 
 

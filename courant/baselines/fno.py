@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, pad
 
-from courant.baselines.baseline import GridConfig, GridModel, size
+from courant.baselines.baseline import GridConfig, GridModel
+from courant.model_config import size
 from courant.models import count_built, register
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,8 +28,8 @@ from courant.baselines.baseline import (
     connected,
     find_nearest,
     newest,
-    size,
 )
+from courant.model_config import choice, size
 from courant.models import count_built, register
 
 Edges = Literal["mesh", "nearest"]
@@ -52,14 +52,10 @@ class MeshGraphNetConfig(GhostConfig):
     #: every point.
     num_nodes: int = size(0, 0, 100_000_000)
     #: What connects the points of a cloud: the faces of its case's mesh, or nearness.
-    edges: Edges = "nearest"
+    edges: Edges = choice("nearest", "mesh")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.edges not in get_args(Edges):
-            raise ValueError(
-                f"MeshGraphNetConfig.edges must be one of mesh, nearest, got {self.edges!r}"
-            )
         if self.reads_edges and self.num_nodes:
             raise ValueError(
                 f'MeshGraphNetConfig.num_nodes = {self.num_nodes} with edges = "mesh": a part of'

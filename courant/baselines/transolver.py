@@ -23,9 +23,9 @@ from courant.baselines.baseline import (
     Sites,
     feed_forward,
     initialise,
-    size,
     split_heads,
 )
+from courant.model_config import size
 from courant.models import count_built, register
 
 _LEAST_WEIGHT = 1e-5

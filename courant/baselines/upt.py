@@ -28,10 +28,10 @@ from courant.baselines.baseline import (
     find_nearest,
     initialise,
     place,
-    size,
     split_heads,
 )
 from courant.field_model import FieldModel, Inputs, Queries
+from courant.model_config import size
 from courant.models import count_built, register
 
 _EXTENT = 100.0

@@ -1,8 +1,7 @@
 """A Courant model's sizes and choices, checked, and its number of parameters; without torch.
 
 The defaults are those of the paper's table of the baseline's architecture (tab:baseline-arch);
-`courant.model.presets` has one function for each published variant. Bounds and count limit what an
-untrusted config can make this process allocate.
+`courant.model.presets` has one function for each published variant.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from courant.model_config import ModelConfig
+from courant.model_config import ModelConfig, choice, size
 
 AnchorKind = Literal["sampled", "learned", "abstract"]
 WindowPlace = Literal["none", "encoder", "decoder", "both"]
@@ -20,144 +19,95 @@ ProcessorKind = Literal["attention", "mlp"]
 FIXED_STEP_SOLVERS = ("euler", "midpoint", "heun2", "heun3", "rk4")
 ADAPTIVE_SOLVERS = ("dopri5", "dopri8", "bosh3", "fehlberg2", "adaptive_heun")
 
-#: Lower and upper bounds of each number, the upper ones far above any model that was trained.
-_WHOLE_NUMBERS = {
-    "num_features": (0, 4096),
-    "num_outputs": (1, 1024),
-    "num_query_features": (0, 4096),
-    "num_parameters": (0, 4096),
-    "width": (2, 16_384),
-    "num_heads": (1, 1024),
-    "num_anchors": (1, 16_384),
-    "num_levels": (0, 1023),
-    "num_loops": (0, 1023),
-    "ffn_multiple": (1, 64),
-    "decoder_depth": (0, 64),
-}
 #: Blocks of attention in the encoder together.
 MAX_BLOCKS = 1024
 #: Euler steps between two outputs.
 MAX_SUBSTEPS = 1000
-_LARGEST = 1e30
+_LEAST, _LARGEST = 1e-30, 1e30
 
 
 @dataclass(frozen=True)
 class CourantConfig(ModelConfig):
     """Sizes and choices of one Courant model.
 
-    Frozen, validated, and the same after a JSON round trip. Coordinates are normalised: centred,
-    one isotropic scale, the cloud within [-1, 1].
+    Coordinates are normalised: centred, one isotropic scale, the cloud within [-1, 1].
     """
 
     kind: ClassVar[str] = "courant"
 
     #: d: latent width.
-    width: int = 128
+    width: int = size(128, 2, 16_384)
     #: H; the head width is width // num_heads, and width % num_heads channels stay unused (128 = 3
     #: * 42 + 2).
-    num_heads: int = 3
+    num_heads: int = size(3, 1, 1024)
     #: L.
-    num_anchors: int = 64
+    num_anchors: int = size(64, 1, 16_384)
     #: The tables' "levels": one input block and this many more, so levels + 1 blocks of cross- and
     #: self-attention.
-    num_levels: int = 3
+    num_levels: int = size(3, 0, 1023)
     #: Self-attention blocks after each cross-attention, each with its own weights.
-    num_loops: int = 1
+    num_loops: int = size(1, 0, 1023)
     #: Hidden width of the feed-forward networks over `width`.
-    ffn_multiple: int = 2
+    ffn_multiple: int = size(2, 1, 64)
 
     #: Feed-forward blocks on a query in front of its weights w_hk(x); the paper has none. They make
     #: the weights more expressive, once for each geometry; the field stays affine in the values.
-    decoder_depth: int = 0
+    decoder_depth: int = size(0, 0, 64)
 
     #: sigma of Eq. rff. 0.3 in tab:courant-shared-hparams; the paper gives no value for the
     #: industrial cases.
-    bandwidth: float = 1.0
+    bandwidth: float = size(1.0, _LEAST, _LARGEST)
     #: One embedding for encoder and decoder (as in the paper), or one each.
     shared_embedding: bool = True
     #: The first latent queries: farthest point sampling, learned positions, or learned vectors.
-    anchor_kind: AnchorKind = "sampled"
+    anchor_kind: AnchorKind = choice(*get_args(AnchorKind))
 
     #: The cross-attentions with the Gaussian window of Eq. gwa.
-    gaussian_window: WindowPlace = "none"
+    gaussian_window: WindowPlace = choice(*get_args(WindowPlace))
     #: alpha of Eq. gwa.
-    window_scale: float = 1.0
+    window_scale: float = size(1.0, _LEAST, _LARGEST)
     #: domain(x) of Eq. gwa: the extent of the normalised cloud.
-    domain_extent: float = 2.0
+    domain_extent: float = size(2.0, _LEAST, _LARGEST)
 
     #: Right-hand side of Eq. ode.
-    processor: ProcessorKind = "attention"
+    processor: ProcessorKind = choice(*get_args(ProcessorKind))
     #: Time integrator; all but "euler" need the package torchdiffeq.
-    solver: str = "euler"
+    solver: str = choice(*FIXED_STEP_SOLVERS, *ADAPTIVE_SOLVERS)
     #: h of Eq. ode, the reciprocal of a whole number: outputs are one unit of tau apart. 1.0 is the
     #: paper's Delta tau.
-    step_size: float = 1.0
+    step_size: float = size(1.0, _LEAST, _LARGEST)
     #: Relative and absolute tolerance of an adaptive solver.
-    solver_tolerance: float = 1e-4
+    solver_tolerance: float = size(1e-4, _LEAST, _LARGEST)
 
     #: Recompute each encoder block in the backward pass instead of keeping its activations (large
     #: clouds).
     checkpoint_activations: bool = False
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _WHOLE_NUMBERS.items():
-            value = getattr(self, name)
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            self._require(
-                whole and value >= least, name, f"must be a whole number of at least {least}"
-            )
-            self._require(value <= most, name, f"must be at most {most:,}")
-        for name in ("bandwidth", "window_scale", "domain_extent", "step_size", "solver_tolerance"):
-            value = getattr(self, name)
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            self._require(number and 0 < value <= _LARGEST, name, "must be positive and finite")
-        for name in ("transient", "shared_embedding", "checkpoint_activations"):
-            self._require(isinstance(getattr(self, name), bool), name, "must be true or false")
-        choices: dict[str, tuple[object, ...]] = {
-            "anchor_kind": get_args(AnchorKind),
-            "gaussian_window": get_args(WindowPlace),
-            "processor": get_args(ProcessorKind),
-            "solver": FIXED_STEP_SOLVERS + ADAPTIVE_SOLVERS,
-            "dimension": (1, 2, 3),
-        }
-        for name, allowed in choices.items():
-            listed = ", ".join(map(str, allowed))
-            value = getattr(self, name)
-            known = value in allowed and type(value) is type(allowed[0])
-            self._require(known, name, f"must be one of {listed}")
+        super().__post_init__()
         if self.num_blocks * (1 + self.num_loops) > MAX_BLOCKS:
             raise ValueError(
                 f"CourantConfig: num_levels {self.num_levels:,} and num_loops {self.num_loops:,}"
                 f" make more than {MAX_BLOCKS:,} blocks; lower one of them"
             )
-        even = self.width % 2 == 0
-        self._require(even, "width", "must be even (cosines and sines share it)")
-        most_heads = f"must be at most the width {self.width}"
-        self._require(self.head_width >= 1, "num_heads", most_heads)
-        self._require(
-            self.anchor_kind != "abstract" or self.gaussian_window == "none",
-            "gaussian_window",
-            "needs anchors with positions: use sampled or learned anchors",
-        )
         least_step = 1 / MAX_SUBSTEPS
-        self._require(self.step_size >= least_step, "step_size", f"must be at least {least_step:g}")
-        self._require(
-            abs(self.num_substeps * self.step_size - 1) <= 1e-6,
-            "step_size",
-            "must be one over a whole number (1, 0.5, ...)",
-        )
-
-    def _require(self, valid: bool, name: str, demand: str) -> None:
-        """Raise ValueError with the value of a field, cut off if long, that is not valid."""
-        if valid:
-            return
-        value = getattr(self, name)
-        if isinstance(value, int) and value.bit_length() > 128:  # has no short form
-            shown = f"an {type(value).__name__} of {value.bit_length()} bits"
-        else:
-            shown = repr(value)
-        shown = shown if len(shown) <= 60 else f"{shown[:60]}..."
-        raise ValueError(f"CourantConfig.{name} {demand}, got {shown}")
+        for wrong, name, demand in (
+            (self.width % 2, "width", "must be even (cosines and sines share it)"),
+            (self.head_width < 1, "num_heads", f"must be at most the width {self.width}"),
+            (
+                self.anchor_kind == "abstract" and self.gaussian_window != "none",
+                "gaussian_window",
+                "needs anchors with positions: use sampled or learned anchors",
+            ),
+            (self.step_size < least_step, "step_size", f"must be at least {least_step:g}"),
+            (
+                abs(self.num_substeps * self.step_size - 1) > 1e-6,
+                "step_size",
+                "must be one over a whole number (1, 0.5, ...)",
+            ),
+        ):
+            if wrong:
+                raise ValueError(f"CourantConfig.{name} {demand}, got {getattr(self, name)!r}")
 
     @property
     def head_width(self) -> int:

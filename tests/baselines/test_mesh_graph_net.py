@@ -100,5 +100,5 @@ def test_edges_of_the_mesh_exclude_a_part_of_the_points() -> None:
     config = tiny("mgn", "mesh edges")
     with pytest.raises(ValueError, match="a part of the points has no edges"):
         replace(config, num_nodes=5)
-    with pytest.raises(ValueError, match="edges must be one of mesh, nearest, got 'faces'"):
+    with pytest.raises(ValueError, match="edges must be one of nearest, mesh, got 'faces'"):
         replace(config, edges="faces")

@@ -49,7 +49,7 @@ def refused(run: Path) -> str:
             "does not fit its experiment.json: .* weights where the experiment's model has",
         ),
         ({"num_levels": 1000, "num_loops": 1000}, "more than 1,024 blocks"),
-        ({"num_anchors": 10**9}, "num_anchors must be at most"),
+        ({"num_anchors": 10**9}, "num_anchors must be a whole number from 1 to"),
         ({"step_size": 1e-9}, "step_size must be at least 0.001"),
     ],
 )

@@ -81,16 +81,6 @@ def test_community_benchmarks_come_with_the_papers_numbers(family: str, tmp_path
     assert ("ten steps predicted from ten" in numbers.words) == base.model.transient
 
 
-@pytest.mark.parametrize("family", [each for each in PRINTED if not each.endswith("-published")])
-def test_published_cases_under_a_name_of_their_own_have_the_same_numbers(
-    family: str, tmp_path: Path
-) -> None:
-    base = get_recipe(family).model_copy(update={"family": f"{family}-published"})
-    dataset = publish(tmp_path, base, f"{family}-published, as published")
-    numbers = found(base, list(PRINTED[family]), dataset, tmp_path)
-    assert numbers.nmae == PRINTED[family]
-
-
 def test_what_generated_cases_and_small_recipes_change_is_told(tmp_path: Path) -> None:
     base = get_recipe("darcy-flow-small").derive(training={"derivative_weight": 0.0})
     dataset = publish(tmp_path, base, "Darcy flow, generated (421 points, every 5th)")

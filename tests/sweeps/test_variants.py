@@ -103,7 +103,6 @@ def test_settings_have_names_of_their_own_and_the_unchanged_one_the_kind_of_its_
     ("names", "training", "sizes", "message"),
     [
         (["transolvr"], {}, {}, r"model 'transolvr' is unknown; did you mean transolver"),
-        (["courant-x1"], {}, {}, r"model 'courant-x1' is unknown"),
         (["courant-x65"], {}, {}, r"model 'courant-x65' is unknown"),
         (["upt"], {}, {"upt": {"width": 7, "num_heads": 2}}, "upt cannot be used on .*: model"),
         (["courant"], {}, {"fno": {}}, "sizes are given for fno, which is not compared"),
