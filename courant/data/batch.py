@@ -116,10 +116,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class BatchOrder:
-    """Decide which samples make up which batch, and which part of it is this worker's.
-
-    The order depends on these values alone.
-    """
+    """Decide which samples make up which batch, and which part of it is this worker's."""
 
     batch_size: int
     """Summed over all workers"""

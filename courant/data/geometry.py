@@ -88,10 +88,7 @@ def distance_field(
 
 @dataclass(frozen=True)
 class AnchorChoice:
-    """How many anchors are sampled from each cloud, and how they are spread.
-
-    Nothing of it is learned: the same cloud has the same anchors in training and prediction.
-    """
+    """How many anchors are sampled from each cloud, and how they are spread; nothing is learned."""
 
     num: int
     by: Literal["distance", "volume"] = "distance"
@@ -110,10 +107,7 @@ class AnchorChoice:
         return torch.stack([self._in_the_middle(cloud[None]) for cloud in clouds])
 
     def _in_the_middle(self, cloud: Tensor) -> Tensor:
-        """Return (L, 3), points in the middle of parts of about equal volume of (1, N, 3).
-
-        Zeros for a cloud without a point.
-        """
+        """Return (L, 3), points in the middle of parts of about equal volume of (1, N, 3)."""
         if not cloud.shape[1]:
             return cloud.new_zeros(self.num, cloud.shape[-1])
         chosen = farthest_point_sampling(cloud, min(GROUP * self.num, cloud.shape[1]))

@@ -77,10 +77,7 @@ class ParameterRange:
 def select_channels(
     schema: Schema, names: Sequence[str], role: Role = "solved"
 ) -> tuple[Channel, ...]:
-    """Select the channels of names like "velocity" (every component) or "velocity.x".
-
-    Only fields of the role count; InputError for other names.
-    """
+    """Select the channels of fields of a role, "velocity" (every component) or "velocity.x"."""
     available = {
         field.name: [
             Channel(field.name, component, column, field.unit)
@@ -122,10 +119,7 @@ def powers_of(
 
 @dataclass(frozen=True)
 class Normaliser:
-    """Convert between physical units and the model's units; numpy in, float32 numpy out.
-
-    Stored as JSON with the trained model.
-    """
+    """Convert between physical units and the model's units; numpy in, float32 numpy out."""
 
     dimension: Annotated[int, Field(ge=1, le=3)]
     centre: Vector
@@ -355,10 +349,7 @@ def _precision(mean: Sequence[float], std: Sequence[float]) -> type[np.floating[
 def _that_vary(
     dataset: Dataset, channels: Sequence[Channel], names: Sequence[str], key: str
 ) -> tuple[Channel, ...]:
-    """Return the channels without components of a field that are constant, or noise.
-
-    InputError where such a component was named, or is all of a field.
-    """
+    """Return the channels that vary by more than noise; InputError where a named one does not."""
     varying = {channel.field: dataset.varying(channel.field) for channel in channels}
     kept = tuple(each for each in channels if each.component in varying[each.field])
     for channel in channels:

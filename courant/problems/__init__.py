@@ -29,11 +29,7 @@ def problem_of(experiment: Experiment, normaliser: Normaliser) -> Problem:
 
 
 def open_problem(experiment: Experiment, dataset: Dataset) -> Problem:
-    """Return the problem of an experiment on a dataset.
-
-    InputError where the experiment is for another family, or its model's sizes are not those of the
-    data.
-    """
+    """Return the problem of an experiment on a dataset; InputError where they do not fit."""
     schema = dataset.schema
     if experiment.family != schema.family:
         raise InputError(

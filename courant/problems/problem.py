@@ -66,10 +66,7 @@ class Window:
 
 
 class Problem(ABC):
-    """One kind of problem, for one experiment and the normalisation of its data.
-
-    What depends on time is that of a steady problem, unless a transient one overrides it.
-    """
+    """One kind of problem, for one experiment; what depends on time is that of a steady one."""
 
     kind: ClassVar[Kind]
     takes: ClassVar[tuple[str, ...]]
@@ -173,10 +170,7 @@ class Problem(ABC):
         return self.num_steps * self.step_s / end if end else None
 
     def wrong_sizes(self) -> list[str]:
-        """List the model's sizes that do not fit, as `model.num_outputs = 3, expected 2`.
-
-        Smaller sizes leave out the distance field of queries, given fields, or parameters.
-        """
+        """List sizes of the model that do not fit; smaller ones leave out a part of the input."""
         self.check()
         if self.reads_edges and self.data.points_per_sample is not None:
             raise InputError(
@@ -266,10 +260,7 @@ class Problem(ABC):
             )
 
     def check_points(self, points: Any, name: str) -> np.ndarray:
-        """Return (N, 3) m; a 2D family also takes (N, 2), a 1D one (N, 1).
-
-        Warns of points outside the training domain.
-        """
+        """Return (N, 3) m, of (N, 2) in 2D as well; warn of points outside the training domain."""
         dimension = self.normaliser.dimension
         values = as_numbers(points, name)
         if values.ndim == 2 and values.shape[1] == dimension:
@@ -393,10 +384,7 @@ _collected: ContextVar[list[str] | None] = ContextVar("collected", default=None)
 
 @contextmanager
 def collected_warnings() -> Iterator[list[str]]:
-    """Collect the warnings of this thread or task in a list, instead of issuing them.
-
-    Python's own `catch_warnings` is of the whole process, with the warnings of other requests.
-    """
+    """Collect the warnings of this thread or task alone, as Python's own context cannot."""
     messages: list[str] = []
     token = _collected.set(messages)
     try:

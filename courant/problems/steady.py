@@ -136,10 +136,7 @@ class SteadyProblem(Problem):
         return self.known_batch(**self.read_known(case))
 
     def read_known(self, case: StoredCase) -> dict[str, Any]:
-        """Return the known part of a stored case, as keywords of `known_batch`.
-
-        Solved fields are not read, boundary fields only where they are prescribed.
-        """
+        """Return the known part of a stored case, as keywords of `known_batch`; nothing solved."""
         normaliser, prescribed = self.normaliser, None
         if normaliser.has_boundary:
             boundary = case.boundary
@@ -158,10 +155,7 @@ class SteadyProblem(Problem):
     def keep_prescribed(
         self, points: np.ndarray, patch: np.ndarray, fields: Mapping[str, np.ndarray]
     ) -> Prescribed:
-        """Keep the prescribed values of the faces' `fields` (B, components), zero elsewhere.
-
-        `patch` (B,) are numbers of the family's patch kinds.
-        """
+        """Keep the prescribed values of the faces' `fields` (B, components), zero elsewhere."""
         values = np.zeros((len(points), len(self.normaliser.channels)))
         for number, channel in enumerate(self.normaliser.channels):
             on = self._is_prescribed(channel.field, patch)

@@ -290,10 +290,7 @@ class TransientProblem(Problem):
 
 @dataclass(frozen=True)
 class TrajectorySet:
-    """Trajectories of K cases; N = the most points of any case.
-
-    D distance channels, C modelled channels, L anchors.
-    """
+    """Trajectories of K cases; N = the most points of any; D, C channels, L anchors."""
 
     ids: tuple[str, ...]
     snapshot_interval_s: float
@@ -338,10 +335,7 @@ class TrajectorySet:
 
 
 def even_times(case: StoredCase, start_s: float) -> tuple[np.ndarray, float]:
-    """Return the times of a case's snapshots from `start_s` on, and the seconds between them.
-
-    InputError where they are no even trajectory.
-    """
+    """Return the times of snapshots from `start_s` on, and their interval; InputError if uneven."""
     time = np.asarray(case.time, dtype=np.float64)
     late = time[time >= start_s - time_tolerance(time)]
     if len(late) < 2:
@@ -632,11 +626,7 @@ def draw_batch(
     generator: torch.Generator,
     shard: slice = slice(None),
 ) -> Batch:
-    """Draw the batch of `windows` (B, 2); encoder and query points are drawn separately.
-
-    Points are drawn for the whole batch, of which `shard` is a worker's part, so that a window gets
-    the same points however many workers share it.
-    """
+    """Draw the points of `windows` (B, 2), the same however many workers share them by `shard`."""
     most, device = trajectories.points.shape[1], trajectories.points.device
 
     def draw(num: int | None) -> Tensor | None:

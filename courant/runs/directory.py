@@ -110,10 +110,7 @@ class RunDirectory:
         *,
         limit: int = MAX_READ_BYTES,
     ) -> bytes:
-        """Read a whole file, or its bytes from `start` to before `end`.
-
-        StoreError where that is more than `limit`.
-        """
+        """Read a file, or its bytes from `start` to before `end`; StoreError above `limit`."""
         size = self.size(name)
         first, last = min(start or 0, size), size if end is None else min(end, size)
         if last - first > limit:

@@ -225,10 +225,7 @@ class InUseError(InputError):
 
 
 def run_state(run: RunDirectory) -> str:
-    """Return the recorded state, `waiting` before the first worker has started, or `interrupted`.
-
-    The last is that of a run that no process works on any more.
-    """
+    """Return the state: recorded, `waiting` for a first worker, or `interrupted` without any."""
     if not run.exists(STATUS):
         return "waiting"
     state = read_status(run).state
@@ -244,10 +241,7 @@ def run_state(run: RunDirectory) -> str:
 
 @contextmanager
 def heartbeat(run: RunDirectory) -> Iterator[None]:
-    """Write a heartbeat into the run every minute while the body runs, and remove it afterwards.
-
-    Raises InUseError while another process of this machine trains the run.
-    """
+    """Write a heartbeat every minute while the body runs; InUseError as `check_unused`."""
 
     def write() -> None:
         beat = {
@@ -280,10 +274,7 @@ def heartbeat(run: RunDirectory) -> Iterator[None]:
 
 
 def check_unused(run: RunDirectory) -> None:
-    """Raise InUseError while another process of this machine trains the run.
-
-    Waits for one that is just ending. Processes of other machines are not known.
-    """
+    """Raise InUseError unless another process of this machine that trains the run is ending."""
     until = time.monotonic() + ENDING_S
     while True:
         beat = _read_heartbeat(run)

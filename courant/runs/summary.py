@@ -129,10 +129,7 @@ def read_run(run: RunDirectory) -> RunSummary:
 
 
 def list_runs(url: str) -> tuple[list[RunSummary], list[Unreadable]]:
-    """List the runs directly under a folder or s3://bucket/prefix, and the unreadable ones.
-
-    Runs are in the order of their start. StoreError where the folder itself cannot be read.
-    """
+    """List the runs directly under a place in the order of their start, and the unreadable ones."""
     folder = RunDirectory(url)
 
     def read(name: str) -> RunSummary | Unreadable | None:

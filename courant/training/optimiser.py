@@ -230,10 +230,7 @@ def hidden_matrices(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Param
 def make_optimiser(
     model: nn.Module, training: TrainingConfig, *, fused: bool | None = None
 ) -> Optimizer:
-    """Build the experiment's optimiser in the form that suits the device of the model's weights.
-
-    Fused, AdamW is one kernel and the learning rate is on the device; by default on a GPU alone.
-    """
+    """Build the experiment's optimiser; fused, as on a GPU, with the rate on the device."""
     device = next(model.parameters()).device
     fused = device.type == "cuda" if fused is None else fused
     rate = training.learning_rate

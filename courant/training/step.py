@@ -187,10 +187,7 @@ def masked_sum(values: Tensor, mask: Tensor | None) -> Tensor:
 
 
 class WithSpread(nn.Module):
-    """A model whose forward returns the spread of its contributions beside its prediction.
-
-    One module for both, so that workers and compilers wrap them together.
-    """
+    """A model whose forward returns the spread of its contributions beside its prediction."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

@@ -124,11 +124,7 @@ def fit(
 
 
 def set_up_run(experiment: Experiment, dataset: Dataset, runs_url: str) -> RunDirectory:
-    """Make the run's directory and write down what is trained on what; train nothing yet.
-
-    InputError where the experiment does not fit the dataset, StoreError where the directory cannot
-    be written.
-    """
+    """Describe in a new run directory what is trained on what; InputError where they do not fit."""
     _grid_of(experiment, dataset)
     run = RunDirectory(runs_url) / experiment.run_id(dataset.snapshot_id)
     records.describe_run(run, experiment, dataset, open_problem(experiment, dataset).normaliser)
@@ -159,10 +155,7 @@ class Task(steps.Objective):
         rank: int = 0,
         world: int = 1,
     ) -> Task:
-        """Read the training and validation splits; batches are those of worker `rank` of `world`.
-
-        InputError where experiment and dataset do not fit together.
-        """
+        """Read both splits; InputError where experiment and dataset do not fit together."""
         problem, training = open_problem(experiment, dataset), experiment.training
         grid = _grid_of(experiment, dataset)
         if not dataset.cases("train"):
@@ -182,10 +175,7 @@ class Task(steps.Objective):
 
 
 def _grid_of(experiment: Experiment, dataset: Dataset) -> tuple[int, ...]:
-    """Return the shape of the cases' grid, if the loss has derivatives along it.
-
-    InputError where the cases are not all one grid of three points or more along each axis.
-    """
+    """Return the cases' grid if the loss has derivatives along it; InputError without one."""
     if not experiment.training.derivative_weight:
         return ()
     grid = dataset.schema.grid_shape
