@@ -41,9 +41,7 @@ class Batch:
     points: Tensor
     """(B, N, 3)"""
     features: Tensor
-    """(B, N, I C + G + D): the snapshots up to the start, oldest first, the given fields and the
-    distance field
-    """
+    """(B, N, I C + G + D): snapshots up to the start, oldest first, given fields, distance field"""
     mask: Tensor | None
     """(B, N): True at real points; None where nothing is padded"""
     anchors: Tensor
@@ -61,9 +59,7 @@ class Batch:
     scale: Tensor | None = None
     """(B, C), by how much each sample's units are those of the split; None where they are them"""
     neighbours: Tensor | None = None
-    """(B, N, k) int32, the points that share a face with each, -1 beyond them; None where the model
-    reads no edges, or the points have no mesh
-    """
+    """(B, N, k) int32, the points that share a face with each, -1 beyond them; None if unread"""
 
     def for_model(self, config: ModelConfig) -> tuple[Inputs, Queries]:
         """Return what a model of these sizes reads; a size that leaves out a part drops it."""
@@ -82,7 +78,6 @@ class Batch:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Batch:
-        """Build a batch from its `tensors`."""
         rest = {name: tensor for name, tensor in tensors.items() if "mask" not in name}
         return cls(mask=tensors.get("mask"), query_mask=tensors.get("query_mask"), **rest)
 
@@ -170,11 +165,7 @@ class Batches(ABC):
 
     @abstractmethod
     def make(self, samples: Tensor, generator: torch.Generator) -> Batch:
-        """Return this worker's part of the batch of `samples`; called in threads if `streamed`.
-
-        Points are drawn for the whole batch, so that a sample has the same ones however many
-        workers share it.
-        """
+        """Return this worker's part of the batch of `samples`; points are drawn for the whole."""
 
     @property
     def num_batches(self) -> int:

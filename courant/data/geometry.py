@@ -30,9 +30,7 @@ ROUNDS = 20
 """Rounds of Lloyd's iteration; anchors hardly move after these"""
 
 DistanceField = tuple[np.ndarray, np.ndarray]
-"""distance (N, K) m and direction (N, K, 3), a unit vector to the nearest boundary point of each
-patch kind
-"""
+"""distance (N, K) m and direction (N, K, 3), unit vectors, to the nearest point of each kind"""
 
 
 def read_edges(case: StoredCase) -> np.ndarray:

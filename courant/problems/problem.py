@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from simgen.store.read import Dataset, StoredCase
 
 BOUNDS_TOLERANCE = 0.02
-"""Share of the training domain's longest edge by which points may lie outside before a warning:
-the domain is that of cell centres, and faces of a boundary lie half a cell outside of it
-"""
+"""Share of the domain's longest edge by which points may lie outside of all cell centres"""
 
 Samples = Callable[[], Iterator[Batch]]
 """Batches that can be iterated again and again"""

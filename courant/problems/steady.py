@@ -42,9 +42,7 @@ if TYPE_CHECKING:
     from simgen.store.read import Dataset, StoredCase
 
 Prescribed = tuple[np.ndarray, np.ndarray]
-"""The boundary's face centres (B, 3) m, and the modelled channels there (B, C) in their units: zero
-where nothing is prescribed
-"""
+"""Face centres (B, 3) m, and what is prescribed there (B, C), zero where nothing is"""
 
 
 class SteadyProblem(Problem):
@@ -178,14 +176,11 @@ class SteadyProblem(Problem):
         edges: np.ndarray | None = None,
         anchors: Tensor | None = None,
     ) -> Batch:
-        """Normalise what is known of a case into a batch of one, whose targets are empty.
+        """Normalise what is known of a case into a batch of one without targets.
 
-        The encoder reads the boundary cloud, or the N points with their distance field and what is
-        prescribed at the nearest boundary face. A cloud without any other feature has its
-        coordinates as features.
-
-        points (N, 3) m, cells or other query points; given (N, G), the given channels; edges (N, k)
-        of `read_edges`; anchors (1, L, 3), None to choose them among the encoder's points.
+        The encoder reads the boundary cloud, or the N points with what is prescribed at the
+        nearest face. A cloud without any feature has its coordinates as features. points (N, 3) m;
+        given (N, G); edges (N, k) of `read_edges`; anchors (1, L, 3), None to choose them.
         """
         normaliser = self.normaliser
         places = normaliser.points(points)
@@ -284,8 +279,6 @@ class SteadySource:
     """The cases of a split as samples; safe to share between threads."""
 
     def __init__(self, dataset: Dataset, ids: Sequence[str], problem: SteadyProblem) -> None:
-        if not ids:
-            raise InputError(f"dataset {dataset.url} {dataset.version}: no cases to read")
         self.ids, self._dataset, self._problem = tuple(ids), dataset, problem
         self._anchors: dict[int, Tensor] = {}
 

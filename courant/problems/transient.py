@@ -9,8 +9,7 @@ Notable properties:
 - Each batch draws its encoder and query points with a generator made from (seed, epoch, step).
 - A split that is too large for the device is streamed from the store: threads read windows ahead,
   as a TrajectorySet of these windows alone, from which the same code draws the same batches.
-- Cases that fit into the local cache are decoded once; of the others each window reads its chunks,
-  for a cache too small for all cases would evict every case before its next use.
+- Cases that fit into the local cache are decoded once; of the others each window reads its chunks.
 """
 
 from __future__ import annotations
@@ -285,9 +284,6 @@ class TransientProblem(Problem):
         return nearest if away[nearest] <= time_tolerance(time) else None
 
 
-# --- trajectories, in memory or read window by window
-
-
 @dataclass(frozen=True)
 class TrajectorySet:
     """Trajectories of K cases; N = the most points of any; D, C channels, L anchors."""
@@ -379,8 +375,6 @@ class WindowReader:
         problem: TransientProblem,
         mirror_y: bool = False,
     ) -> None:
-        if not ids:
-            raise InputError(f"dataset {dataset.url} {dataset.version}: no cases to read")
         self.dataset, self.problem, self.normaliser = dataset, problem, problem.normaliser
         self._cases = list(ids)
         with ThreadPoolExecutor(READERS) as readers:
@@ -404,7 +398,6 @@ class WindowReader:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes held in memory."""
         return int(self._geometries.currsize)
 
     @property
@@ -533,9 +526,6 @@ def _joined(geometries: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
         parts = [geometry[name] for geometry in geometries]
         joined[name] = join_padded(parts, -1) if name == "neighbours" else torch.cat(parts)
     return joined
-
-
-# --- windows and batches of them
 
 
 def list_windows(trajectories: TrajectorySet | WindowReader, config: TransientData) -> Tensor:

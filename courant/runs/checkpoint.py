@@ -127,11 +127,7 @@ def read_latest_checkpoint(
 def load_optimiser(
     optimiser: torch.optim.Optimizer, checkpoint: Checkpoint, run: RunDirectory
 ) -> None:
-    """Load the optimiser's state; StoreError where its groups do not match the model's parameters.
-
-    How steps are computed (fused, capturable, the learning rate's place) depends on this process
-    alone.
-    """
+    """Load the optimiser's state, not its way to compute steps; StoreError if it does not fit."""
     saved = checkpoint.optimiser
     try:
         groups = [

@@ -69,7 +69,6 @@ class RunDirectory:
 
     @property
     def name(self) -> str:
-        """The last part of the URL."""
         return self.url.rsplit("/", 1)[-1]
 
     def path(self, name: str) -> str:
@@ -98,7 +97,6 @@ class RunDirectory:
         return sorted(name for name in names if PARTIAL not in name)
 
     def size(self, name: str) -> int:
-        """Return a file's size in bytes."""
         with self._errors("read", name):
             return int(self.filesystem.info(self.path(name), refresh=True)["size"])
 
@@ -159,7 +157,6 @@ class RunDirectory:
                 part.write_bytes(content)
 
     def write_arrays(self, name: str, arrays: Mapping[str, Any]) -> None:
-        """Write arrays as a compressed .npz file of this name."""
         self.write_bytes(name, npz_bytes(arrays))
 
     def write_json(self, name: str, content: Any) -> None:

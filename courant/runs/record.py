@@ -1,9 +1,8 @@
 """Write and read a run's record, and find out whether a process is training it.
 
 - experiment.json, dataset.json and normaliser.json are all that a predictor needs besides the
-  weights. dataset.json is read as foreign data: the dataset is found by its place relative to the
-  run, where the folder that holds both was moved or copied, or by its URL; its snapshot id shows
-  whether it is the one.
+  weights. The dataset is found by its place relative to the run, where the folder that holds both
+  was moved, or by its URL; its snapshot id shows whether it is the one.
 - metrics.jsonl has a line for each epoch, status.json the state. It stays `running` after a kill -9
   or a power cut: the first worker writes heartbeat.json, and a run whose worker is gone is
   *interrupted*. Training it again resumes from its last checkpoint.
@@ -128,9 +127,6 @@ def best_record(records: Sequence[EpochRecord]) -> EpochRecord | None:
     return min(finite, key=lambda pair: pair[0])[1] if finite else None
 
 
-# --- the state
-
-
 class _Record(pydantic.BaseModel):
     """Part of a run's record; further entries are ignored."""
 
@@ -142,7 +138,6 @@ class RunStatus(_Record):
 
     state: State
     reason: str = ""
-    """Reason of a failure"""
     best_epoch: int | None = None
     """The epoch whose weights are kept"""
     seconds: dict[str, float] = {}
@@ -215,9 +210,6 @@ def warn_of_unfinished(run: RunDirectory, epochs: int) -> None:
             " the weights used are its best so far",
             stacklevel=3,
         )
-
-
-# --- the process that trains it
 
 
 class InUseError(InputError):
@@ -302,8 +294,6 @@ def _is_process(beat: dict[str, Any]) -> bool | None:
         return None
     return start_of(process) == started
 
-
-# --- the experiment and the dataset
 
 # No control characters, which a terminal would take for commands.
 _Text = Annotated[str, StringConstraints(max_length=1000, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]

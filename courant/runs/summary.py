@@ -46,7 +46,6 @@ class RunSummary:
     state: str
     """As in status.json, or `waiting`, or `interrupted` where no process works on it any more"""
     epoch: int
-    """Number of epochs trained so far"""
     epochs: int
     best_epoch: int | None
     validation_nmae: float | None
@@ -65,9 +64,7 @@ class RunSummary:
     started: str | None
     """Time of the last start, ISO 8601, UTC"""
     revision: str | None
-    """Source revision"""
     num_parameters: int | None
-    """Number of stored weights"""
 
 
 @dataclass(frozen=True)

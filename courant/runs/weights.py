@@ -39,9 +39,8 @@ def write_weights(run: RunDirectory, weights: dict[str, Tensor]) -> None:
 def read_model(run: RunDirectory, config: ModelConfig) -> tuple[FieldModel, str]:
     """Load the trained model on the CPU; return it with the `weights_digest` of these very bytes.
 
-    A run that goes on may write others at any time. InputError, before a model is built, where the
-    file does not have the size of the config's model; and for weights that are not finite.
-    StoreError for a file that is not what was written.
+    InputError, before a model is built, for another size than the config's, and for weights that
+    are not finite; StoreError for a file that is not what was written.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load

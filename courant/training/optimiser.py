@@ -6,12 +6,9 @@ others, *Muon: An optimizer for hidden layers in neural networks*, 2024). Its ra
 size of AdamW's updates (J. Liu and others, *Muon is Scalable for LLM Training*, arXiv 2502.16982):
 the rates of an experiment are those of both. The paper trains with AdamW (tab:baseline-arch).
 
-Matrices of one shape are updated in one stack: the same steps as torch's own Muon in less time.
-
 The learning rate follows from the step alone, so that a resumed run needs no schedule state.
-`two-phase` is that of the paper's table of the cylinder's hyperparameters (tab:cf-hparams):
-constant over the first half of training, then linear to 0.1x. `cosine` and `step` are those of its
-table of the public benchmarks' training (tab:courant-training).
+`two-phase` is that of the cylinder (tab:cf-hparams): constant over the first half of training, then
+linear to 0.1x. `cosine` and `step` are those of the public benchmarks (tab:courant-training).
 """
 
 from __future__ import annotations
@@ -30,10 +27,7 @@ from courant.experiment import TrainingConfig
 
 FINAL_FACTOR = 0.1
 NARROWEST = 8
-"""Inputs and outputs that a linear layer has at least if Muon trains it: layers that read a few
-coordinates or give a field's components are no hidden ones. A layer that reads eight features or
-more is taken for one, in Courant (keys and values of its encoder) as in the baselines
-"""
+"""Inputs and outputs that a hidden layer has at least: others read coordinates or give a field"""
 
 
 def learning_rate(training: TrainingConfig, step: int, steps_per_epoch: int) -> float:
@@ -50,11 +44,10 @@ def learning_rate(training: TrainingConfig, step: int, steps_per_epoch: int) -> 
 
 
 class WeightAverage:
-    """Average w_bar <- d w_bar + (1 - d) w after every optimiser step.
+    """Average w_bar <- d w_bar + (1 - d) w after every step n, d = min(decay, (1 + n) / (10 + n)).
 
-    At step n, d = min(decay, (1 + n) / (10 + n)): the smaller d of the first steps keeps the
-    untrained weights from lingering. torch's AveragedModel counts its own updates; here d depends
-    on the run's step, in which a skipped batch counts, and is a tensor that a CUDA graph reads.
+    The smaller d of the first steps keeps untrained weights from lingering. torch's AveragedModel
+    counts its own updates; here a skipped batch counts, and d is a tensor that a CUDA graph reads.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -88,10 +81,9 @@ class WeightAverage:
 class StackedMuon(Muon):
     """Muon with the updates of equal shapes computed in one stack.
 
-    Its groups, its state and, but for rounding, its steps are those of torch's own with Nesterov's
-    momentum and `adjust_lr_fn="match_rms_adamw"`, which gives a matrix of m x n the rate
-    0.2 sqrt(max(m, n)) times that of its group. The rate may be a tensor on the weights' device;
-    a step never waits for that device.
+    Its steps are, but for rounding, those of torch's own with Nesterov's momentum and the rates of
+    `adjust_lr_fn="match_rms_adamw"`, 0.2 sqrt(max(m, n)) times the group's for an m x n matrix.
+    The rate may be a tensor on the weights' device, for which a step never waits.
     """
 
     found_inf: Tensor | None = None
@@ -181,7 +173,6 @@ class MuonWithAdamW(Optimizer):
     """Muon for the weights of hidden linear layers, AdamW for all other parameters.
 
     Both work on this optimiser's groups and state, which are thus saved and loaded as one's own.
-    `fused` and `capturable` are those of AdamW.
     """
 
     found_inf: Tensor | None = None

@@ -10,10 +10,8 @@ Notable properties of a step (loss, gradients, clipping, new weights, their aver
   average leave everything unchanged.
 - On a CPU the host decides, and AdamW is PyTorch's plain one.
 - A step may be replayed from a CUDA graph: one launch in place of thousands. A graph is recorded
-  for each set of shapes at its third batch, after two steps that warm up, and reads its inputs from
-  tensors of its own.
-- `accumulate` parts of a batch are weighted as the whole batch weights them, so that the gradient
-  is the same up to rounding.
+  for each set of shapes at its third batch, after two steps that warm up.
+- `accumulate` parts of a batch are weighted as the whole batch weights them.
 """
 
 from __future__ import annotations
@@ -252,10 +250,9 @@ def split(batch: Batch, num_parts: int) -> list[Batch]:
 
 
 def flops_per_sample(objective: Objective, batch: Batch) -> float:
-    """Count the floating-point operations of a training step for the first sample of this batch.
+    """Count the operations of products and attention in a training step for a batch's first sample.
 
-    Matrix products and attention, two operations for each multiply-add, forward and backward, as is
-    the custom when FLOP/s are compared with a device's peak. Touches no weight, no random state.
+    Two for each multiply-add, forward and backward. Touches no weight and no random state.
     """
     with torch.random.fork_rng(devices=[]):
         model = objective.trained(build(objective.experiment.model).to(batch.points.device))
@@ -297,10 +294,9 @@ class Replayed:
 
 
 def cuda_recorder() -> Record:
-    """Return what records calls on the current CUDA device.
+    """Return what records calls on the current CUDA device, in one pool of memory for all graphs.
 
-    All graphs share one pool of memory: they run one after another, and nothing outlives a replay
-    except its output, which is copied at once.
+    They run one after another, and nothing outlives a replay but its output, which is copied.
     """
     pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
 

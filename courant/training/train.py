@@ -131,9 +131,6 @@ def set_up_run(experiment: Experiment, dataset: Dataset, runs_url: str) -> RunDi
     return run
 
 
-# --- the data
-
-
 @dataclass(frozen=True)
 class Task(steps.Objective):
     """An experiment with its data on the training device."""
@@ -213,9 +210,6 @@ def place_learned_anchors(model: nn.Module, start: Tensor) -> None:
         anchors = member.learned_anchors
         assert isinstance(anchors, Tensor)
         anchors.copy_(start[:, : anchors.shape[1]])
-
-
-# --- the run
 
 
 class Fitting:

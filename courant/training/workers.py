@@ -50,13 +50,11 @@ def train(
     *,
     on_epoch: OnEpoch | None = None,
 ) -> str:
-    """Train on a dataset version (None: the newest); return the run's URL.
+    """Train on a dataset version (None: the newest); return the URL, `<runs_url>/<name>-<hash>`.
 
-    It is `<runs_url>/<name>-<hash>`. A finished run of the same experiment on the same snapshot is
-    returned at once; an unfinished one resumes from its newest checkpoint. `on_epoch` is called in
-    this process, with each new epoch in order. Raises InputError for an experiment that does not
-    fit the dataset or this machine, InUseError while another process of this machine trains the
-    run, TrainingError where the loss is not finite or workers keep dying.
+    A finished run of the same experiment on the same snapshot is returned at once; an unfinished
+    one resumes. `on_epoch` is called in this process, with each new epoch in order. Raises
+    InputError, InUseError and TrainingError as `fit` does, the last also if workers keep dying.
     """
     dataset, run = begin_run(experiment, dataset_url, version, runs_url)
     if records.is_finished(run):
@@ -85,11 +83,10 @@ def begin_run(
 
 
 def use_threads(num: int) -> None:
-    """Compute on so many threads, and take numbers too small for full precision as zero.
+    """Compute on so many threads, and take subnormal numbers as zero; call it before anything else.
 
-    Call it before anything is computed: threads that torch has started already keep their way. Far
-    from an anchor a Gaussian window's weight and gradient are subnormal, below 1e-38, with which a
-    CPU computes so slowly that a training step takes three times as long.
+    Far from an anchor a Gaussian window's weight and gradient are below 1e-38, with which a CPU
+    computes so slowly that a training step takes three times as long.
     """
     torch.set_num_threads(num)
     torch.set_flush_denormal(True)
@@ -197,11 +194,7 @@ def check_finished(run: RunDirectory) -> None:
 
 @contextmanager
 def following(run: RunDirectory, on_epoch: OnEpoch | None) -> Iterator[None]:
-    """Call `on_epoch` for each epoch that appears in the run's metrics while the body runs.
-
-    A store that does not answer for a moment is read again; errors of `on_epoch` itself are raised
-    after the training.
-    """
+    """Call `on_epoch`, in a thread, for each epoch that appears in the run's metrics meanwhile."""
     if on_epoch is None:
         yield
         return
