@@ -222,7 +222,8 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
                     icechunk.Repository.create(storage, **_FORMAT)
                     sync_all(url)
             except icechunk.IcechunkError:
-                if time.monotonic() > deadline:
+                is_late = time.monotonic() > deadline
+                if is_late and not icechunk.Repository.exists(storage):
                     raise
             time.sleep(0.02)
         return icechunk.Repository.open(storage, config=config)
