@@ -226,16 +226,9 @@ def draw_field(
         axes.set(ylim=_with_margin(*limits), xlabel=f"{'xyz'[triangles.axes[0]]} (m)")
         axes.grid(alpha=0.25)
         return None
-    shape = triangles.triangulation
-    artist = axes.tripcolor(
-        shape,
-        values[triangles.cell],
-        shading="gouraud",
-        cmap=cmap,
-        vmin=limits[0],
-        vmax=limits[1],
-        rasterized=True,
-    )
+    shape, low, high = triangles.triangulation, *limits
+    style: dict[str, Any] = {"shading": "gouraud", "rasterized": True}
+    artist = axes.tripcolor(shape, values[triangles.cell], cmap=cmap, vmin=low, vmax=high, **style)
     axes.set_aspect("equal")
     axes.set_xlim(shape.x.min(), shape.x.max())
     axes.set_ylim(shape.y.min(), shape.y.max())

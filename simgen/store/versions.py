@@ -536,10 +536,9 @@ class Versions:
                 found = next(published, None)
         if found is None:
             raise DamageError("its commit cannot be found", self.url, "the history", name)
-        metadata = dict(found.metadata)
-        author, num_cases = str(metadata.get("author", "")), int(metadata.get("num_cases", 0))
-        of_commit = (found.id, found.written_at, found.message)
-        return VersionInfo(name, *of_commit, author, num_cases, metadata)
+        author, cases = str(found.metadata.get("author", "")), found.metadata.get("num_cases", 0)
+        of_commit = (name, found.id, found.written_at, found.message, author, int(cases))
+        return VersionInfo(*of_commit, dict(found.metadata))
 
     def root(self, name: str) -> zarr.Group:
         """Open the root group of a version to read it."""
@@ -553,10 +552,8 @@ def open_to_write(url: str, *, create: bool = False) -> icechunk.Repository:
     """
     repository = open_repository(url, create=create)
     versions = Versions(repository, url)
-    tagged = versions.tagged
-    for name in versions.names:
-        if version_number(name) not in tagged:
-            tag(repository, url, name, versions.read(name).snapshot_id)
+    for number in set(range(1, versions.newest + 1)) - versions.tagged:
+        tag(repository, url, f"v{number}", versions.read(f"v{number}").snapshot_id)
     return repository
 
 
@@ -745,18 +742,17 @@ def collect(
     before = datetime.now(UTC) - older_than
     with committing(url), translated(url):
         repository = open_to_write(url)
-        versions = set()
         found = Versions(repository, url)
-        for name in found.names:  # without its tag a version's commit would go
-            versions.add(found.read(name).snapshot_id)
-            if repository.lookup_tag(name) not in versions:
+        versions = {name: found.read(name).snapshot_id for name in found.names}
+        for name, snapshot_id in versions.items():  # without its tag a version's commit would go
+            if repository.lookup_tag(name) != snapshot_id:
                 raise DamageError("it names another commit", url, f"tag {name}")
         commits = history(repository, repository.lookup_branch(BRANCH))
         superseded = [
             commit
             for follower, commit in pairwise(commits)
             if follower.written_at < before
-            and commit.id not in versions
+            and commit.id not in versions.values()
             and commit.parent_id is not None
         ]
         if superseded and not dry_run:
