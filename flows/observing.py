@@ -91,7 +91,10 @@ class Watch:
 
         with ThreadPoolExecutor(READERS) as pool:
             names = dict.fromkeys([*FAMILIES, *folders_in(places.store)])
-            datasets = read_each(_read_dataset, [f"{places.store}/{name}" for name in names])
+            datasets = read_each(
+                lambda url: read_progress(url) if repository_exists(url) else None,
+                [f"{places.store}/{name}" for name in names],
+            )
             folder = RunDirectory(places.runs)
             listed = read_each(lambda each: each.names(), [folder])
             inside = [folder / name for names in listed for name in names]
@@ -117,10 +120,6 @@ class Watch:
         if found is not None and found.state == "finished":
             self._finished[run.url] = found
         return found
-
-
-def _read_dataset(url: str) -> DatasetProgress | None:
-    return read_progress(url) if repository_exists(url) else None
 
 
 def _disks(places: Settings) -> list[Disk]:

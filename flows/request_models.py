@@ -304,7 +304,9 @@ def with_options_of(asked: Any, *without: str) -> Callable[[Callable[..., None]]
                 options[name].metavar = options[name].metavar or "NAME=VALUE"
                 hint = list[str] | None
             elif list in kinds:
-                parsers[name] = _parse_list
+                parsers[name] = lambda text: (
+                    [*filter(None, map(str.strip, (text or "").split(",")))] or None
+                )
                 options[name].metavar, hint = "A,B,...", str | None
             default = inspect.Parameter.empty if field.is_required() else field.default
             keyword, annotation = inspect.Parameter.KEYWORD_ONLY, Annotated[hint, options[name]]
@@ -322,10 +324,6 @@ def with_options_of(asked: Any, *without: str) -> Callable[[Callable[..., None]]
         return run
 
     return decorate
-
-
-def _parse_list(text: str | None) -> list[str] | None:
-    return [part.strip() for part in text.split(",") if part.strip()] if text else None
 
 
 def parse_pairs(texts: list[str] | None, option: str) -> dict[str, str]:

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from flows.executor import Executor, Item, LocalExecutor, LostWorkerError, as_they_end, closing
 from flows.settings import load_settings
-from flows.terminal import CaseBars, duration, progress_note, write_progress
+from flows.terminal import CaseBars, progress_note, write_progress
 from simgen.case import CaseResult, Progress, SolvedCase, Status
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint, unique
 from simgen.errors import CaseError, InputError, ProgramError, StoreError
 from simgen.foam.run import MissingSolverError
-from simgen.log_lines import about
+from simgen.log_lines import about, duration_text
 from simgen.solving.case_lock import OwnedCase, own_case
 from simgen.store.split import Split
 from simgen.store.write import CaseFork, DatasetWriter
@@ -214,7 +214,7 @@ def solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution
         archive = result.provenance.get("archive")
         reason = f"{result.reason}{f'; archive: {archive}' if result.reason and archive else ''}"
         why = f": {reason}" if reason else ""
-        logger.info("%s after %s%s", result.status, duration(seconds), why)
+        logger.info("%s after %s%s", result.status, duration_text(seconds), why)
         return SolvedFork(fork, point.id, result.status, reason, seconds)
 
 

@@ -30,13 +30,13 @@ from courant.sweeps.search_space import load_space
 from flows import request_models as asks
 from flows.settings import absolute, check_folder, check_job_reach, load_settings
 from flows.solving import Execution, solve_cases
-from flows.terminal import Bars, announce, duration
+from flows.terminal import Bars, announce
 from simgen.case import Status
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint, unique
 from simgen.errors import InputError, SimgenError, StoreError
 from simgen.foam.run import find_openfoam
-from simgen.log_lines import about
+from simgen.log_lines import about, duration_text
 from simgen.solving.case_lock import make_scratch
 from simgen.solving.solve_case import needed_applications
 from simgen.store.schema import Schema
@@ -235,7 +235,7 @@ class Training(asks.TrainingRequest):
         with ids, Bars(f"train {experiment.name}", experiment.training.epochs) as bars:
 
             def show(record: records.EpochRecord) -> None:
-                left = f"{duration(record.eta_s)} left"
+                left = f"{duration_text(record.eta_s)} left"
                 bars.advance(record.epoch, f"loss {record.train_loss:.4f}, {left}")
                 if record.validation_nmae is not None and not settings.jobs_address:
                     announce(record.line())
@@ -466,7 +466,16 @@ class ModelBenchmark(asks.BenchmarkRequest):
             space, left_out = space.applied_to(base, lambda made: open_problem(made, opened))
             contenders = benchmark.settings_of(space, base, opened)
         else:
-            sizes = _read_sizes(self.sizes) if self.sizes else {}
+            sizes: dict[str, dict[str, Any]] = {}
+            try:
+                if self.sizes:
+                    reader = TypeAdapter(dict[str, dict[str, Any]])
+                    sizes = reader.validate_json(_read_file(self.sizes))
+            except ValidationError as error:
+                raise InputError(
+                    f'{self.sizes} holds no sizes by model, such as {{"transolver": {{"width":'
+                    f" 64}}}}: {error.errors()[0]['msg']}"
+                ) from error
             contenders = benchmark.choose_contenders(
                 self.models or ("courant", "transolver", "upt"), base, opened, sizes
             )
@@ -540,16 +549,6 @@ class ModelBenchmark(asks.BenchmarkRequest):
             return None
         table = read_table(planned, dataset, benchmark.final_trials(planned))
         return FinishedTrials(write_benchmark_page(table), table.verdict())
-
-
-def _read_sizes(path: str) -> dict[str, dict[str, Any]]:
-    try:
-        return TypeAdapter(dict[str, dict[str, Any]]).validate_json(_read_file(path))
-    except ValidationError as error:
-        raise InputError(
-            f'{path} holds no sizes by model, such as {{"transolver": {{"width": 64}}}}:'
-            f" {error.errors()[0]['msg']}"
-        ) from error
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from simgen import log_lines
 from simgen.case import Progress as CaseProgress
 from simgen.case import Status
 from simgen.errors import SimgenError
-from simgen.log_lines import without_user_info
+from simgen.log_lines import duration_text, without_user_info
 
 logger = logging.getLogger("flows.terminal")
 
@@ -113,14 +113,6 @@ def print_table(columns: Iterable[str | Column], rows: Iterable[Iterable[object]
 def counted(number: int, thing: str) -> str:
     """Return `1 case`, `2 cases`."""
     return f"{number} {thing}{'s' * (number != 1)}"
-
-
-def duration(seconds: float | None) -> str:
-    """Format as `1 min 05 s`; an unknown duration is empty."""
-    if seconds is None:
-        return ""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
 def start_logs() -> None:
@@ -228,7 +220,9 @@ class CaseBars(Bars):
         self._num_done += 1
         if case in self._bars:
             self._progress.remove_task(self._bars.pop(case))
-        announce(f"case {case}  {status}  {duration(seconds)}{'  ' + reason if reason else ''}")
+        announce(
+            f"case {case}  {status}  {duration_text(seconds)}{'  ' + reason if reason else ''}"
+        )
         self.advance(self._num_done)
 
     def _follow(self) -> None:
@@ -256,4 +250,6 @@ def read_progress(directory: Path) -> CaseProgress | None:
 
 def progress_note(progress: CaseProgress) -> str:
     """Describe how far a case is: `t = 3 of 12 s, ..., 20 s left`."""
-    return f"{progress.message}{f', {duration(progress.eta_s)} left' if progress.eta_s else ''}"
+    return (
+        f"{progress.message}{f', {duration_text(progress.eta_s)} left' if progress.eta_s else ''}"
+    )
