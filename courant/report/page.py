@@ -300,24 +300,17 @@ class Summary(BaseModel):
 def write_index(reports: str) -> str:
     """Write index.html over the reports in the folders of `reports`; return its URL.
 
-    Two writers at once leave a complete page: each looks again after it has written, and writes
-    again if reports have come or gone meanwhile. InputError where there is no report, or where
-    index.html is another page.
+    InputError where there is no report, or where index.html is another page.
     """
     folder = RunDirectory(reports)
     if not _is_index(folder):
         raise InputError(f"{folder.url}/{PAGE} is another page; move it, or name another folder")
-    found = _entries(folder)
+    found, place = _entries(folder), folder.url.rsplit("/", 1)[-1]
     if not found:
         raise InputError(f"{folder.url} has no folder with a report; name the folder of reports")
-    while True:
-        page = TEMPLATES.get_template("index.html.j2").render(
-            entries=found, mark=MARK, place=folder.url.rsplit("/", 1)[-1]
-        )
-        folder.write_bytes(PAGE, page.encode())
-        if (now := _entries(folder)) == found or not now:
-            return page_url(folder)
-        found = now
+    template = TEMPLATES.get_template("index.html.j2")
+    folder.write_bytes(PAGE, template.render(entries=found, mark=MARK, place=place).encode())
+    return page_url(folder)
 
 
 def parent_index(run: RunDirectory, folder: RunDirectory) -> str | None:

@@ -55,6 +55,9 @@ def test_a_shipped_space_gives_a_page_with_every_trial_and_both_figures(
     assert page.count('src="data:image/webp;base64,') == 2
     for figure in ("hyperparameters.png", "parallel_coordinates.png"):
         assert (tmp_path / figure).stat().st_size > 5000
+    assert write_sweep_page(sweep, results[:1]), "one trial is enough"
+    with pytest.raises(TrainingError):
+        write_sweep_page(sweep, results[2:3])
     if name == "features":
         assert ">No distance field</td>" in page
         assert "No global data does not apply to cylinder-flow-demo: it is so already." in page
@@ -69,27 +72,15 @@ def test_few_values_are_evenly_spaced_in_order_and_many_on_a_logarithmic_scale()
     assert list(ticks.values())[::2] == ["1", "31.6", "1e+03"]
 
 
-def test_one_trial_is_enough_for_a_page_and_none_is_an_error(tmp_path: Path) -> None:
-    sweep, results = sweep_with_results("anchors", tmp_path)
-    assert write_sweep_page(sweep, results[:1])
-    with pytest.raises(TrainingError):
-        write_sweep_page(sweep, results[2:3])
-
-
 def row(label: str, family: str = "", **scores: float) -> ScoreRow:
     known = {key: Interval.of([value]) for key, value in scores.items()}
     return ScoreRow(label, (f"runs/{label}",), known, family)
 
 
 def test_every_score_with_an_aim_has_an_axis_on_which_the_aim_is_seen() -> None:
-    figure = draw_trade_off(
-        RunComparison(
-            (
-                row("plain", nmae=0.20, anchor_distance=2.0, own_anchor_nearest=0.0, gini=0.5),
-                row("windows", nmae=0.21, anchor_distance=0.6, own_anchor_nearest=0.2),
-            )
-        )
-    )
+    plain = row("plain", nmae=0.20, anchor_distance=2.0, own_anchor_nearest=0.0, gini=0.5)
+    windows = row("windows", nmae=0.21, anchor_distance=0.6, own_anchor_nearest=0.2)
+    figure = draw_trade_off(RunComparison((plain, windows)))
     assert figure is not None
     axes = [axis for axis in figure.axes if axis.get_visible()]
     names = [axis.get_xlabel().partition("\n")[0] for axis in axes]
@@ -124,8 +115,4 @@ def test_errors_of_several_families_are_over_the_lowest_of_each() -> None:
     (legend,) = figure.legends
     names = [each.get_text() for each in legend.get_texts()]
     assert names == ["plain", "windows", "pipe", "pump"]
-
-
-def test_without_a_score_that_has_an_aim_there_is_no_figure() -> None:
-    """Anchors without places, of a single seed."""
     assert draw_trade_off(RunComparison((row("abstract", nmae=0.2, gini=0.5),))) is None

@@ -4,26 +4,26 @@ import dataclasses
 import html
 import re
 from pathlib import Path
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
 
 from courant.evaluation.evaluate import evaluate
-from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
-from courant.prediction.surrogate import Surrogate
+from courant.prediction.bands import GridError
 from courant.report import context as of_context
 from courant.report import errors, report
 from courant.report.context import TOP_ANCHORS, Context, open_context
-from courant.report.data_and_training import case_table, cases_panel, use_panel
-from courant.report.dynamics import frequencies_panel, monitor_panel
-from courant.report.fields import rollout_panel, streamlines_panel, surface_panel
+from courant.report.data_and_training import case_table, cases_panel, tuning_seconds, use_panel
+from courant.report.dynamics import monitor_panel
 from courant.report.page import current_page, keep_inputs, summary_line
-from courant.report.report import PANELS, main_figure, write_report
+from courant.report.report import main_figure, write_report
 from courant.runs.directory import RunDirectory
 from courant.training.train import fit
+from simgen.cases import get_family
+from simgen.quantities import StatedQuantity
 from simgen.store.read import Dataset
 from simgen.store.schema import Schema
 from tests.world import tiny_experiment, tiny_steady
@@ -166,39 +166,6 @@ def test_the_lines_to_paste_predict_the_shown_case(context: Context) -> None:
     np.testing.assert_allclose(last, expected, atol=1e-4 * np.abs(expected).max())
 
 
-@dataclasses.dataclass(frozen=True)
-class PlainConfig(ModelConfig):
-    kind: ClassVar[str] = "plain"
-
-
-class PlainModel(FieldModel):
-    """A model that has no decomposition."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.layer = nn.Linear(config.dimension, config.num_outputs)
-
-    def forward(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> Tensor:
-        return self.layer(queries.points)[:, None].expand(-1, num_steps, -1, -1)
-
-
-def test_a_model_that_does_not_decompose_has_no_such_panel(context: Context) -> None:
-    sizes = {each.name for each in dataclasses.fields(ModelConfig)}
-    trained = context.surrogate.model.config
-    model = PlainModel(PlainConfig(**{name: getattr(trained, name) for name in sizes}))
-    plain = Surrogate(context.run.url, context.surrogate.problem, context.surrogate.dataset, model)
-    other = dataclasses.replace(context, surrogate=plain)
-    is_steady = context.evaluation.step_s is None
-    other_problems = (rollout_panel, errors.growth_panel) if is_steady else (errors.parity_panel,)
-    # Sensitivities need more designs; streamlines and surfaces fields and dimensions.
-    without = (frequencies_panel, monitor_panel, errors.sensitivity_panel, *other_problems)
-    for make in PANELS:
-        if make not in (streamlines_panel, surface_panel):
-            absent = make.__module__ == "courant.report.anchors" or make in without
-            assert (make(other) is None) == absent, make.__qualname__
-
-
 @pytest.mark.parametrize("num", [0, 1])
 def test_a_design_space_of_one_parameter_or_none_has_a_report(
     context: Context, monkeypatch: pytest.MonkeyPatch, num: int
@@ -209,3 +176,35 @@ def test_a_design_space_of_one_parameter_or_none_has_a_report(
     assert len(errors.case_panel(context).pictures) == 1 + num
     assert len(cases_panel(context).pictures) == 1 + num
     assert len(case_table(context.dataset).columns) == 6 + num
+
+
+def test_a_calibrated_run_has_both_bands_and_the_error_of_the_mesh() -> None:
+    bands: Any = SimpleNamespace(
+        grid={"peak_speed": GridError(order=1, low=0.1, high=0.2, num_designs=5, sizes=(5, 7))},
+        no_grid={"branch1_share": "no trend"},
+        by_regression=lambda design: {"pressure_loss": (1.0, 0.1)},
+    )
+    quantities = tuple(map(StatedQuantity.of, get_family("branched-pipe").quantities))
+    dataset = {"one": SimpleNamespace(parameters={})}
+    context: Any = SimpleNamespace(
+        surrogate=SimpleNamespace(bands=bands, scaled=lambda _: None),
+        dataset=type("D", (dict,), {"schema": SimpleNamespace(quantities=quantities)})(dataset),
+        evaluation=SimpleNamespace(cases={"one": None}),
+    )
+    table = errors.trust_table(context, {"peak_speed": np.array([0.31, np.nan])})
+    assert table is not None
+    rows = {row["quantity"]: list(row.values())[1:] for row in table.rows}
+    assert rows["pressure loss (m2/s2)"] == ["none", "± 0.1", "not studied"]
+    assert rows["branch1 share"] == ["none", "none", "no trend"]
+    assert rows["peak speed (m/s)"] == ["± 0.31", "none", "+10.0% to +20.0% (5 designs)"]
+    context.surrogate.bands = None
+    assert errors.trust_table(context, {}) is None
+
+
+def test_the_other_trials_of_a_sweep_are_its_search(tmp_path: Path) -> None:
+    sweep = RunDirectory(tmp_path / "sweep")
+    times = {"a": 5.0, "b": 7.0, "c": 11.0}
+    rows = [{"run": f"/first/{name}", "seconds": seconds} for name, seconds in times.items()]
+    sweep.write_json("trials.json", rows)
+    assert tuning_seconds(sweep / "trials" / "b") == 16.0
+    assert tuning_seconds(RunDirectory(tmp_path / "runs" / "a")) is None
