@@ -1,10 +1,9 @@
 """Define the training runs of the public benchmarks: the paper's, and small ones for a laptop.
 
 Their sources are the paper's overview of these benchmarks (tab:community-benchmarks-overview) and
-its tables of Courant's sizes (tab:courant-shared-hparams) and training (tab:courant-training) on
-them. It leaves open which windows of a trajectory are trained on; here they are
-all, and an epoch draws as many as there are training cases. Runs without gradient clipping have a
-bound that no norm reaches. Features are the coordinates where no field is known.
+its tables of Courant's sizes (tab:courant-shared-hparams) and training (tab:courant-training). It
+leaves open which windows of a trajectory are trained on; here they are all, and an epoch draws as
+many as there are training cases. Runs without clipping have a bound that no norm reaches.
 
 The small runs are for `courant benchmark` on generated cases. Their epochs are short, so that a
 budget of processor time is met closely, and their optimiser is Muon (docs/training.md).

@@ -47,8 +47,6 @@ ROWS: dict[str, dict[str, tuple[float, int, int]]] = {
 }
 """Learning rate, epochs and batch size of each row of the tables of the paper's own cases"""
 _CASES = {"cylinder-flow": "Cyl.Flow", "branched-pipe": "Br.Pipe", "centrifugal-pump": "Ctr.Pump"}
-_FLAT = ("cylinder-flow",)
-"""Families of 2D cases with z = 0, which a grid leaves out"""
 
 
 NODES = {
@@ -135,8 +133,8 @@ def compared(experiment: Experiment, kind: str, *, has_mesh: bool | None = None)
         model["num_features"] = model["num_outputs"] + model["num_query_features"]
     if data.get("input_steps", 1) > 1:
         model["input_steps"] = data["input_steps"]
-    if kind in ("fno", "factformer") and experiment.family in _FLAT:
-        model["dimension"] = 2
+    if kind in ("fno", "factformer") and experiment.family == "cylinder-flow":
+        model["dimension"] = 2  # z = 0, which a grid leaves out
     if kind == "mgn":
         has_mesh = experiment.family in FAMILIES if has_mesh is None else has_mesh
         if data["points_per_sample"] is not None:
