@@ -1,10 +1,8 @@
 """Walk through one OpenFOAM file: its words, its lists, and entries that nobody asked for.
 
-A file is walked token by token, and a list's payload is skipped by its length, so that no byte
-inside a binary list is ever mistaken for syntax. Entries may hold whatever OpenFOAM's grammar
-allows: dictionaries in dictionaries, code between `#{` and `#}`, strings, comments. Directives
-(`#include`) and macros (`$name`) are not followed: `unread` names the last one that was passed
-over. Files may be packed (`U.gz`).
+A file, packed (`U.gz`) or not, is walked token by token, and a list's payload is skipped by its
+length, so that no byte inside a binary list is mistaken for syntax. Directives (`#include`) and
+macros (`$name`) are not followed: `unread` names the last one that was passed over.
 
 Files come from strangers: every pattern here matches in linear time, as it gives nothing back, and
 no array is made before its size has been compared with that of the file.

@@ -91,45 +91,41 @@ def grid_points(*axes: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class SourceBoundary:
-    """The B faces of a case's boundary."""
+    """The B faces of a case's boundary.
+
+    points (B, d) m, normals (B, d), unit vectors out of the domain, areas (B,) m2, patch (B,), the
+    names of patch kinds or their numbers in the schema's order; fields like those of the case.
+    """
 
     points: Any
-    """(B, d) m"""
     normals: Any
-    """(B, d), unit vectors out of the domain"""
     areas: Any
-    """(B,) m2"""
     patch: Any
-    """(B,) names of patch kinds, or their numbers in the schema's order"""
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """Like those of the case, at the faces"""
 
 
 @dataclass(frozen=True)
 class SourceCase:
-    """One case as its source has it: N points in d dimensions, T snapshots, C components."""
+    """One case as its source has it: N points in d dimensions, T snapshots, C components.
+
+    points (N, d), or (N, 3) with zeros behind; fields (N, C), or (N,) for one component, on a grid
+    (*grid, C) or (*grid,), transient with T in front; time (T,) s, increasing, None for a steady
+    case; volumes (N,) m3, distance (N, K) m, direction (N, K, 3).
+    """
 
     name: str
     """Its id in the dataset: letters, digits, '.', '_' and '-'"""
     points: Any
-    """(N, d), or (N, 3) with zeros behind"""
     fields: Mapping[str, Any]
-    """By name: (N, C), or (N,) for one component; on a grid (*grid, C) or (*grid,); transient with
-    T in front
-    """
     time: Any = None
-    """(T,) s, increasing; None for a steady case"""
     parameters: Mapping[str, float] = field(default_factory=dict)
     split: str | None = None
     """train, validation or test, if the schema's splits are published"""
     grid_shape: Sequence[int] | None = None
     """The shape, if the points are a regular grid of this case's own"""
     volumes: Any = None
-    """(N,) m3"""
     distance: Any = None
-    """(N, K) m"""
     direction: Any = None
-    """(N, K, 3)"""
     boundary: SourceBoundary | None = None
     mesh: CellMesh | None = None
     """The cells around the points and the faces of the boundary, for drawing"""

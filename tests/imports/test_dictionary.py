@@ -114,17 +114,6 @@ def test_a_pattern_that_cannot_be_used_is_named(tmp_path) -> None:
         read_entry(tmp_path / "a", ["inlet", "nu"])
 
 
-def test_macros_that_bring_in_macros_end(tmp_path) -> None:
-    dictionaries = "d0 { x 1; }\n" + "".join(
-        f"d{n} {{ p {{ $d{n - 1}; }} q {{ $d{n - 1}; }} }}\n" for n in range(1, 40)
-    )
-    values = "v0 12345678;\n" + "".join(f"v{n} $v{n - 1}$v{n - 1};\n" for n in range(1, 40))
-    for text in (dictionaries, values):
-        (tmp_path / "a").write_text(text)
-        with pytest.raises(CaseError, match=r"a has (too many entries|a value of more than)"):
-            read_entry(tmp_path / "a", ["nu"])
-
-
 def test_a_file_that_includes_itself_is_one_line(tmp_path) -> None:
     (tmp_path / "a").write_text('#include "a"\nnu 1;\n')
     with pytest.raises(CaseError, match="includes itself"):

@@ -560,32 +560,6 @@ def test_what_is_passed_over_is_left_out_by_name(tmp_path) -> None:
     }
 
 
-def test_a_part_without_cells_holds_nothing(tmp_path) -> None:
-    """decomposePar leaves such parts where there are more of them than cells on one side."""
-    from simgen.foam.mesh import read_geometry
-
-    mesh = box()
-    for number, form in enumerate((Form(), Form(binary=True)), start=1):
-        case = write_case(tmp_path / f"cases/run{number}", speed=number, decomposed=True, form=form)
-        empty = case / "processor2"
-        write_mesh(empty, replace(mesh, faces=()), form)
-        for time in ("0.5", "1"):
-            for name in ("U", "p", "T"):
-                kind = "vector" if name == "U" else "scalar"
-                body = f"dimensions [0 0 0 0 0 0 0];\ninternalField nonuniform List<{kind}> 0;\n"
-                form.write(
-                    empty / time / name,
-                    f"vol{kind.capitalize()}Field",
-                    f"{body}boundaryField {{ walls {{ type zeroGradient; }} }}\n".encode(),
-                )
-        assert read_geometry(empty).centres.shape == (0, 3)
-    dataset, skipped = imported(tmp_path)
-    assert skipped == {}
-    for case in dataset:
-        check_values(case, case.parameters["speed"], [0.5, 1.0])
-        assert case.num_points == 12 and case.provenance["parts"] == 2
-
-
 def test_irregular_times_are_noted_and_an_interval_makes_them_regular(tmp_path) -> None:
     """Fields are linear in time here, so that what is interpolated has its exact value."""
     write_case(tmp_path / "cases/run1", speed=1, times=("0.25", "0.5", "1"))
