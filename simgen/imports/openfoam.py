@@ -379,44 +379,32 @@ def _joined(meshes: Sequence[MeshGeometry]) -> tuple[MeshGeometry, list[np.ndarr
     As in any mesh, the internal faces of all parts come first.
     """
 
-    def joined(name: str) -> np.ndarray:
-        return np.concatenate([getattr(of, name) for of in meshes])
+    def joined(name: str, labels: str = "") -> np.ndarray:
+        """Concatenate an array of all parts, whose values may be labels of others before it."""
+        shift, found = 0, []
+        for mesh in meshes:
+            found.append(getattr(mesh, name) + shift if labels else getattr(mesh, name))
+            shift += len(getattr(mesh, labels)) if labels else 0
+        return np.concatenate(found)
 
-    def firsts(name: str) -> np.ndarray:
-        return np.cumsum([0, *(len(getattr(of, name)) for of in meshes)])
-
-    inside = np.diff(firsts("neighbour"))
-    is_outside = np.concatenate(
-        [np.arange(len(of.owner)) >= number for of, number in zip(meshes, inside, strict=True)]
-    )
-    order = np.argsort(is_outside, kind="stable")
-    places = np.split(np.argsort(order), firsts("owner")[1:-1])
-    shifts = [firsts(name)[:-1] for name in ("centres", "points", "face_points")]
-    owner, neighbour, corners, starts = (
-        np.concatenate([getattr(of, name) + shift for of, shift in zip(meshes, by, strict=True)])
-        for name, by in zip(
-            ("owner", "neighbour", "face_points", "face_offsets"),
-            (shifts[0], shifts[0], shifts[1], shifts[2]),
-            strict=True,
-        )
-    )
-    # Each part has one offset more than faces.
-    ends = np.cumsum([len(of.face_offsets) for of in meshes]) - 1
-    sizes = np.concatenate([np.diff(of.face_offsets) for of in meshes])[order]
-    starts = np.delete(starts, ends)[order]
+    is_outside = [np.arange(len(of.owner)) >= len(of.neighbour) for of in meshes]
+    order = np.argsort(np.concatenate(is_outside), kind="stable")
+    places = np.split(np.argsort(order), np.cumsum([len(of) for of in is_outside])[:-1])
+    sizes = np.concatenate([np.diff(of.face_offsets) for of in meshes])
+    starts, sizes = (np.cumsum(sizes) - sizes)[order], sizes[order]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    labels = corners[np.repeat(starts - offsets[:-1], sizes) + np.arange(offsets[-1])]
+    corners = np.repeat(starts - offsets[:-1], sizes) + np.arange(offsets[-1])
     whole = MeshGeometry(
         centres=joined("centres"),
         volumes=joined("volumes"),
         face_centres=joined("face_centres")[order],
         face_areas=joined("face_areas")[order],
-        owner=owner[order],
-        neighbour=neighbour,
+        owner=joined("owner", "centres")[order],
+        neighbour=joined("neighbour", "centres"),
         patches={},
         points=joined("points"),
         face_offsets=offsets,
-        face_points=labels,
+        face_points=joined("face_points", "points")[corners],
     )
     return whole, places
 
