@@ -474,13 +474,15 @@ def imported_values(
     `names` are those of the fields in the dataset, by OpenFOAM's. CaseError and InputError where
     the case cannot be imported.
     """
-    patches = sorted({name for mesh in _boundaries(folder) for name in mesh})
+    options |= {"fields": names, "allow_unfinished": True}
+    known = FoamFolder(FoamOptions(**options))
+    (place,) = known.find(folder)
+    patches = sorted(known.survey(place).kind_of)
     kinds = {name: f"kind{number}" for number, name in enumerate(patches)}
     asked = FolderOptions(folder=folder, url=str(folder / "store"), name="fuzz", distance_kinds=())
     # A name may hold what fnmatch takes for a pattern.
     overrides = {re.sub(r"([\[*?])", r"[\1]", name): kind for name, kind in kinds.items()}
-    wanted = FoamOptions(fields=names, kinds=overrides, allow_unfinished=True, **options)
-    reader = FoamFolder(wanted)
+    reader = FoamFolder(FoamOptions(kinds=overrides, **options))
     plan = plan_folder(asked, reader)
     case = reader.read(plan.cases[0], plan.schema)
     of_kind = {kind: number for number, kind in enumerate(plan.schema.patch_kinds)}
@@ -491,11 +493,3 @@ def imported_values(
         if kind in of_kind
     }
     return case, rows
-
-
-def _boundaries(folder: Path) -> Iterator[list[str]]:
-    for path in folder.rglob("polyMesh/boundary*"):
-        plain = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        text = plain.decode(errors="replace")
-        found = re.findall(r"([^\s;{}()]+) \{ type (\w+);", text)
-        yield [name for name, type_ in found if type_ not in ("empty", "processor")]
