@@ -458,9 +458,9 @@ def peak_memory_gb(device: torch.device) -> float | None:
     """Return the peak memory of this process on the GPU, or in all; None on Windows without one."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e9
-    if sys.platform == "win32":
+    try:
+        import resource
+    except ImportError:
         return None
-    import resource
-
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
