@@ -117,7 +117,6 @@ def measure_decomposition(folder: str, short: bool) -> None:
     assert evaluation is not None, "prepared before"
     context = open_context(run, evaluation)
     torch.set_num_threads(THREADS)
-    assert context.scores, "those of the anchors, which other panels share"
     began, before = time.perf_counter(), time.process_time()
     panel = decomposition_panel(context)
     assert panel is not None
