@@ -315,12 +315,10 @@ def check_parameters(values: Mapping[str, float], space: Space) -> None:
     if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
         raise InputError(f"parameters map {', '.join(known) or 'no name'} to numbers")
     if set(values) != set(known):
-        unknown = ", ".join(sorted(set(values) - set(known)))[:200] or "none"
-        missing = ", ".join(name for name in known if name not in values) or "none"
-        raise InputError(
-            f"parameters: unknown {unknown}, missing {missing}; {space.family} has"
-            f" {', '.join(known)}"
-        )
+        missing = [name for name in known if name not in values]
+        names = {"unknown": sorted(set(values) - set(known)), "missing": missing}
+        wrong = ", ".join(f"{word} {', '.join(of)[:200]}" for word, of in names.items() if of)
+        raise InputError(f"parameters: {wrong}; {space.family} has {', '.join(known)}")
     for name, value in values.items():
         low, high, unit = (known[name][key] for key in ("low", "high", "unit"))
         if not isinstance(value, numbers.Real) or not np.isfinite(value):

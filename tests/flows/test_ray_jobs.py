@@ -2,10 +2,12 @@
 name.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -92,6 +94,46 @@ def test_a_job_that_the_cluster_has_lost_is_told_as_such(monkeypatch: pytest.Mon
     with pytest.raises(ray_jobs.JobError, match=r"knows job a no more: .* run the same again"):
         ray_jobs._follow(client, "a", lambda line: None, lambda: None)
     assert client.asked == ray_jobs.MOST_LOST + 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "attempts", "taken"),
+    [
+        (ray_jobs.NO_AGENT, 2, True),
+        (ray_jobs.NO_AGENT, 1_000, False),
+        ("no such version", 1, False),
+    ],
+)
+def test_a_cluster_that_has_just_started_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reason: str, attempts: int, taken: bool
+) -> None:
+    failures = iter([RuntimeError(f"status code 500: {reason}")] * attempts)
+    submitted = []
+
+    def submit_job(**job: object) -> None:
+        for failure in failures:
+            raise failure
+        submitted.append(job["submission_id"])
+
+    monkeypatch.setattr(ray_jobs, "POLL_S", 0.01)
+    monkeypatch.setattr(ray_jobs, "PATIENCE_S", 0.5)
+    client = SimpleNamespace(submit_job=submit_job, list_jobs=list)
+    asked = request(place=str(tmp_path))
+    with contextlib.nullcontext() if taken else pytest.raises(RuntimeError, match=reason):
+        ray_jobs._submit(client, asked, "job-1", "http://127.0.0.1:8265")
+    assert submitted == ["job-1"] * taken
+
+
+def test_the_next_attempt_has_a_number_that_none_had() -> None:
+    """`ray job delete` takes older attempts away."""
+    known = request().submission_id
+
+    class Client:
+        def list_jobs(self) -> list[object]:
+            names = (f"{known}-3", f"{known}-2", f"{known}-x", "another-9", None)
+            return [SimpleNamespace(submission_id=name) for name in names]
+
+    assert list(ray_jobs._attempts(Client(), request())) == [2, 3]
 
 
 GIVEN = {"AWS_SECRET_ACCESS_KEY": "a long secret", "LICENCE": "ünï"}
