@@ -32,8 +32,7 @@ from simgen.errors import InputError
 
 Kind = Literal["transient", "steady"]
 """Of a problem: what is predicted are states in time, or one field."""
-MAX_EPOCHS = 50_000
-"""The record keeps one line per epoch and is read as a whole."""
+MAX_EPOCHS = 50_000  # The record keeps one line per epoch and is read as a whole
 MAX_NAME = 160
 _SHOWN_ERRORS = 8
 
@@ -52,8 +51,7 @@ class TrainingConfig(Frozen):
     """
 
     epochs: int = Field(ge=1, le=MAX_EPOCHS)
-    batch_size: int = Field(ge=1, le=65_536)
-    """Over all workers together."""
+    batch_size: int = Field(ge=1, le=65_536)  # Over all workers together
     samples_per_epoch: int | None = Field(default=None, ge=1, le=MANY)
     """Windows per epoch, drawn without repeats while there are enough; None = every window once."""
     optimiser: Literal["adamw", "muon"] = "adamw"

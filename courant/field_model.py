@@ -25,14 +25,10 @@ from courant.model_config import ModelConfig
 class Inputs(NamedTuple):
     """The input of a model for B clouds; a part that its sizes leave out is None."""
 
-    points: Tensor
-    """(B, N, d)"""
-    features: Tensor
-    """(B, N, num_features)"""
-    mask: Tensor | None = None
-    """(B, N) bool, True at real points; None where nothing is padded"""
-    parameters: Tensor | None = None
-    """(B, num_parameters), the design parameters"""
+    points: Tensor  # (B, N, d)
+    features: Tensor  # (B, N, num_features)
+    mask: Tensor | None = None  # (B, N) bool, True at real points; None where nothing is padded
+    parameters: Tensor | None = None  # (B, num_parameters), the design parameters
     anchors: Tensor | None = None
     """(B, L, d), points sampled from each cloud beforehand; None lets the model place its own"""
     neighbours: Tensor | None = None
@@ -55,10 +51,8 @@ class Inputs(NamedTuple):
 class Queries(NamedTuple):
     """The points where a model predicts."""
 
-    points: Tensor
-    """(B, M, d)"""
-    features: Tensor | None = None
-    """(B, M, num_query_features)"""
+    points: Tensor  # (B, M, d)
+    features: Tensor | None = None  # (B, M, num_query_features)
 
     def part(self, chosen: slice | Tensor) -> Queries:
         """Select some of the query points, by a slice or by their numbers."""

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from simgen.errors import InputError
 
 LOOPBACK = "127.0.0.1"
-OWN_NAMES = ("127.0.0.1", "localhost", "[::1]")
-"""As requests write this machine's own"""
+OWN_NAMES = ("127.0.0.1", "localhost", "[::1]")  # As requests write this machine's own
 
 
 def in_address(host: str) -> str:

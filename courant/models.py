@@ -22,10 +22,8 @@ from simgen.errors import InputError
 if TYPE_CHECKING:
     from courant.field_model import FieldModel
 
-VARIABLE = "COURANT_MODELS"
-"""Comma-separated modules that register models of their own."""
-DEFAULT_KIND = CourantConfig.kind
-"""The kind of an experiment that names none."""
+VARIABLE = "COURANT_MODELS"  # Comma-separated modules that register models of their own
+DEFAULT_KIND = CourantConfig.kind  # The kind of an experiment that names none
 
 BASELINES = {
     "transolver": "courant.baselines.transolver",

@@ -60,27 +60,22 @@ class DesignBandsAnswer(BaseModel):
 
     level: float
     quantities: dict[str, float]
-    values: list[list[float]] | None
-    """(N, C), around all values at once; null where no band holds"""
+    values: list[list[float]] | None  # (N, C), around all values at once; null where no band holds
     fine: dict[str, Interval]
     """by quantity, where it would be on an infinitely fine mesh, but for the model's error"""
     by_regression: dict[str, Interval]
     """value and half-width by quantity, from the design parameters alone"""
     fine_by_regression: dict[str, Interval]
-    no_field: str
-    """why the field has no band; else empty"""
-    unsolved: float
-    """share of the designs near this one that had no accepted solution"""
+    no_field: str  # why the field has no band; else empty
+    unsolved: float  # share of the designs near this one that had no accepted solution
 
 
 class PredictedQuantities(BaseModel):
     """What the answers to all requests for a predicted design have."""
 
     channels: list[str]
-    quantities: dict[str, float | None]
-    """null where the fields do not give one"""
-    not_predicted: dict[str, str]
-    """the family's other quantities, with the reason"""
+    quantities: dict[str, float | None]  # null where the fields do not give one
+    not_predicted: dict[str, str]  # the family's other quantities, with the reason
     bands: DesignBandsAnswer | None
     """of the field in `POST /designs` alone; null where the model is not calibrated"""
     known_geometry: bool
@@ -109,27 +104,22 @@ class SectionRequest(DesignRequest):
 class Section(PredictedQuantities):
     """A predicted design in the plane of the picture, and its quantities."""
 
-    across: str
-    """the coordinate that runs to the right"""
+    across: str  # the coordinate that runs to the right
     up: str
     plane: str
     position: float
-    positions: Interval | None
-    """m: from where to where the plane may lie; null in 2D"""
-    x: list[float]
-    """(V,) m"""
+    positions: Interval | None  # m: from where to where the plane may lie; null in 2D
+    x: list[float]  # (V,) m
     y: list[float]
     triangles: list[tuple[int, int, int]]
     units: list[str]
-    limits: list[Interval]
-    """by channel: the ends of its colours, the same for all designs"""
+    limits: list[Interval]  # by channel: the ends of its colours, the same for all designs
     values: list[list[float]]
     """by channel, (V,), as half-widths of the band, which are null where none holds"""
     widths: list[list[float]] | None
     anchors: list[Interval]
     """places in the picture; empty where they have none, or were not asked for"""
-    start: str
-    """the start of a transient prediction, in words; empty for a steady model"""
+    start: str  # the start of a transient prediction, in words; empty for a steady model
     has_surface: bool
     num_cells: int
 
@@ -139,8 +129,7 @@ class ContributionRequest(DesignRequest):
 
     x: float
     y: float
-    position: FiniteFloat | None = None
-    """m: of the picture's plane, as for a section"""
+    position: FiniteFloat | None = None  # m: of the picture's plane, as for a section
     channel: int = Field(ge=0)
 
 
@@ -153,15 +142,13 @@ class ValueSum(BaseModel):
     offset: float
     anchors: list[dict[str, int | float | None]]
     """those that add or take most, the largest first: `anchor`, `value`, and its place `x`, `y`"""
-    rest: float
-    """the sum of all others"""
+    rest: float  # the sum of all others
 
 
 class Surface(BaseModel):
     """The faces of a design's boundary as triangles, each with the value of the cell behind it."""
 
-    points: list[tuple[float, float, float]]
-    """m"""
+    points: list[tuple[float, float, float]]  # m
     triangles: list[tuple[int, int, int]]
     values: list[list[float]]
     """by channel, (F,), as half-widths of the band, which are null where none holds"""
@@ -171,8 +158,7 @@ class Surface(BaseModel):
 class NearestRequest(DesignRequest):
     """A design whose solved neighbours are wanted."""
 
-    newest: bool = False
-    """look first whether the dataset has a newer version"""
+    newest: bool = False  # look first whether the dataset has a newer version
 
 
 class SolvedDesign(BaseModel):
@@ -182,8 +168,7 @@ class SolvedDesign(BaseModel):
     distance: float
     """root mean square over the parameters of the difference, as a share of each range"""
     split: str
-    added: bool
-    """whether it joined the dataset after the training"""
+    added: bool  # whether it joined the dataset after the training
     parameters: dict[str, float]
     quantities: dict[str, float | None]
 
@@ -202,8 +187,7 @@ class SobolIndices(BaseModel):
     first: dict[str, float]
     """the share of the variance over the design space that a parameter explains alone"""
     total: dict[str, float]
-    fit: float
-    """R2, on designs left out, of the Gaussian process that they come from"""
+    fit: float  # R2, on designs left out, of the Gaussian process that they come from
 
     @classmethod
     def of(cls, names: list[str], found: Sensitivity) -> SobolIndices:
@@ -214,8 +198,7 @@ class SobolIndices(BaseModel):
 class Dependences(BaseModel):
     """The dependence of the quantities on the parameters, or the reason why there is none."""
 
-    ready: bool
-    """false while they are being computed: ask again"""
+    ready: bool  # false while they are being computed: ask again
     quantities: dict[str, dict[str, SobolIndices | None]]
     """`predicted` and `solved` by quantity; null where the designs do not give them"""
     reason: str
@@ -228,8 +211,7 @@ class _Shown:
     found: PredictedDesign
     warnings: list[str]
     layer: Triangles
-    start: str
-    """The start of a transient prediction, in words; empty for a steady one"""
+    start: str  # The start of a transient prediction, in words; empty for a steady one
 
     @property
     def positions(self) -> Interval | None:

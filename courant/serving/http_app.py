@@ -139,10 +139,8 @@ class Solve(BaseModel):
     id: str
     state: str
     ended: bool
-    url: str
-    """a page that follows the run; empty where there is none"""
-    reason: str
-    """once it has ended: why the dataset has no accepted case of the design; else empty"""
+    url: str  # a page that follows the run; empty where there is none
+    reason: str  # once it has ended: why the dataset has no accepted case of the design; else empty
 
 
 class SolvingOffer(BaseModel):

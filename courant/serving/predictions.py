@@ -25,8 +25,7 @@ logger = logging.getLogger("courant.serving")
 
 #: Numbers and brackets of a request per allowed point, and characters of an error, which may quote.
 VALUES_PER_POINT, MOST_SHOWN = 64, 500
-Answer = tuple[int, bytes]
-"""HTTP status, and a body of JSON"""
+Answer = tuple[int, bytes]  # HTTP status, and a body of JSON
 Request = TypeVar("Request", bound=BaseModel)
 
 # One wrong row ends the check: a request may have a million of them.
@@ -43,8 +42,7 @@ class Strict(BaseModel):
 class Limits(Strict):
     """The limits of one request."""
 
-    max_points: int = Field(default=200_000, ge=1)
-    """points, queries and boundary faces together"""
+    max_points: int = Field(default=200_000, ge=1)  # points, queries and boundary faces together
     max_steps: int = Field(default=200, ge=1)
     max_megabytes: float = Field(default=64.0, gt=0, allow_inf_nan=False)
     max_point_steps: int = Field(default=2_000_000, ge=1)
@@ -54,8 +52,7 @@ class Limits(Strict):
 class DistanceField(Strict):
     """Distance to each of K patch kinds, at each point."""
 
-    distance: Rows
-    """(N, K) m, with unit vectors (N, K, 3)"""
+    distance: Rows  # (N, K) m, with unit vectors (N, K, 3)
     direction: Annotated[list[Rows], Field(fail_fast=True)]
 
 
@@ -84,10 +81,8 @@ class Prediction(BaseModel):
     """The answer: `values` in the order of `channels`."""
 
     channels: list[str]
-    values: list[Any]
-    """(T, M, C) transient, (M, C) steady"""
-    times_s: list[float] | None
-    """(T,) after the initial state; None in steady models"""
+    values: list[Any]  # (T, M, C) transient, (M, C) steady
+    times_s: list[float] | None  # (T,) after the initial state; None in steady models
     warnings: list[str]
 
 
@@ -99,19 +94,13 @@ class ModelCard(BaseModel):
     dataset: str
     version: str
     channels: list[str]
-    parameters: list[dict[str, Any]]
-    """name, unit, low, high, description"""
-    quantities: list[dict[str, str]] = []
-    """name, unit, meaning"""
-    settings: dict[str, float] = {}
-    """of the solver"""
+    parameters: list[dict[str, Any]]  # name, unit, low, high, description
+    quantities: list[dict[str, str]] = []  # name, unit, meaning
+    settings: dict[str, float] = {}  # of the solver
     patch_kinds: list[str]
-    step_s: float | None
-    """between predicted states; None in steady models"""
-    input_steps: int
-    """I, the states in time that a prediction starts from; 0 in steady models"""
-    needs: list[str]
-    """the required parts of a request"""
+    step_s: float | None  # between predicted states; None in steady models
+    input_steps: int  # I, the states in time that a prediction starts from; 0 in steady models
+    needs: list[str]  # the required parts of a request
     limits: Limits
 
 

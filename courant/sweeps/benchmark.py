@@ -67,35 +67,28 @@ CHOSEN = {
     "training.checkpoint_every": "takes it from the number of validations",
 }
 """Keys that a benchmark sets itself, and how"""
-Sizes = Mapping[str, Mapping[str, Any]]
-"""Model sizes by contender, in place of the usual ones"""
+Sizes = Mapping[str, Mapping[str, Any]]  # Model sizes by contender, in place of the usual ones
 REQUEST = "request.json"
-RATES = (3e-4, 1e-3, 3e-3)
-"""Learning rates that are tried for every model"""
-SEARCH_SHARE = 0.25
-"""Budget of each trial of the search, over that of a trial that counts"""
+RATES = (3e-4, 1e-3, 3e-3)  # Learning rates that are tried for every model
+SEARCH_SHARE = 0.25  # Budget of each trial of the search, over that of a trial that counts
 SPEED_EPOCHS, SPEED_BATCHES = 4, 10
 """Epochs of a speed trial, whose first does not count, and batches in each"""
-VALIDATIONS = 20
-"""Validations of a trial, about, whatever its number of epochs"""
-LARGEST_WARM_UP = 0.1
-"""Of a trial's steps"""
+VALIDATIONS = 20  # Validations of a trial, about, whatever its number of epochs
+LARGEST_WARM_UP = 0.1  # Of a trial's steps
 _Rates = Annotated[
     tuple[Annotated[float, Field(gt=0)], ...],
     Field(min_length=1),
     AfterValidator(lambda rates: tuple(sorted(set(rates)))),
 ]
 _UNITS = {"h": 3600.0, "min": 60.0, "s": 1.0}
-MOST = 1e9
-"""Of any unit"""
+MOST = 1e9  # Of any unit
 
 
 class Budget(Frozen):
     """What each trial may spend on training."""
 
     unit: Literal["epochs", "processor"]
-    amount: float
-    """Epochs, or seconds of processor time"""
+    amount: float  # Epochs, or seconds of processor time
 
     @property
     def text(self) -> str:
@@ -108,20 +101,17 @@ class Benchmark(Frozen):
     """A benchmark, complete but for what its own trials find out."""
 
     base: Experiment
-    contenders: dict[str, Experiment]
-    """The models that take part, by their names in tables"""
+    contenders: dict[str, Experiment]  # The models that take part, by their names in tables
     dataset_url: str
     version: str
     snapshot_id: str
     budget: Budget
-    rates: _Rates = RATES
-    """Learning rates to choose from, rising; one alone is taken as it is"""
+    rates: _Rates = RATES  # Learning rates to choose from, rising; one alone is taken as it is
     seeds: int = Field(default=1, ge=1, le=100)
     """Trainings of each model, with the recipe's seed and those after it"""
     best: int | None = Field(default=None, ge=1)
     """So many of the models get all seeds, by their first seed's validation error; None = all"""
-    url: str
-    """Of its folder"""
+    url: str  # Of its folder
     space: str | None = None
     """The search space whose settings are compared; None for models by name"""
     left_out: tuple[str, ...] = ()
@@ -490,8 +480,7 @@ class Phase(NamedTuple):
 
     name: str
     trials: list[Trial]
-    counts: bool
-    """Each is assessed, and has a process of its own: its peak memory is in the table"""
+    counts: bool  # Each is assessed, and has a process of its own: its peak memory is in the table
 
 
 def next_phase(benchmark: Benchmark) -> Phase | None:

@@ -47,10 +47,8 @@ class SeedErrors:
 
     overall: dict[str, Interval]
     """By metric, of all test cases together, so that a few bad ones may dominate it"""
-    typical: Interval
-    """NMAE of the median test case"""
-    components: dict[str, dict[str, Interval]]
-    """By component and metric"""
+    typical: Interval  # NMAE of the median test case
+    components: dict[str, dict[str, Interval]]  # By component and metric
     steps: dict[str, dict[str, Interval]]
     """NMAE and relative L2 after each step, from "1"; a single one in steady problems"""
 
@@ -75,17 +73,14 @@ class PredictorRow:
 
     name: str
     is_reference: bool = False
-    errors: SeedErrors | None = None
-    """None where every training failed"""
-    failures: tuple[str, ...] = ()
-    """Reasons, of trainings that should have counted"""
+    errors: SeedErrors | None = None  # None where every training failed
+    failures: tuple[str, ...] = ()  # Reasons, of trainings that should have counted
     parameters: int | None = None
     rate: float | None = None
     rate_at_edge: bool = False
     epochs: int | None = None
     paper_nmae: float | None = None
-    wall_s: Interval | None = None
-    """Of a training"""
+    wall_s: Interval | None = None  # Of a training
     memory_gb: float | None = None
     prediction_s: dict[str, float | None] = field(default_factory=dict)
     """Processor time by number of points; None where it would have taken too long"""
@@ -112,8 +107,7 @@ class BenchmarkTable:
     benchmark: Benchmark
     num_cases: dict[str, int]
     step_s: float | None
-    rows: tuple[PredictorRow, ...]
-    """The lowest NMAE first, failures last"""
+    rows: tuple[PredictorRow, ...]  # The lowest NMAE first, failures last
     nulls: tuple[FigureScore, ...]
     paper: PaperNumbers
     quantities: tuple[QuantityRow, ...]
@@ -329,8 +323,7 @@ def quantity_rows(found: Mapping[str, Sequence[Evaluation]]) -> tuple[QuantityRo
     return tuple(rows)
 
 
-_ABOUT = 1.15
-"""Parameters over the paper's, up to which a model counts as of its size"""
+_ABOUT = 1.15  # Parameters over the paper's, up to which a model counts as of its size
 _MEASURE = (
     "Its tables of these benchmarks are captioned NMAE, while its text has them judged by"
     " relative L2, the mean over test cases: hold the numbers against both columns"

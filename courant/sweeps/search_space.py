@@ -36,8 +36,7 @@ Value = bool | int | float | str | None
 Setting = dict[str, Value]
 """Such as {"model.num_anchors": 16}; the key `choice` holds the name of a choice."""
 
-CHOICE, BASELINE = "choice", "baseline"
-"""The key of choices, and its value that changes nothing"""
+CHOICE, BASELINE = "choice", "baseline"  # The key of choices, and its value that changes nothing
 SECTIONS = ("model", "data", "training")
 _JUDGE = "it would change what trials are measured by"
 FIXED = {
@@ -64,8 +63,7 @@ FIELDS, WITH_DISTANCE = "fields", "fields + distance"
 """
 MAX_SETTINGS = 10_000
 """The limit of an isolated design or a grid; each setting is an experiment to train"""
-LARGEST = 1e15
-"""Bound of a range's numbers"""
+LARGEST = 1e15  # Bound of a range's numbers
 
 
 def label(key: str) -> str:

@@ -44,8 +44,7 @@ BEST, TABLE, TRIALS = "best.json", "trials.json", "trials"
 class Trial:
     """One setting with one seed: an experiment and its run directory."""
 
-    number: int
-    """from 1"""
+    number: int  # from 1
     setting: Setting
     experiment: Experiment
     run: RunDirectory
@@ -60,16 +59,12 @@ class TrialResult:
     nmae: float | None
     """validation NMAE of the weights that the run keeps; None before the first validation"""
     best_epoch: int | None
-    epochs: int
-    """trained so far"""
-    seconds: float
-    """of training"""
+    epochs: int  # trained so far
+    seconds: float  # of training
     seed: int
     setting: Setting
-    run: str
-    """URL of the run directory"""
-    reason: str = ""
-    """of a failed trial"""
+    run: str  # URL of the run directory
+    reason: str = ""  # of a failed trial
 
     def line(self) -> str:
         """Format for a log: `trial 3  num_anchors 32  stopped after 5 epochs  NMAE 0.301`."""
@@ -85,12 +80,9 @@ class Sweep:
     """The trials, their order, and the folder where they are kept."""
 
     folder: RunDirectory
-    space: SearchSpace
-    """With the choices that apply to the experiment and fit the dataset"""
-    left_out: tuple[str, ...]
-    """A line for each of the other choices"""
-    experiment: Experiment
-    """the baseline"""
+    space: SearchSpace  # With the choices that apply to the experiment and fit the dataset
+    left_out: tuple[str, ...]  # A line for each of the other choices
+    experiment: Experiment  # the baseline
     dataset_url: str
     version: str
     seed: int
@@ -233,10 +225,8 @@ class TrialsProgress:
 
     name: str
     url: str
-    num_trials: dict[str, int]
-    """By state, in the order in which states were met"""
-    best_nmae: float | None
-    """Lowest validation NMAE of a trial"""
+    num_trials: dict[str, int]  # By state, in the order in which states were met
+    best_nmae: float | None  # Lowest validation NMAE of a trial
 
     @property
     def num_ended(self) -> int:
