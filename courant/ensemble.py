@@ -27,28 +27,16 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from courant.field_model import (
-    Contributions,
-    Decodes,
-    Evolves,
-    Exports,
-    FieldDecomposition,
-    FieldModel,
-    Inputs,
-    MovesAnchors,
-    Partitions,
-    Queries,
-    Reading,
-    Reads,
-)
+from courant import field_model as seam
+from courant.field_model import FieldModel, Inputs, Queries, Reading
 from courant.model_config import ModelConfig
 
 
-class MemberPart(Contributions, Partitions, Protocol):
+class MemberPart(seam.Contributions, seam.Partitions, Protocol):
     """Contributions of a member, whose weights divide every point among its anchors."""
 
 
-class MemberDecomposition(FieldDecomposition, MovesAnchors, Protocol):
+class MemberDecomposition(seam.FieldDecomposition, seam.MovesAnchors, Protocol):
     """The decomposition of a member."""
 
     def chunks(self, size: int = ...) -> Iterator[MemberPart]: ...
@@ -56,7 +44,7 @@ class MemberDecomposition(FieldDecomposition, MovesAnchors, Protocol):
 
 
 @runtime_checkable
-class Anchored(Decodes, Evolves, Reads, Exports, Protocol):
+class Anchored(seam.Decodes, seam.Evolves, seam.Reads, seam.Exports, Protocol):
     """The capabilities of a member with anchors: those of Courant."""
 
     def decompose(
@@ -124,10 +112,6 @@ class Ensemble(FieldModel):
         super().__init__()
         self.config = config
         self.members = nn.ModuleList(members)
-
-    def trained_apart(self) -> Sequence[nn.Module]:
-        """Return the members, which have a loss each."""
-        return list(self.members)
 
     def forward(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> Tensor:
         """Average what the members predict, (B, T, M, C)."""

@@ -155,14 +155,6 @@ class MeasuresSpread(Protocol):
 
 
 @runtime_checkable
-class TrainsApart(Protocol):
-    """The capability of a model of several members that have a loss each."""
-
-    def trained_apart(self) -> Sequence[nn.Module]:
-        """Return the members, which take what the model takes."""
-
-
-@runtime_checkable
 class Encodes(Protocol):
     """The capability of reducing the input to latents."""
 

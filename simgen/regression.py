@@ -1,4 +1,4 @@
-"""Regress numbers on design parameters: least squares, radial basis functions, Gaussian process.
+"""Regress numbers on design parameters: radial basis functions, Gaussian process.
 
 A regression takes inputs (n, d), scaled to about -1..1, and outputs (n, m), and gives a function of
 further inputs (k, d).
@@ -27,18 +27,6 @@ _SMOOTHING = 1e-6
 """Keeps designs that are solved twice from making the interpolation singular"""
 _LENGTHS, _NOISES = (0.1, 30.0), (1e-8, 1.0)
 """Bounds of a Gaussian process's lengths, and of its noise over the outputs' variance"""
-
-
-def least_squares(inputs: np.ndarray, outputs: np.ndarray) -> Predictor:
-    """Fit a constant, the inputs and their squares; without squares where data are few."""
-    has_squares = len(inputs) > 2 * inputs.shape[1] + 1
-
-    def terms(values: np.ndarray) -> np.ndarray:
-        squares = [values**2] if has_squares else []
-        return np.concatenate([np.ones((len(values), 1)), values, *squares], axis=1)
-
-    coefficients = np.linalg.lstsq(terms(inputs), outputs, rcond=None)[0]
-    return lambda values: terms(values) @ coefficients
 
 
 def radial_basis(inputs: np.ndarray, outputs: np.ndarray) -> Predictor:

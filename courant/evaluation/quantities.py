@@ -22,7 +22,6 @@ from simgen import regression
 from simgen.case import CaseFamily
 from simgen.cases import FAMILIES
 from simgen.design_space import scaled
-from simgen.errors import InputError
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.quantities import CaseFields, Quantity, obtainable
 from simgen.store.read import Dataset, StoredCase
@@ -31,7 +30,6 @@ Pair = tuple[dict[str, float], dict[str, float]]
 """Quantities by name, of the solved and of the predicted fields of a case"""
 LEAST_CASES = 3  # for a rank correlation
 DESIGNS = 12  # predicted for each parameter, at most, to measure dependences
-LEAST_SPREAD = 1e-9  # standard deviation of a figure that varies, over its size
 
 
 def family_of(dataset: Dataset) -> CaseFamily | None:
@@ -212,50 +210,3 @@ def dependences(surrogate: Surrogate, dataset: Dataset) -> dict[str, Dependence]
         )
         for each in wanted
     }
-
-
-@dataclass(frozen=True)
-class FigureScore:
-    """The error of a regression of one figure, over the cases of a split."""
-
-    figure: str
-    regression: str
-    r2: float  # 1 - squared error over that of the split's own mean; nan of cases all alike
-    nmae: float  # absolute errors over absolute values; nan where these are all zero
-    num_train: int
-    num_cases: int
-
-
-def regress_figures(dataset: Dataset, split: str = "test") -> list[FigureScore]:
-    """Predict the figures in the provenance of a split's cases, such as the head of a pump.
-
-    Each regression is fitted to the designs of the training cases, of figures that all cases have
-    and that vary. InputError where there are no design parameters, or too few cases.
-    """
-    train, cases = dataset.cases("train"), dataset.cases(split)
-    if not dataset.schema.parameters:
-        raise InputError(f"{dataset.url} has no design parameters to regress figures on")
-    if len(train) < 2 or len(cases) < 2:
-        raise InputError(
-            f"{dataset.url} {dataset.version} has {len(train)} training and {len(cases)} {split}"
-            " cases, two each are needed; generate more cases"
-        )
-    stored = [dataset[case].provenance.get("figures", {}) for case in (*train, *cases)]
-    designs, others = scaled_designs(dataset, train), scaled_designs(dataset, cases)
-    fits: dict[str, regression.Regression] = {
-        "least squares": regression.least_squares,
-        "Gaussian process": regression.gaussian_process,
-    }
-    scores = []
-    for method, fit in fits.items():
-        for name in sorted(set.intersection(*map(set, stored))):
-            values = np.array([each[name] for each in stored], dtype=float)
-            known, truth = values[: len(train)], values[len(train) :]
-            varies = known.std() > LEAST_SPREAD * np.abs(values).max()
-            if not np.isfinite(values).all() or not varies:
-                continue
-            wrong = fit(designs, known[:, None])(others)[:, 0] - truth
-            r2 = 1 - ratio((wrong**2).sum(), ((truth - truth.mean()) ** 2).sum())
-            nmae = ratio(np.abs(wrong).sum(), np.abs(truth).sum())
-            scores.append(FigureScore(name, method, float(r2), float(nmae), len(train), len(cases)))
-    return scores

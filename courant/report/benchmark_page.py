@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from matplotlib import colormaps, rc_context
@@ -26,7 +25,7 @@ def write_benchmark_page(table: BenchmarkTable) -> str:
     benchmark, folder = table.benchmark, table.benchmark.folder
     table.write()
     panels = [_models(table), _costs(table), _components(table)]
-    if table.quantities or table.nulls:
+    if table.quantities:
         panels.append(_quantities(table))
     cases = ", ".join(f"{num} {split}" for split, num in table.num_cases.items())
     rates = ", ".join(f"{rate:g}" for rate in benchmark.rates)
@@ -158,7 +157,7 @@ def _components(table: BenchmarkTable) -> Panel:
 
 
 def _quantities(table: BenchmarkTable) -> Panel:
-    """Show errors in quantities of interest beside the null, and the null of other figures."""
+    """Show errors in quantities of interest beside the null."""
     names = [row.name for row in table.models if row.errors]
     rows = [
         {
@@ -168,24 +167,12 @@ def _quantities(table: BenchmarkTable) -> Panel:
         }
         for each in table.quantities
     ]
-    figures = [
-        {
-            "figure": each.figure,
-            "regression": each.regression,
-            # Where the test cases share one value, no score exists.
-            "R²": f"{each.r2:.3f}" if math.isfinite(each.r2) else NONE,
-            "NMAE": f"{each.nmae:.3f}" if math.isfinite(each.nmae) else NONE,
-        }
-        for each in table.nulls
-    ]
     note = (
         "The sum of absolute errors over the sum of absolute values, of quantities computed from"
         " predicted fields. The null is a Gaussian process on the design parameters alone: a model"
-        " above it has learned nothing of use for that quantity. The second table has regressions"
-        " of the cases' other figures on the parameters."
+        " above it has learned nothing of use for that quantity."
     )
-    tables = [_table(each) for each in (rows, figures) if each]
-    return Panel("quantities", "Quantities of interest", tables=tables, note=note)
+    return Panel("quantities", "Quantities of interest", tables=[_table(rows)], note=note)
 
 
 MARKERS = "os^DvPX*p<h>"

@@ -20,7 +20,6 @@ from pydantic import TypeAdapter
 from courant.data_config import SteadyData, TransientData
 from courant.evaluation.ledger import Interval, Ledger, SolverTimes
 from courant.evaluation.metrics import ALL, METRICS
-from courant.evaluation.quantities import FigureScore, regress_figures
 from courant.evaluation.record import MODEL, Evaluation, read_evaluation
 from courant.experiment import Experiment
 from courant.models import BASELINES, count
@@ -31,7 +30,7 @@ from courant.sweeps import benchmark as plans
 from courant.sweeps.assess import FAILED, read_assessment
 from courant.sweeps.benchmark import COURANT, Benchmark
 from courant.sweeps.sweep import Trial, read_result
-from simgen.cases import FAMILIES, get_family
+from simgen.cases import FAMILIES
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -108,7 +107,6 @@ class BenchmarkTable:
     num_cases: dict[str, int]
     step_s: float | None
     rows: tuple[PredictorRow, ...]  # The lowest NMAE first, failures last
-    nulls: tuple[FigureScore, ...]
     paper: PaperNumbers
     quantities: tuple[QuantityRow, ...]
     """Of the family, as far as they follow from the modelled fields"""
@@ -165,7 +163,6 @@ class BenchmarkTable:
                 for row in self.rows
             ],
             "quantities": self.quantities,
-            "nulls": self.nulls,
         }
         plain = json.loads(TypeAdapter(dict[str, Any]).dump_json(content))
         benchmark.folder.write_json(JSON, plain)
@@ -199,16 +196,11 @@ def read_table(benchmark: Benchmark, dataset: Dataset, trials: Sequence[Trial]) 
         nmae = row.errors.nmae.mean if row.errors else 0.0
         return row.errors is None, nmae if math.isfinite(nmae) else math.inf
 
-    try:
-        nulls = tuple(regress_figures(dataset))
-    except InputError:  # too few cases, or no design parameters
-        nulls = ()
     return BenchmarkTable(
         benchmark=benchmark,
         num_cases={split: len(dataset.cases(split)) for split in ("train", "validation", "test")},
         step_s=first.step_s,
         rows=tuple(sorted([*models, *references], key=by_error)),
-        nulls=nulls,
         paper=paper,
         quantities=quantity_rows(trained),
         device=first.timing.prediction_device,
@@ -356,7 +348,17 @@ def paper_numbers(benchmark: Benchmark, dataset: Dataset) -> PaperNumbers:
         if (nmae := _number(known_as, name, benchmark.space is not None)) is not None
     }
     published = known_as in BENCHMARKS
-    apart = (_apart_from_published if published else _apart_from_own)(base, recipe, dataset)
+    apart = [
+        f"{what} {theirs}, here {ours}"
+        for what, theirs, ours in _compared(base, recipe, dataset, known_as)
+        if theirs != ours
+    ]
+    if published and getattr(dataset.schema.source, "name", "") != f"{family}, as published":
+        apart.append("those data are generated anew here, by other seeds and a solver")
+    if published and isinstance(base.data, TransientData):
+        apart.append("ten steps predicted from ten, here from every time of a case in turn")
+    if isinstance(base.data, SteadyData) and base.data.scaled_by:
+        apart.append("fields learned as they are, here relative to design parameters")
     other_sizes = []
     for name, experiment in benchmark.contenders.items():
         if (kind := experiment.model.kind) not in (COURANT, *BASELINES):
@@ -372,6 +374,27 @@ def paper_numbers(benchmark: Benchmark, dataset: Dataset) -> PaperNumbers:
     return PaperNumbers(numbers, f"{words} {_MEASURE}." if published else words)
 
 
+def _compared(
+    base: Experiment, recipe: Experiment, dataset: Dataset, known_as: str
+) -> list[tuple[str, object, object]]:
+    """Return what the paper's numbers are compared by: its name, the paper's and that of here."""
+    train, validation, test = map(len, map(dataset.cases, ("train", "validation", "test")))
+    first = dataset[dataset.cases()[0]]
+    if known_as in BENCHMARKS:
+        theirs, ours = (each.training.derivative_weight for each in (recipe, base))
+        cases = ("training cases", "test cases", "points a case")
+        return [
+            *zip(cases, BENCHMARKS[known_as], (train, test, first.num_points), strict=True),
+            ("weight of derivatives in the loss", theirs, ours),
+        ]
+    own = FAMILIES[base.family].settings("paper", {}) if base.family in FAMILIES else {}
+    settings = first.settings
+    return [
+        ("designs", DESIGNS[base.family], train + validation + test),
+        *((name, own[name], settings[name]) for name in own if name in settings),
+    ]
+
+
 def _task(experiment: Experiment) -> dict[str, Any]:
     data = experiment.data
     task: dict[str, Any] = {"modelled fields": data.fields}
@@ -382,44 +405,6 @@ def _task(experiment: Experiment) -> dict[str, Any]:
             "known states": data.input_steps,
         }
     return task
-
-
-def _apart_from_own(base: Experiment, recipe: Experiment, dataset: Dataset) -> list[str]:
-    """Name what differs from the paper's own cases, which are not published."""
-    family = base.family
-    here = sum(len(dataset.cases(split)) for split in ("train", "validation", "test"))
-    apart = [f"{DESIGNS[family]} designs, here {here}"] if here != DESIGNS[family] else []
-    settings = dataset[dataset.cases()[0]].settings
-    wanted = get_family(family).settings("paper", {}) if family in FAMILIES else {}
-    apart += [
-        f"{name} {value:g} in the preset that follows it, here {settings[name]:g}"
-        for name, value in wanted.items()
-        if name in settings and settings[name] != value
-    ]
-    if isinstance(base.data, SteadyData) and base.data.scaled_by:
-        apart.append("fields learned as they are, here relative to design parameters")
-    return apart
-
-
-def _apart_from_published(base: Experiment, recipe: Experiment, dataset: Dataset) -> list[str]:
-    """Name what differs from the published data that the paper took."""
-    num_train, num_test, num_points = BENCHMARKS[benchmark_of(base.family) or base.family]
-    source = dataset.schema.source
-    apart = []
-    if source is None or source.name != f"{base.family}, as published":
-        apart.append("those data are generated anew here, by other seeds and a solver")
-    train, test = (len(dataset.cases(split)) for split in ("train", "test"))
-    if (train, test) != (num_train, num_test):
-        apart.append(f"{num_train} training and {num_test} test cases, here {train} and {test}")
-    points = dataset[dataset.cases()[0]].num_points
-    if points != num_points:
-        apart.append(f"{num_points} points a case, here {points}")
-    if isinstance(base.data, TransientData):
-        apart.append("ten steps predicted from ten, here from every time of a case in turn")
-    theirs, ours = recipe.training.derivative_weight, base.training.derivative_weight
-    if ours != theirs:
-        apart.append(f"derivatives weighed by {theirs:g} in the loss, here by {ours:g}")
-    return apart
 
 
 def _number(family: str, name: str, is_ablation: bool) -> float | None:

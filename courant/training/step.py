@@ -29,9 +29,9 @@ from torch.optim import Optimizer
 from torch.utils.flop_counter import FlopCounterMode
 
 from courant.data.batch import Batch
-from courant.ensemble import MembersApart
+from courant.ensemble import Ensemble, MembersApart
 from courant.experiment import Experiment, TrainingConfig
-from courant.field_model import Inputs, MeasuresSpread, Queries, TrainsApart
+from courant.field_model import Inputs, MeasuresSpread, Queries
 from courant.models import build
 from courant.problems import Problem
 from courant.training.optimiser import WeightAverage
@@ -59,8 +59,8 @@ class Objective:
 
     def trained(self, model: nn.Module) -> nn.Module:
         """Return what training steps call: the model, or a wrapper with what the loss needs."""
-        if isinstance(model, TrainsApart):
-            return MembersApart([self.trained(member) for member in model.trained_apart()])
+        if isinstance(model, Ensemble):
+            return MembersApart([self.trained(member) for member in model.members])
         return WithSpread(model) if self.experiment.training.locality_weight else model
 
     def training_loss(self, trained: nn.Module, batch: Batch) -> Tensor:
@@ -234,9 +234,9 @@ def clip(model: nn.Module, most: float) -> Tensor:
     Each member of an ensemble is clipped as if it were trained alone, with the largest one's norm:
     the loss is the mean over members, so a gradient is as many times smaller.
     """
-    if not isinstance(model, TrainsApart):
+    if not isinstance(model, Ensemble):
         return nn.utils.clip_grad_norm_(model.parameters(), most)
-    members = model.trained_apart()
+    members = list(model.members)
     norms = [
         nn.utils.clip_grad_norm_(member.parameters(), most / len(members)) for member in members
     ]

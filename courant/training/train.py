@@ -38,8 +38,8 @@ from torch.nn.parallel import DistributedDataParallel
 from courant.data.batch import Batch, Batches, BatchOrder, seeded
 from courant.data.geometry import AnchorChoice
 from courant.data.normalisation import Normaliser
+from courant.ensemble import Ensemble
 from courant.experiment import Experiment
-from courant.field_model import TrainsApart
 from courant.models import build
 from courant.problems import Problem, open_problem
 from courant.problems.problem import Samples
@@ -206,7 +206,7 @@ def anchor_start(experiment: Experiment, dataset: Dataset, normaliser: Normalise
 @torch.no_grad()
 def place_learned_anchors(model: nn.Module, start: Tensor) -> None:
     """Put a model's learned anchors at `start` (L, 3), and those of each member of an ensemble."""
-    for member in model.trained_apart() if isinstance(model, TrainsApart) else (model,):
+    for member in model.members if isinstance(model, Ensemble) else (model,):
         anchors = member.learned_anchors
         assert isinstance(anchors, Tensor)
         anchors.copy_(start[:, : anchors.shape[1]])

@@ -123,7 +123,7 @@ def test_members_of_any_kind_are_averaged_without_what_they_cannot_do() -> None:
     model = build(replace(tiny("transolver", "steady 3D"), num_members=2))
     assert not isinstance(model, Decomposes | Encodes)
     inputs = random_inputs(model.config, points=19, queries=11)
-    alone = [member(**inputs.arguments()) for member in model.trained_apart()]  # type: ignore[operator]
+    alone = [member(**inputs.arguments()) for member in model.members]  # type: ignore[union-attr]
     assert relative_error(model(**inputs.arguments()), (alone[0] + alone[1]) / 2) < 1e-6
 
 
@@ -195,7 +195,7 @@ def test_it_resumes_to_the_bit_and_is_analysed(waves: Dataset, tmp_path: Path) -
         training=settings,
     )
     task = Task.load(experiment, waves, CPU)
-    first, second = Fitting(task, RunDirectory(tmp_path / "new"), CPU).bare.trained_apart()
+    first, second = Fitting(task, RunDirectory(tmp_path / "new"), CPU).bare.members
     assert task.anchors is not None and torch.equal(first.learned_anchors, second.learned_anchors)
     trained, straight = RunDirectory(tmp_path / "killed"), RunDirectory(tmp_path / "straight")
     with pytest.raises(KilledError):

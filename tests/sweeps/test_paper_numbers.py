@@ -74,8 +74,8 @@ def test_community_benchmarks_come_with_the_papers_numbers(family: str, tmp_path
     numbers = found(base, [*PRINTED[family], *none], dataset, tmp_path)
     assert numbers.nmae == PRINTED[family]
     assert "The paper's numbers are of the published data: " in numbers.words
-    assert "training and" in numbers.words and "here 2 and 1" in numbers.words
-    assert "points a case, here 9" in numbers.words
+    assert "training cases" in numbers.words and ", here 2; test cases" in numbers.words
+    assert "points a case" in numbers.words and ", here 9" in numbers.words
     assert "captioned NMAE" in numbers.words and "relative L2" in numbers.words
     assert "generated anew" not in numbers.words and "models of other sizes" not in numbers.words
     assert ("ten steps predicted from ten" in numbers.words) == base.model.transient
@@ -86,7 +86,7 @@ def test_what_generated_cases_and_small_recipes_change_is_told(tmp_path: Path) -
     dataset = publish(tmp_path, base, "Darcy flow, generated (421 points, every 5th)")
     words = found(base, ["courant", "upt"], dataset, tmp_path).words
     assert "generated anew here" in words
-    assert "derivatives weighed by 0.1 in the loss, here by 0" in words
+    assert "weight of derivatives in the loss 0.1, here 0.0" in words
     assert "models of other sizes than here (courant)" in words
 
 
