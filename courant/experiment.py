@@ -140,10 +140,7 @@ class Experiment(Frozen):
     @field_validator("data", mode="before")
     @classmethod
     def _data_of_task(cls, value: Any, info: ValidationInfo) -> Any:
-        """Check that the section's keys are those of the task.
-
-        A wrong task has an error of its own.
-        """
+        """Check the section's keys against the task; a wrong task has an error of its own."""
         kind = DATA.get(info.data.get("task", ""), SampleData)
         return kind.model_validate(value) if isinstance(value, dict) else value
 
@@ -174,20 +171,14 @@ class Experiment(Frozen):
         data: Mapping[str, Any] | None = None,
         training: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Copy this experiment with some values of its sections replaced.
-
-        InputError names a wrong one.
-        """
+        """Copy this experiment with some values replaced; InputError names a wrong one."""
         content = self.model_dump()
         for section, values in {"model": model, "data": data, "training": training}.items():
             content[section].update(values or {})
         return _checked(type(self), {**content, "name": name or self.name})
 
     def run_id(self, snapshot_id: str) -> str:
-        """Return `<name>-<hash>`.
-
-        The hash covers the whole experiment and the dataset snapshot that it is fitted to.
-        """
+        """Return `<name>-<hash>`; the hash covers the experiment and the dataset snapshot."""
         content = self.model_dump(mode="json", exclude=MACHINE)
         text = json.dumps([content, snapshot_id], sort_keys=True)
         return f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"

@@ -71,10 +71,7 @@ class FieldModel(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> Tensor:
-        """Predict the field after 1..T = `num_steps` steps, (B, T, M, C).
-
-        A steady model predicts one step.
-        """
+        """Predict the field after 1..T = `num_steps` steps, one in steady models: (B, T, M, C)."""
 
     def predict(
         self, inputs: Inputs, queries: Queries, num_steps: int = 1, chunk: int | None = None

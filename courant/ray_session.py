@@ -72,10 +72,7 @@ import ray  # noqa: E402
 
 
 def connect_ray(quiet: bool = True, begin_worker: Callable[[], None] | None = None) -> None:
-    """Connect this process to Ray, once; later calls do nothing.
-
-    Each worker of a cluster calls `begin_worker` first. InputError where there is no Ray.
-    """
+    """Connect once; workers of a cluster call `begin_worker` first. InputError without Ray."""
     if ray.is_initialized():
         return
     options: dict[str, Any] = {

@@ -233,10 +233,7 @@ def _score_outside(
 
 
 def worst_eighth(designs: np.ndarray, ratios: np.ndarray) -> float | None:
-    """Return the least share of ratios <= 1 in an eighth of the designs (n, P).
-
-    None where an eighth would have fewer than five cases, or nothing varies.
-    """
+    """Return the least share of ratios <= 1 in an eighth of designs (n, P); None for too few."""
     if len(designs) < 5 * 2**HALVINGS or designs.shape[1] < 1:
         return None
     upper = designs > np.median(designs, axis=0)

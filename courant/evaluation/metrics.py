@@ -135,10 +135,7 @@ class ErrorSums:
         return self._named(joint, _mean_ratio(sums.squared, sums.power))
 
     def total(self, component: str = ALL) -> dict[str, float]:
-        """Return every metric over all steps, of one component or of all.
-
-        Those that need the training split's mean are left out where a window was added without one.
-        """
+        """Return every metric that the sums give over all steps, of one component or of all."""
         parts = self._fields() if component == ALL else [[self.components.index(component)]]
         sums = [self._sums(chosen) for chosen in parts]
         sizes = [each.magnitude.sum() for each in sums]

@@ -185,11 +185,7 @@ class Dependence:
 
 
 def dependences(surrogate: Surrogate, dataset: Dataset) -> dict[str, Dependence]:
-    """Return the dependence of each predicted quantity on the parameters; empty with few designs.
-
-    Both are of a Gaussian process: fitted to the quantities of predictions for some of the
-    dataset's designs, and to those on record of all solved ones.
-    """
+    """Return each predicted quantity's dependence on the parameters; empty with few designs."""
     family, parameters = family_of(dataset), dataset.schema.parameters
     ids = dataset.cases()
     if family is None or not parameters or len(ids) < regression.LEAST_DESIGNS * len(parameters):

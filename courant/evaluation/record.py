@@ -148,10 +148,7 @@ class Evaluation(_Frozen):
 
 
 def read_evaluation(run: RunDirectory, split: Split | None = None) -> Evaluation | None:
-    """Read the run's record if it is of its present weights and of `split` (None: any split).
-
-    None as well for a record with other metrics. StoreError for an invalid record.
-    """
+    """Read the record of the run's present weights and of `split`; StoreError if damaged."""
     if not run.exists(EVALUATION) or not run.exists(WEIGHTS):
         return None
     content = run.read_object(EVALUATION)

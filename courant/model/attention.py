@@ -133,10 +133,7 @@ class SelfAttentionBlock(nn.Module):
         self.feed_forward = FeedForward(config.width, config.ffn_multiple * config.width)
 
     def fused_weights(self) -> tuple[Tensor, Tensor]:
-        """Return the projections of query, key and value as one (3 * H * P, d), and the output's.
-
-        The output projection is (d, H * P).
-        """
+        """Return one projection of q, k and v, (3 * H * P, d), and the output's (d, H * P)."""
         width = padded_width(self.head_width)
         projection = torch.cat((self.query.weight, self.key_value.weight))
         return (

@@ -210,10 +210,7 @@ class Courant(FieldModel):
 
     @torch.no_grad()
     def decompose(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> Decomposition:
-        """Split the field of `forward` into an offset and one contribution for each anchor.
-
-        Arguments as in `forward`.
-        """
+        """Split the field of `forward` into an offset and one contribution for each anchor."""
         inputs = self._with_anchors(inputs)
         (Z, moved), anchors = self._evolve(inputs, num_steps), inputs.anchors
         self._check_queries(Z, queries, anchors)

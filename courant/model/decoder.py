@@ -165,10 +165,7 @@ def blend_weights(q: Tensor, k: Tensor) -> Tensor:
 
 
 def blend(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
-    """Apply the weights to the table (B, S, H, L, d_out), summed over heads: (B, S, M, d_out).
-
-    Other arguments as in `blend_weights`.
-    """
+    """Apply the weights to the table (B, S, H, L, d_out), summed over heads: (B, S, M, d_out)."""
     if q.device.type != "cpu":
         return _attended(q, k, table)
     if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):

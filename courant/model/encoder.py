@@ -26,10 +26,7 @@ Observe = Callable[[CrossAttentionBlock, Tensor, Tensor, Tensor], None]
 
 
 class EncoderBlock(nn.Module):
-    """One level: cross-attention to the cloud, then self-attention among the latents.
-
-    (Eq. enc-ca, Eq. enc-saff)
-    """
+    """Cross-attention to the cloud, then self-attention of latents.   (Eq. enc-ca, Eq. enc-saff)"""
 
     def __init__(self, config: CourantConfig) -> None:
         super().__init__()

@@ -24,10 +24,7 @@ _NARROWEST = 1e-2  # of sigma_0; keeps 1 / sigma^2 finite should kappa cross zer
 
 
 class AnchorUpdate(nn.Module):
-    """Delta_l: latent (..., d) -> displacement (..., d_c). (Eq. anchor-update)
-
-    It is zero at the start of training.
-    """
+    """Delta_l: latent (..., d) -> displacement (..., d_c), zero at first.    (Eq. anchor-update)"""
 
     def __init__(self, width: int, dimension: int) -> None:
         super().__init__()
@@ -81,10 +78,7 @@ class GaussianWindows(nn.Module):
 
 
 def split_dtype(device: torch.device) -> torch.dtype | None:
-    """Return the precision to which factors must be split on this device at this moment.
-
-    None in full precision.
-    """
+    """Return the precision to which factors must be split here and now; None in full precision."""
     if torch.is_autocast_enabled(device.type):
         return torch.get_autocast_dtype(device.type)
     if device.type == "cuda" and torch.get_float32_matmul_precision() != "highest":

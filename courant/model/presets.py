@@ -56,10 +56,7 @@ def centrifugal_pump_full_mesh() -> CourantConfig:
 
 
 def _community(num_features: int, num_outputs: int, dimension: int, **sizes: Any) -> CourantConfig:
-    """One configuration for all public benchmarks (tab:courant-shared-hparams).
-
-    Their sizes are those of tab:community-benchmarks-overview; coordinates are features as well.
-    """
+    """All public benchmarks (tab:courant-shared-hparams); coordinates are features as well."""
     return CourantConfig(
         num_features, num_outputs, dimension=dimension, num_levels=6, bandwidth=0.3, **sizes
     )

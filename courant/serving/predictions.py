@@ -57,10 +57,7 @@ class DistanceField(Strict):
 
 
 class PredictRequest(Strict):
-    """One case, as `predict` of the trained model takes it.
-
-    `GET /model` lists the optional parts that it needs.
-    """
+    """One case, as `predict` takes it; `GET /model` lists the optional parts that it needs."""
 
     points: Rows = Field(min_length=1)
     parameters: dict[str, float] | None = None

@@ -45,10 +45,7 @@ class RayModel:
 
 
 def start(run: str, limits: Limits, dataset: str | None = None) -> RayModel:
-    """Start serving on the connected cluster; return once the model is loaded.
-
-    `dataset` is the place of the run's dataset; None where it must not be opened.
-    """
+    """Start serving on the cluster; return once the model is loaded. None opens no dataset."""
     # The command prints what a person needs to know.
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     serve.start(proxy_location="Disabled")

@@ -203,10 +203,7 @@ def contender_names() -> tuple[str, ...]:
 
 
 def of_members(name: str) -> tuple[str, int]:
-    """Split `NAME-x2` into the name of a model and the number of its members; 0 where none is.
-
-    A model whose own name ends so is taken by its name.
-    """
+    """Split `NAME-x2`, unless a model is named so, into a model's name and its members or 0."""
     known = name in contender_names()
     found = None if known else re.fullmatch(r"(.+)-x([2-9]|[1-5]\d|6[0-4])", name)
     return (found[1], int(found[2])) if found else (name, 0)
@@ -215,10 +212,7 @@ def of_members(name: str) -> tuple[str, int]:
 def choose_contenders(
     names: Sequence[str], base: Experiment, dataset: Dataset, sizes: Sizes
 ) -> dict[str, Experiment]:
-    """Return the contenders of these names, each compared with the data.
-
-    InputError for a name that is none, or whose model cannot be used on the dataset.
-    """
+    """Return the contenders of these names; InputError for one that does not fit the data."""
     from courant.problems import open_problem
     from courant.training.step import check_graphs
 
@@ -270,10 +264,7 @@ def choose_contenders(
 
 
 def settings_of(space: SearchSpace, base: Experiment, dataset: Dataset) -> dict[str, Experiment]:
-    """Return the settings of a search space around the recipe, by what each changes.
-
-    The recipe itself comes first if it is one of them, under the kind of its model.
-    """
+    """Return the settings of a space around the recipe, which is first, by what each changes."""
     from courant.problems import open_problem
 
     linked = (key for values in space.choices.values() for key in values)

@@ -268,11 +268,7 @@ class Follower(tune.Callback):
         self._on_trial, self._on_end = on_trial, on_end
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the callers' functions.
-
-        Tune pickles its settings with the callbacks, and never reads them again here; a live
-        display cannot be pickled.
-        """
+        """Leave out the callers' functions: Tune pickles callbacks, and a display has no pickle."""
         return {**self.__dict__, "_on_trial": None, "_on_end": None}
 
     def on_trial_result(

@@ -173,10 +173,7 @@ class SearchSpace(Frozen):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The keys of a setting, in the order of tables.
-
-        Not named `keys`: Prefect, for one, takes a task's argument with `keys` for a mapping.
-        """
+        """The keys of a setting, in tables' order; Prefect would take `keys` for a mapping."""
         return (*self.parameters, CHOICE) if self.choices else tuple(self.parameters)
 
     def baseline(self, experiment: Experiment) -> Setting:

@@ -243,11 +243,7 @@ class TrialsProgress:
 def read_trials_progress(
     folder: RunDirectory, read: Callable[[RunDirectory], RunSummary | None]
 ) -> TrialsProgress | None:
-    """Read how far a sweep or a benchmark is; None for a folder without trials.
-
-    `read` gives each trial's progress: a caller who looks often need not read ended ones again.
-    StoreError for a damaged table.
-    """
+    """Read how far a sweep or benchmark is; None without trials. StoreError for a damaged table."""
     trials = [each for name in folder.names(TRIALS) if (each := read(folder / TRIALS / name))]
     if not trials:
         return None
