@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import simgen
 from courant.analysis import case_dynamics
-from courant.analysis.case_dynamics import follow_case, study_frequencies
+from courant.analysis.case_dynamics import follow_case
 from courant.data.normalisation import Normaliser
 from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
 from courant.prediction.surrogate import Surrogate
@@ -29,7 +29,7 @@ from flows.cli.app import app
 from flows.terminal import screen
 from simgen.case import CaseResult
 from simgen.cases import get_family
-from simgen.store.read import Dataset, StoredCase
+from simgen.store.read import Dataset
 from simgen.store.schema import Schema
 from simgen.store.write import DatasetWriter
 from tests.world import design_point, tiny_experiment, travelling_wave
@@ -195,21 +195,6 @@ def test_the_frequencies_of_test_cases_are_one_table_with_medians(
         assert arrays["drift"].shape == (30,)
 
 
-def test_cases_without_a_rhythm_are_named_beside_the_others(
-    planted: Surrogate, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = dataset.cases()[:2]
-    follow = follow_case
-
-    def followed(of: Surrogate, case: StoredCase, **options: int) -> Any:
-        return None if case.id == first else follow(of, case, **options)
-
-    monkeypatch.setattr(case_dynamics, "follow_case", followed)
-    found = study_frequencies(planted, dataset, [first, second], steps=30)
-    assert found["without_rhythm"] == [first] and found["cases"][0]["case"] == second
-    assert study_frequencies(planted, dataset, [first])["medians"]["dmd_hz_error"] is None
-
-
 @pytest.mark.parametrize("exact_up_to", [None, "11"], ids=["exact", "Arnoldi"])
 def test_the_spectrum_command_finds_the_planted_pair_at_the_steps_that_are_named(
     planted: Surrogate, dataset: Dataset, tmp_path: Path, exact_up_to: str | None
@@ -234,15 +219,3 @@ def test_the_spectrum_command_finds_the_planted_pair_at_the_steps_that_are_named
     assert f"of {counted} eigenvalues" in done.stdout
     with np.load(tmp_path / f"{case}_spectrum.npz") as arrays:
         assert len(arrays["step_eigenvalues_20"]) == (12 if exact_up_to is None else 10)
-
-
-def test_a_model_without_a_processor_has_neither_frequencies_nor_a_spectrum(
-    planted: Surrogate, dataset: Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delattr(SwingModel, "derivative")
-    for command in ("frequencies", "spectrum"):
-        asked = ["analyse", command, "RUN", "--case", dataset.cases()[0], "--out", str(tmp_path)]
-        done = CliRunner().invoke(app, asked)
-        assert done.exit_code == 1 and done.stderr.count("\n") == 1
-        assert "this is a transient model of kind swing" in done.stderr
-    assert not list(tmp_path.iterdir())

@@ -23,7 +23,6 @@ from courant.analysis.case_scores import (
     representative_anchors,
     score_case,
 )
-from courant.analysis.comparison import score_run
 from courant.analysis.scores import SCORES, AnchorFields, field_scores, temporal_moments
 from courant.evaluation.metrics import ratio
 from courant.field_model import Inputs, Queries
@@ -66,21 +65,6 @@ def test_scores_are_those_of_the_contributions_in_standard_deviations(
     assert found.addresses.total == pytest.approx(whole_error, rel=1e-5)
     moments = temporal_moments(fields, case.volumes)
     np.testing.assert_allclose(found.temporal_variance, ratio(*moments), rtol=1e-3)
-
-
-def test_scores_gathered_in_parts_are_the_same_and_a_run_matches_itself(
-    surrogate: Surrogate, case: StoredCase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, reported = score_case(surrogate, case, other=surrogate), []
-    assert whole.scores["seed_correlation"] == pytest.approx(1.0, abs=1e-4)
-    assert whole.scores["time_correlation"] <= 1 + 1e-6
-    monkeypatch.setattr(case_scores, "MAX_VALUES", 7 * 2 * 8 * 2)
-    parted = score_case(
-        surrogate, case, other=surrogate, progress=lambda *done: reported.append(done)
-    )
-    assert reported[0] == (7, case.num_points) and reported[-1] == (case.num_points,) * 2
-    assert parted.scores == pytest.approx(whole.scores, rel=1e-3)
-    np.testing.assert_array_equal(parted.dominant, whole.dominant)
 
 
 def test_places_are_judged_where_the_last_window_is(surrogate: Surrogate, case: StoredCase) -> None:
@@ -186,16 +170,6 @@ def test_unknown_cases_and_models_that_do_not_decompose_are_errors_of_one_line(
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 1 and not (tmp_path / "out").exists()
     assert done.stderr.count("\n") == 1 and "a model of kind plain" in done.stderr
-
-
-def test_another_run_must_predict_the_same_fields(
-    surrogate: Surrogate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = Surrogate("other", surrogate.problem, surrogate.dataset, surrogate.model)
-    monkeypatch.setattr(comparison, "load", lambda url: other if url == "other" else surrogate)
-    other.channels = ("p",)
-    with pytest.raises(InputError, match=r"other predicts p of cylinder-flow .*the run velocity"):
-        score_run(surrogate.url, other_url="other")
 
 
 SIZES = torch.tensor([4.0, 3.0, 2.0, 1.0, 0.5])

@@ -12,7 +12,6 @@ from torch import Tensor
 from courant.analysis import dynamics
 from courant.analysis.dynamics import dmd, lost_at, peak_frequency, pod, spectrum, spectrum_at
 from tests.analysis.conftest import grid
-from tests.model.clouds import CHOICES, random_inputs, random_model
 
 
 def tone(frequency: float, num: int, interval_s: float = 1.0, phase: float = 0.3) -> np.ndarray:
@@ -265,26 +264,6 @@ def test_frequency_and_growth_of_a_step_are_the_planted_ones(exact_up_to: int) -
     np.testing.assert_allclose(found.derivative[0], step - 1, atol=1e-8)
     assert found.frequencies[0] == pytest.approx(frequency, rel=1e-6)
     assert found.growth_rates[0] == pytest.approx(np.log(kept) / UNIT_S, rel=1e-6)
-
-
-def test_arnoldi_agrees_with_the_exact_jacobian_of_a_processor() -> None:
-    config = CHOICES["transient"]
-    model, inputs = random_model(config), random_inputs(config)
-    state = model.encode(inputs.cloud)[0].detach()
-
-    def derivative(Z: Tensor) -> Tensor:
-        return model.derivative(Z[None])[0]
-
-    exact = spectrum_at(derivative, state, model.inner_step, UNIT_S)
-    leading = spectrum_at(derivative, state, model.inner_step, UNIT_S, exact_up_to=0, number=4)
-    assert exact.exact and len(exact.step) == state.numel()
-    np.testing.assert_allclose(np.abs(leading.step[:2]), np.abs(exact.step[:2]), rtol=1e-3)
-    # The Jacobian is what a small displacement of the state does.
-    away = torch.randn(state.shape, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        moved = derivative(state + 1e-3 * away) - derivative(state - 1e-3 * away)
-    pushed = dynamics.exact_jacobian(derivative, state) @ away.numpy().ravel()
-    np.testing.assert_allclose(moved.numpy().ravel() / 2e-3, pushed, atol=2e-2 * abs(pushed).max())
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import torch
 
 import courant
 from courant.experiment import Experiment, parse_experiment
-from courant.field_model import FieldModel, Queries
+from courant.field_model import FieldModel
 from courant.models import BASELINES, build, count, dump_config, parse_config
 from courant.recipes.compared import compared
 from courant.runs.directory import RunDirectory
@@ -121,28 +120,6 @@ def test_chunks_of_queries_and_longer_rollouts_agree(kind: str, choice: str) -> 
         first = model(inputs.cloud, inputs.queries)
     assert relative_error(chunked, whole) < 1e-5
     assert relative_error(first, whole[:, :1]) < 1e-5
-
-
-@pytest.mark.parametrize("kind", ["transolver", "mgn", "fno", "factformer"])
-def test_the_clouds_own_points_take_one_pass_in_chunks_too(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, inputs = random_baseline(kind, "no distance field")
-    passes, compute = [], model.field
-
-    def counted(*arguments: Any) -> torch.Tensor:
-        passes.append(1)
-        return compute(*arguments)
-
-    monkeypatch.setattr(model, "field", counted)
-    predicted = model.predict(inputs.cloud, Queries(inputs.points), chunk=4)
-    assert predicted.shape == (2, 1, 19, 2)
-    assert len(passes) == 1
-
-
-def test_models_that_wait_for_the_device_name_the_reason() -> None:
-    waiting = {kind for kind in BASELINES if tiny(kind, "steady 3D").waits_for_device}
-    assert waiting == {"transolver", "mgn"}
 
 
 @EVERY

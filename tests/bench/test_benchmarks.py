@@ -89,19 +89,6 @@ def test_made_up_data_have_the_channels_of_the_real_ones(family: str) -> None:
     assert task.predict(build(experiment.model), batch).shape == batch.targets.shape
 
 
-def test_streamed_batches_of_made_up_data_are_the_resident_ones() -> None:
-    experiment = gpu_training.shortened(get_recipe("cylinder-flow"), short=True)
-    batches = [
-        list(make_task(experiment, TINY[experiment.family], CPU, streamed).train.epoch(1))
-        for streamed in (False, True)
-    ]
-    assert len(batches[0]) == len(batches[1]) > 1
-    for (windows, one), (others, another) in zip(*batches, strict=True):
-        assert torch.equal(windows, others)
-        for name, tensor in one.tensors.items():
-            assert torch.equal(tensor, another.tensors[name]), name
-
-
 @pytest.mark.parametrize("target", [None, bench_gpu.PYTEST])
 def test_the_gpu_benchmark_needs_only_the_packages_that_the_docs_name(
     target: list[str] | None, tmp_path: Path

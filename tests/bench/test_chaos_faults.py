@@ -4,10 +4,7 @@ import contextlib
 import http.client
 import http.server
 import os
-import subprocess
-import sys
 import threading
-import time
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
@@ -90,38 +87,3 @@ def test_a_full_disk_takes_no_byte_until_it_heals(site):
         site.heal()
         (site.scratch / "file").write_bytes(b"x" * 8192)
     assert not os.path.ismount(site.scratch)
-
-
-@needed("clock set back")
-def test_the_clock_goes_back_for_the_command_alone(site):
-    site._put_under_a_clock()
-    program = (
-        "import time; began, steady = time.time(), time.monotonic(); print(flush=True); input();"
-        "time.sleep(2); print(time.time() - began - (time.monotonic() - steady))"
-    )
-    environment = {**os.environ, **site.environment}
-    with subprocess.Popen(
-        [sys.executable, "-c", program], env=environment, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    ) as process:  # fmt: skip
-        process.stdout.readline()
-        before = time.time()
-        strike(SimpleNamespace(site=site), fault("clock set back"))
-        told, _ = process.communicate("\n", timeout=60)
-        assert time.time() >= before
-    assert -32 < float(told) < -28
-
-
-def test_what_a_killed_process_leaves_behind_is_found():
-    """Orphans come to the process that asked for them, whatever became of their parents."""
-    program = (
-        "import os, subprocess, sys; from bench.chaos.attempt import adopt_orphans, descendants;"
-        "adopt_orphans();"
-        "p = subprocess.Popen(['sh', '-c', 'sleep 300 & echo $!; wait'], stdout=subprocess.PIPE);"
-        "orphan = int(p.stdout.readline()); p.kill(); p.wait();"
-        "print(orphan in descendants(set()), orphan in descendants({orphan})); os.kill(orphan, 9)"
-    )
-    told = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
-    )
-    assert told.stdout.split() == ["True", "False"], told.stderr

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from dataclasses import asdict
 
-from bench.chaos import row
 from bench.chaos.schedule import KINDS, STAGES, draw
 from tests.end_to_end.conftest import ROOT
 
@@ -44,19 +43,3 @@ def test_faults_strike_in_the_order_of_the_job_where_they_can():
             assert kind.store in (None, schedule.store)
             assert kind.server in ("none", schedule.server)
             assert not kind.deployed or schedule.deployed
-
-
-def record(seed, *breaches, kinds=("worker killed",)):
-    struck = [{"kind": kind, "at": "solving", "what": "SIGKILL"} for kind in kinds]
-    return {"seed": seed, "struck": struck, "codes": [1, 0], "breaches": list(breaches)}
-
-
-def test_records_outlive_a_line_that_was_cut_off(tmp_path):
-    row.append(tmp_path, record(1))
-    row.append(tmp_path, record(2, "weights: others"))
-    row.append(tmp_path, record(2))
-    with (tmp_path / row.RECORDS).open("a") as file:
-        file.write('{"seed": 3, "stru')
-    assert row.read(tmp_path) == {1: record(1), 2: record(2)}
-    kinds = {kind: counts for kind, _, *counts in row.rows([record(1), record(2, "weights: x")])}
-    assert kinds["worker killed"] == ["2", "2", "2", "1 broke an invariant"]

@@ -22,7 +22,7 @@ from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
 from simgen.regression import Regression, gaussian_process, radial_basis
-from simgen.store.read import Dataset, StoredCase
+from simgen.store.read import Dataset
 from simgen.store.schema import Schema
 from tests.world import (
     SCHEMA,
@@ -124,25 +124,6 @@ def test_the_nearest_rollout_is_another_cases_at_the_same_times(waves: Dataset) 
     for state, moment in zip(found, problem.times(window.start_s, 2), strict=True):
         frame = int(np.flatnonzero(np.isclose(expected.time, moment))[0])
         np.testing.assert_allclose(state[7], expected["velocity"][frame][point])
-
-
-def test_snapshots_of_the_start_up_may_lie_at_other_distances(
-    waves: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """References read from where training windows begin, as the model does."""
-    problem = open_problem(tiny_experiment().derive(data={"start_s": 2.0}), waves)
-
-    def errors() -> dict[str, float]:
-        found = references(problem, waves).items()
-        return {name: nmae(each, problem, waves, "test") for name, each in found}
-
-    even, stored = errors(), StoredCase.time.func
-
-    def with_a_long_start(case: StoredCase) -> np.ndarray:
-        return np.concatenate([[-4.0], np.asarray(stored(case))[1:]])
-
-    monkeypatch.setattr(StoredCase, "time", property(with_a_long_start))
-    assert errors() == pytest.approx(even, rel=1e-6)
 
 
 def test_they_are_standardised_and_without_the_case_itself(tmp_path: Path) -> None:

@@ -17,13 +17,6 @@ def test_offset_and_contributions_sum_to_the_prediction(config: CourantConfig) -
     assert relative_error(total, model(**inputs.arguments())) < 1e-5
 
 
-def test_the_offset_is_the_prediction_of_a_latent_of_zeros() -> None:
-    config = CHOICES["steady"]
-    model, inputs = random_model(config), random_inputs(config)
-    field = model.decode(torch.zeros(2, config.num_anchors, config.width), inputs.queries)
-    torch.testing.assert_close(field, model.decoder.offset().expand_as(field), rtol=1e-5, atol=1e-6)
-
-
 def test_weights_are_a_partition_of_unity() -> None:
     config = CHOICES["window, transient"]
     part = random_model(config).decompose(**random_inputs(config).arguments()).whole()

@@ -1,6 +1,5 @@
 """The NeuralODE: Euler steps by hand, other solvers, and the two right-hand sides."""
 
-import sys
 from dataclasses import replace
 
 import pytest
@@ -61,10 +60,3 @@ def test_a_fresh_model_rolls_out_far_beyond_training_without_blowing_up() -> Non
         states = model.rollout(Z, 400)
     assert float(states[:, 9].norm() / Z.detach().norm()) < 2
     assert float(states[:, -1].norm() / Z.detach().norm()) < 50
-
-
-def test_a_missing_torchdiffeq_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torchdiffeq", None)
-    ode, Z = processor(solver="rk4"), torch.zeros(1, 5, 20, dtype=torch.float64)
-    with pytest.raises(ImportError, match="pip install torchdiffeq"):
-        ode(Z, 1)

@@ -15,7 +15,7 @@ import courant
 import simgen
 from bench.synthetic_cases import publish_cases
 from courant.evaluation import coverage
-from courant.evaluation.calibrate import calibrate, grid_errors, newest
+from courant.evaluation.calibrate import calibrate, grid_errors
 from courant.evaluation.coverage import (
     BY_REGRESSION,
     FIELD,
@@ -26,7 +26,6 @@ from courant.evaluation.coverage import (
 from courant.evaluation.quantities import measure_quantities, scaled_designs
 from courant.prediction import bands as banding
 from courant.prediction.surrogate import load, solved_state
-from courant.problems.transient import TransientProblem
 from courant.runs.directory import RunDirectory
 from courant.runs.record import BANDS
 from courant.serving.explorer import DesignRequest, Explored
@@ -101,19 +100,6 @@ def test_ranges_reach_three_mean_gaps_beyond_the_designs() -> None:
     assert banding.shared_ranges(np.zeros((3, 0)), np.zeros((2, 0))) == ()
     for place, number in ((0.5 + 5e-7, []), (-0.5 - 2e-6, [1]), (0.5 + 2e-6, [1])):
         assert banding.outside(((-1.0, 1.0), (-0.5, 0.5)), np.array([1.0, place])) == number
-
-
-def test_parameters_count_where_errors_depend_on_them() -> None:
-    generator = np.random.default_rng(0)
-    designs = generator.uniform(-1, 1, (80, 2))
-    noise = np.abs(generator.normal(size=80))
-    assert banding.fit_error_size(designs, noise).degree == 0
-    grows = banding.fit_error_size(designs, noise * np.exp(2 * designs[:, 0]))
-    low, high = grows.at(np.array([[-0.9, 0.0], [0.9, 0.0]]))
-    assert grows.degree >= 1 and 10 < high / low < 100
-    both = banding.fit_error_size(designs, noise * np.exp(3 * designs[:, 1] ** 2))
-    middle, end = both.at(np.array([[0.0, 0.0], [0.0, 1.0]]))
-    assert both.degree == 2 and end / middle > 5
 
 
 def test_designs_near_an_unsolved_one_are_counted() -> None:
@@ -376,14 +362,6 @@ def test_two_sizes_are_taken_with_usual_orders_and_fewer_are_refused() -> None:
         banding.fit_grid_error(SIZES[:1], values[:, :1], 7.0)
 
 
-@pytest.mark.parametrize("row", [(0.0, 0.0, 0.0), (5e-5, 1e-4, 3e-4), (0.2, 0.0, 0.0)])
-def test_what_is_nearly_zero_has_no_share_of_an_error(row: tuple[float, ...]) -> None:
-    """A steady wake has no frequency, and one design may shed on the finest mesh alone."""
-    values = np.array([[0.21, 0.2, 0.19], [0.25, 0.24, 0.23], [0.22, 0.21, 0.2], row])
-    with pytest.raises(InputError, match="nearly zero for some design or on some mesh"):
-        banding.fit_grid_error(SIZES, values, 7.0)
-
-
 def study(folder: Path, sizes: list[float], share: float = 0.5, **other: float) -> Dataset:
     """Write designs on meshes of several sizes; quantities converge with the second order."""
     url, cases = str(folder / "branched-pipe"), []
@@ -437,18 +415,6 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     return run
 
 
-def test_rollouts_to_the_end_of_a_case_are_what_quantities_are_calibrated_on(
-    calibrated: RunDirectory,
-) -> None:
-    surrogate = load(calibrated.url)
-    assert surrogate.bands is not None
-    case = surrogate.open_dataset()[0]
-    start = surrogate.problem.start(case)
-    assert surrogate.bands.rollout is not None and start is not None
-    assert surrogate.bands.rollout.start_s == start
-    assert surrogate.bands.rollout.steps == surrogate.problem.steps_to_end(case, start)
-
-
 def test_windows_and_whole_rollouts_have_bands_apart(
     calibrated: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -468,18 +434,6 @@ def test_windows_and_whole_rollouts_have_bands_apart(
     one_step = bands.field.scale.model_copy(update={"growth": (1.0,)})
     found = measured(field=bands.field.model_copy(update={"scale": one_step}))
     assert set(found.bands) == {"strouhal"} and len(found.without) == found.num_cases
-
-
-def test_rollouts_of_different_lengths_calibrate_nothing(
-    calibrated: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    surrogate = load(calibrated.url)
-    last = newest(surrogate).cases("calibration")[-1]
-    monkeypatch.setattr(
-        TransientProblem, "steps_to_end", lambda _, case, start: 6 if case.id == last else 9
-    )
-    with pytest.raises(InputError, match=f"has 9 steps, that of {last} 6; calibrate with cases"):
-        calibrate(calibrated.url)
 
 
 def test_states_of_a_fast_flow_are_distinct(calibrated: RunDirectory) -> None:

@@ -12,8 +12,8 @@ import pytest
 import courant
 from courant.prediction.surrogate import Surrogate, counted_from_s
 from courant.serving.explorer import DesignRequest, Explored
-from courant.serving.http_app import MAX_DESIGN_BYTES, ServedModel
-from courant.serving.predictions import Limits, RequestError, read_json
+from courant.serving.http_app import ServedModel
+from courant.serving.predictions import Limits, RequestError
 from flows.cli.prediction_files import predict_to_files
 from simgen.cases import get_family
 from simgen.errors import InputError
@@ -103,21 +103,6 @@ def test_what_cannot_be_predicted_is_refused_before_anything_is_meshed(
     with pytest.raises(InputError, match=message) as refused:
         surrogate.predict_design({**DESIGN, **design}, **options)
     assert "\n" not in str(refused.value)
-
-
-def test_a_request_that_is_none_is_an_error_of_one_line(surrogate: Surrogate) -> None:
-    bodies = {
-        b"{": "not valid JSON",
-        b"[" * 5000: "JSON",
-        b'{"parameters": {"aperture": "wide"}}': "parameters.aperture: ",
-        b'{"design": {}}': "parameters: Field required",
-        b'{"parameters": {}}': "missing",
-        b" " * 20_000: "more than 10,000 bytes",
-    }
-    for body, detail in bodies.items():
-        with pytest.raises(RequestError) as caught:
-            Explored(surrogate, Limits()).design(read_json(body, DesignRequest, MAX_DESIGN_BYTES))
-        assert detail in caught.value.detail and "\n" not in caught.value.detail
 
 
 @pytest.mark.parametrize(

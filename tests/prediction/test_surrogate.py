@@ -5,20 +5,15 @@ import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from copy import copy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 import courant
 from courant.data.normalisation import Normaliser
-from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
-from courant.models import build
 from courant.prediction.surrogate import Surrogate
 from courant.problems.problem import collected_warnings
 from courant.problems.transient import WindowReader, full_batch
@@ -42,17 +37,6 @@ def surrogate(waves: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Surro
 @pytest.fixture
 def case(waves: Dataset) -> StoredCase:
     return waves[waves.cases("test")[0]]
-
-
-class Constant(FieldModel):
-    """A model without any further capability."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.config = config
-
-    def forward(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> Tensor:
-        raise NotImplementedError
 
 
 def inputs(num: int = 30) -> dict[str, Any]:
@@ -180,15 +164,3 @@ def test_exported_programs_predict_without_the_surrogate(
     np.testing.assert_allclose(
         normaliser.restore(field.detach().numpy()), expected, rtol=1e-4, atol=1e-5
     )
-
-
-def test_what_cannot_be_exported_is_an_error(surrogate: Surrogate, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(InputError, match="cannot be exported"):
-        surrogate.export(tmp_path / "file")
-    changed, config = copy(surrogate), surrogate.model.config
-    others = {"dopri5": build(replace(config, solver="dopri5")), "has no export": Constant(config)}
-    for reason, changed.model in others.items():
-        with pytest.raises(InputError, match=reason):
-            changed.export(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -10,7 +10,7 @@ import pytest
 from courant.analysis.comparison import RunComparison, ScoreRow
 from courant.evaluation.ledger import Interval
 from courant.recipes import get_recipe
-from courant.report.comparison import draw_trade_off, scale, write_sweep_page
+from courant.report.comparison import draw_trade_off, write_sweep_page
 from courant.runs.directory import RunDirectory
 from courant.sweeps.search_space import load_space, shipped_spaces
 from courant.sweeps.sweep import Sweep, Trial, TrialResult
@@ -63,15 +63,6 @@ def test_a_shipped_space_gives_a_page_with_every_trial_and_both_figures(
         assert "No global data does not apply to cylinder-flow-demo: it is so already." in page
 
 
-def test_few_values_are_evenly_spaced_in_order_and_many_on_a_logarithmic_scale() -> None:
-    at, ticks = scale([64, "none", 16, 32, 16])
-    assert at == {"none": 0.0, 16: pytest.approx(1 / 3), 32: pytest.approx(2 / 3), 64: 1.0}
-    assert list(ticks.values()) == ["none", "16", "32", "64"]
-    at, ticks = scale([10.0 ** (number / 4) for number in range(13)])
-    assert at[10.0] == pytest.approx(1 / 3) and len(ticks) == 5
-    assert list(ticks.values())[::2] == ["1", "31.6", "1e+03"]
-
-
 def row(label: str, family: str = "", **scores: float) -> ScoreRow:
     known = {key: Interval.of([value]) for key, value in scores.items()}
     return ScoreRow(label, (f"runs/{label}",), known, family)
@@ -95,24 +86,3 @@ def test_every_score_with_an_aim_has_an_axis_on_which_the_aim_is_seen() -> None:
         assert aim in (pytest.approx(corner.xmin), pytest.approx(corner.xmax))
     (legend,) = figure.legends
     assert [each.get_text() for each in legend.get_texts()] == ["plain (1)", "windows (1)"]
-
-
-def test_errors_of_several_families_are_over_the_lowest_of_each() -> None:
-    rows = [
-        row(label, family, nmae=error * unit, anchor_distance=1.0)
-        for family, unit in (("pipe", 1.0), ("pump", 10.0))
-        for label, error in (("plain", 0.2), ("windows", 0.3))
-    ]
-    figure = draw_trade_off(RunComparison(tuple(rows)))
-    assert figure is not None
-    axis = next(axis for axis in figure.axes if axis.get_visible())
-    points = [(line.get_marker(), line.get_color(), line.get_ydata()[0]) for line in axis.lines[:4]]
-    markers, colors, heights = zip(*points, strict=True)
-    assert heights == pytest.approx((1.0, 1.5, 1.0, 1.5))
-    assert markers[0] == markers[1] != markers[2] == markers[3]
-    assert colors[0] == colors[2] != colors[1] == colors[3]
-    assert axis.get_ylabel() == "NMAE over the family's lowest"
-    (legend,) = figure.legends
-    names = [each.get_text() for each in legend.get_texts()]
-    assert names == ["plain", "windows", "pipe", "pump"]
-    assert draw_trade_off(RunComparison((row("abstract", nmae=0.2, gini=0.5),))) is None

@@ -4,38 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from matplotlib.colors import ListedColormap
 
 from courant.data.normalisation import Channel
-from courant.report.drawing import ERRORS, NO_FLUID, SIGNED, FieldMap, Raster, draw_maps
+from courant.report.drawing import NO_FLUID, FieldMap, Raster, draw_maps
 from courant.report.fields import in_plane, scale_of, shown_channel, squares
 from simgen.publish.figures import grid_triangles, open_triangles
-
-
-def oklab(rgb: np.ndarray) -> np.ndarray:
-    """sRGB (n, 3) to OKLab (n, 3), by the numbers of its definition in that direction."""
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    to_cones = [
-        [0.4122214708, 0.5363325363, 0.0514459929],
-        [0.2119034982, 0.6806995451, 0.1073969566],
-        [0.0883024619, 0.2817188376, 0.6299787005],
-    ]
-    to_lab = [
-        [0.2104542553, 0.7936177850, -0.0040720468],
-        [1.9779984951, -2.4285922050, 0.4505937099],
-        [0.0259040371, 0.7827717662, -0.8086757660],
-    ]
-    found: np.ndarray = np.cbrt(linear @ np.transpose(to_cones)) @ np.transpose(to_lab)
-    return found
-
-
-@pytest.mark.parametrize("cmap", [SIGNED, ERRORS], ids=lambda each: each.name)
-def test_a_step_looks_alike_everywhere_and_signs_are_equally_strong(cmap: ListedColormap) -> None:
-    lab = oklab(cmap(np.arange(cmap.N))[:, :3])
-    steps = np.linalg.norm(np.diff(lab, axis=0), axis=1)
-    np.testing.assert_allclose(steps, steps.mean(), rtol=0.02)
-    np.testing.assert_allclose(lab[:, 0], lab[::-1, 0], atol=1e-6)
-    assert lab[cmap.N // 2, 0] > 0.97 > 0.45 > lab[0, 0]
 
 
 def test_a_linear_field_is_exact_on_the_grid_and_grey_where_there_is_no_fluid() -> None:

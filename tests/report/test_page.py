@@ -134,18 +134,6 @@ def test_the_verdict_compares_with_every_reference_and_counts_where_the_first_is
     assert "DMD's 0.000" in summary_line(found), "a reference without an error divides nothing"
 
 
-def test_the_verdict_puts_first_where_the_model_is_worse_than_the_parameters_alone() -> None:
-    found = evaluation(None, model=[0.9], nearest_design=[0.2], training_mean=[0.5])
-    found.quantities = {
-        "shaft_power": SimpleNamespace(null_wins=True),
-        "head": SimpleNamespace(null_wins=False),
-    }
-    first, _, rest = summary_line(found).partition(". ")
-    assert "shaft power" in first and "head" not in first
-    assert "350% above the nearest design's 0.200 and 80% above the training mean's 0.500" in rest
-    assert rest.endswith("better than the nearest design on 0 of 1 cases.")
-
-
 DOT = "data:image/png;base64,AAAA"
 
 

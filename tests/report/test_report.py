@@ -18,7 +18,7 @@ from courant.report import errors, report
 from courant.report.context import TOP_ANCHORS, Context, open_context
 from courant.report.data_and_training import case_table, cases_panel, tuning_seconds, use_panel
 from courant.report.dynamics import monitor_panel
-from courant.report.page import current_page, keep_inputs, summary_line
+from courant.report.page import summary_line
 from courant.report.report import main_figure, write_report
 from courant.runs.directory import RunDirectory
 from courant.training.train import fit
@@ -112,18 +112,6 @@ def test_a_report_is_drawn_again_only_where_its_inputs_changed_or_a_file_is_gone
         write_report(context.run.url, str(tmp_path))
         assert figure.stat().st_mtime_ns > drawn
         drawn = figure.stat().st_mtime_ns
-
-
-@pytest.mark.parametrize("name", ["bands.json", "monitor.json", "metrics.jsonl"])
-def test_a_report_is_drawn_again_after_a_calibration_or_more_training(
-    context: Context, tmp_path: Path, name: str
-) -> None:
-    run, folder = RunDirectory(tmp_path / "run"), RunDirectory(tmp_path / "report")
-    folder.write_bytes("index.html", b"page")
-    keep_inputs(run, folder, context.evaluation, [])
-    assert current_page(run, folder, context.evaluation) is not None
-    run.write_bytes(name, b"{}\n")
-    assert current_page(run, folder, context.evaluation) is None
 
 
 def test_cases_that_a_panel_was_fitted_to_are_not_judged(context: Context) -> None:

@@ -174,30 +174,6 @@ def test_a_design_is_solved_from_the_page_however_often_it_is_loaded(
     assert page.see("document.querySelector('#solve-run a').href") == "http://ui/one"
 
 
-def test_the_surface_of_a_3d_design_is_turned_by_keys(page: Page) -> None:
-    settled(page)
-    show(page, "surface")
-    before = shown(page)
-    assert colours(page) > 50
-    page.see(f"{of('picture')}.focus()")
-    page.press("ArrowRight")
-    assert shown(page) != before
-    show(page, "section")
-
-
-def test_the_plane_of_a_section_is_moved(page: Page) -> None:
-    settled(page)
-    middle = text(page, "plane")
-    assert "y = " in middle
-    before = shown(page)
-    page.see(f"{of('position')}.focus()")
-    for _ in range(30):
-        page.press("ArrowRight")
-    page.wait_for(f"document.getElementById('plane').innerText !== {middle!r}")
-    settled(page)
-    assert shown(page) != before
-
-
 def test_a_finger_moves_a_slider_chooses_a_place_and_turns_the_surface(page: Page) -> None:
     page.send("Emulation.setTouchEmulationEnabled", enabled=True)
     settled(page)

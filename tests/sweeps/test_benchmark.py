@@ -12,13 +12,11 @@ from courant.evaluation.evaluate import evaluate as evaluate_run
 from courant.evaluation.record import QuantityScore, read_evaluation
 from courant.prediction.surrogate import NotFiniteError
 from courant.report.benchmark_page import FIGURE, write_benchmark_page
-from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
 from courant.sweeps.benchmark import (
     Benchmark,
     contender_of,
     final_trials,
-    next_phase,
     search_trials,
     settings_of,
     speed_trials,
@@ -213,12 +211,6 @@ def test_a_whole_pass_is_measured_by_a_part_of_it(ducts, tmp_path) -> None:
     assert trial.experiment.training.warmup_steps == int(0.1 * done)
 
 
-def test_a_budget_below_one_epoch_is_reported_with_the_time_of_an_epoch(waves, tmp_path) -> None:
-    benchmark = planned(waves, tiny_experiment(), tmp_path, ["courant"], "0.001s")
-    with pytest.raises(InputError, match=r"courant, which takes .* s of .* raise --budget"):
-        run_here(benchmark)
-
-
 def test_speed_is_measured_at_the_lowest_rate_and_a_schedule_of_steps_fits_the_budget(
     ducts, tmp_path
 ) -> None:
@@ -249,22 +241,6 @@ def test_a_rate_that_diverges_is_not_chosen_and_a_model_that_always_does_is_name
         table_of(never, ducts)
 
 
-def test_a_seed_that_failed_is_missed_in_the_table(
-    done, ducts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trials = final_trials(done[0])
-    failed = next(each for each in trials if each.experiment.training.seed == 43)
-    found = {trial.run.url: read_evaluation(trial.run, "test") for trial in trials}
-    found[failed.run.url] = None
-    monkeypatch.setattr(
-        "courant.sweeps.benchmark_table.read_evaluation", lambda run, split: found[run.url]
-    )
-    table = table_of(done[0], ducts)
-    (row,) = (each for each in table.models if each.failures)
-    assert row.name == contender_of(failed) and row.failures == ("seed 43: not trained",)
-    assert f"these numbers are too good: {row.name}." in table.verdict()
-
-
 def test_a_prediction_that_is_not_finite_fails_its_trial_alone(
     ducts, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,23 +256,6 @@ def test_a_prediction_that_is_not_finite_fails_its_trial_alone(
     failures = {row.name: row.failures for row in table_of(benchmark, ducts).models}
     assert failures == {"courant": (), "transolver": ("the prediction is not finite",)}
     assert run_here(benchmark) == ([], []), "it is on record"
-
-
-def test_a_trial_that_was_evaluated_otherwise_is_assessed_again(ducts, tmp_path) -> None:
-    benchmark = planned(ducts, tiny_steady(), tmp_path, ["courant"], "1epoch", rates=(3e-3,))
-    run_here(benchmark)
-    (trial,) = final_trials(benchmark)
-    evaluate_run(trial.run.url, "validation")
-    assert run_here(benchmark) == ([], [trial.experiment.name])
-    assert next_phase(benchmark) is None
-
-
-def test_a_dataset_without_a_test_split_is_an_error(ducts, tmp_path, monkeypatch) -> None:
-    cases = ducts.cases
-    monkeypatch.setattr(ducts, "cases", lambda split=None: [] if split == "test" else cases(split))
-    with pytest.raises(InputError, match="no test case to judge by"):
-        planned(ducts, tiny_steady(), tmp_path, ["courant"])
-    assert RunDirectory(tmp_path).names() == []
 
 
 def test_rows_of_the_papers_ablations_come_with_its_numbers(ducts, tmp_path) -> None:
@@ -316,8 +275,3 @@ def test_rows_of_the_papers_ablations_come_with_its_numbers(ducts, tmp_path) -> 
     assert benchmark.identity()["space"] == "features"
     names = [trial.experiment.name for trial in final_trials(benchmark, first=True)]
     assert "gwa-enc-dec-seed-42" in names and len(set(names)) == len(contenders)
-
-
-def test_a_benchmark_reaches_a_cluster_as_it_was_planned(done) -> None:
-    content = json.dumps(done[0].model_dump(mode="json"))
-    assert Benchmark.model_validate(json.loads(content)) == done[0]

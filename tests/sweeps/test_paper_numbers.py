@@ -81,15 +81,6 @@ def test_community_benchmarks_come_with_the_papers_numbers(family: str, tmp_path
     assert ("ten steps predicted from ten" in numbers.words) == base.model.transient
 
 
-def test_what_generated_cases_and_small_recipes_change_is_told(tmp_path: Path) -> None:
-    base = get_recipe("darcy-flow-small").derive(training={"derivative_weight": 0.0})
-    dataset = publish(tmp_path, base, "Darcy flow, generated (421 points, every 5th)")
-    words = found(base, ["courant", "upt"], dataset, tmp_path).words
-    assert "generated anew here" in words
-    assert "weight of derivatives in the loss 0.1, here 0.0" in words
-    assert "models of other sizes than here (courant)" in words
-
-
 def test_another_task_or_a_dataset_of_ones_own_has_no_numbers(tmp_path: Path) -> None:
     base = get_recipe("diffusion-sorption").derive(data={"window_steps": 5})
     numbers = found(base, ["courant"], publish(tmp_path, base, "generated"), tmp_path)

@@ -121,13 +121,6 @@ def test_models_that_cannot_be_compared_are_reported_before_anything_is_trained(
         choose_contenders(names, tiny_steady().derive(training=training), ducts, sizes)
 
 
-@pytest.mark.parametrize("key", ["training.learning_rate", "training.warmup_steps"])
-def test_a_space_does_not_vary_what_the_benchmark_sets_itself(key: str, ducts: Dataset) -> None:
-    space = SearchSpace(name="mine", design="isolated", parameters={key: {"values": [1]}})
-    with pytest.raises(InputError, match=f"space mine: {key} cannot be compared: a benchmark"):
-        settings_of(space, tiny_steady(), ducts)
-
-
 @pytest.mark.parametrize("text", ["", "10", "0s", "2.5epochs", "3 weeks", "9" * 400 + "s"])
 def test_a_budget_is_epochs_or_a_time(text: str) -> None:
     assert parse_budget("40 epochs").amount == 40 and parse_budget("1.5min").amount == 90
