@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import ClassVar
-
 import numpy as np
 import pytest
-import torch
-from torch import Tensor
 
 import courant
-from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
+from courant.models import build
 from courant.prediction.surrogate import Surrogate
 from simgen.store.read import Dataset, StoredCase
+from tests.baselines.tiny import tiny
 from tests.world import World
 
 
@@ -32,25 +28,10 @@ def case(dataset: Dataset) -> StoredCase:
     return dataset[dataset.cases("test")[0]]
 
 
-@dataclasses.dataclass(frozen=True)
-class PlainConfig(ModelConfig):
-    kind: ClassVar[str] = "plain"
-
-
-class PlainModel(FieldModel):
-    """A model without any further capability."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.config, self.weight = config, torch.nn.Parameter(torch.zeros(1))
-
-    def forward(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> Tensor:
-        raise NotImplementedError
-
-
 @pytest.fixture
 def plain(surrogate: Surrogate) -> Surrogate:
-    model = PlainModel(PlainConfig(num_features=2, num_outputs=2))
+    """Of a model without latents and without a decomposition."""
+    model = build(tiny("fno", "transient 2D"))
     return Surrogate(surrogate.url, surrogate.problem, surrogate.dataset, model)
 
 

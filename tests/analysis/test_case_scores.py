@@ -169,7 +169,7 @@ def test_unknown_cases_and_models_that_do_not_decompose_are_errors_of_one_line(
     monkeypatch.setattr(comparison, "load", lambda url: plain)
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 1 and not (tmp_path / "out").exists()
-    assert done.stderr.count("\n") == 1 and "a model of kind plain" in done.stderr
+    assert done.stderr.count("\n") == 1 and "a model of kind fno" in done.stderr
 
 
 SIZES = torch.tensor([4.0, 3.0, 2.0, 1.0, 0.5])

@@ -45,11 +45,6 @@ def test_seeds_are_one_row_with_the_mean_and_its_interval() -> None:
     assert gini.mean == pytest.approx(0.3)
     assert gini.half_width == pytest.approx(12.706 * 0.1, rel=1e-3)
     assert found.rows[1].scores["gini"].half_width is None
-    table = found.to_markdown().splitlines()
-    head = "| score | baseline (2) | learned anchors (1) | windows (both) (1) | good is |"
-    assert table[0] == head
-    assert table[2].startswith("| Gini of the energies | 0.300 ± 1.271 | 0.9 | 0.5 |")
-    assert ",windows (both),gini,0.5,,1" in found.to_csv()
 
 
 def test_rows_are_named_by_the_settings_that_differ_and_act() -> None:
@@ -79,17 +74,10 @@ def test_families_are_in_one_table_each_with_its_controls_once() -> None:
     found.append(replace(planted("c", 2, 0.4, family="pipe"), controls=controls))
     table = gather(found)
     assert table.families == ["pipe", "pump"]
-    head, _, line = table.to_markdown().splitlines()[:3]
-    assert head == (
-        "| score | pipe: baseline (2) | pipe: random partition | pipe: POD | pump: baseline (1)"
-        " | pump: random partition | pump: POD | good is |"
-    )
+    line = table.to_markdown().splitlines()[2]
     cells = [cell.strip() for cell in line.split("|")[2:-2]]
     assert cells[0].startswith("0.300 ±") and cells[1:] == ["0.15", "0.9", "0.6", "0.3", "0.9"]
     assert "pipe,random partition,gini,0.15,,2" in table.to_csv()
-    written = table.to_json()
-    assert [row["family"] for row in written["rows"]] == ["pipe", "pump"]
-    assert [row["label"] for row in written["controls"]] == ["random partition", "POD"] * 2
 
 
 @pytest.fixture
@@ -138,8 +126,6 @@ def test_cases_are_those_of_the_runs_families_and_of_all_versions(
     assert (scored[runs[0]], scored[other]) == (["b"], ["e"])
     with pytest.raises(InputError, match="none of the named cases is of centrifugal-pump"):
         compare_runs([runs[0], other], folder, ["b"])
-    with pytest.raises(InputError, match="case x is in no dataset"):
-        compare_runs(runs, folder, ["b", "x"])
     known[runs[1]] = ["d"]
     with pytest.raises(InputError, match="no test case in common"):
         compare_runs(runs, folder)

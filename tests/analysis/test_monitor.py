@@ -208,5 +208,5 @@ def test_a_monitor_of_other_weights_or_of_a_model_without_latents_is_none(
     with pytest.raises(StoreError, match="is not what this project writes"):
         courant.load(own.url).monitor  # noqa: B018
     plain.__dict__["monitor"] = monitor
-    with pytest.raises(InputError, match="this is a transient model of kind plain"):
+    with pytest.raises(InputError, match="this is a transient model of kind fno"):
         plain.rollout_quality(plain.prepare_case(case))

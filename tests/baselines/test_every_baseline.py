@@ -1,6 +1,5 @@
 """What every baseline keeps, as Courant does: exact padding, no order, queries apart, resuming."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
@@ -20,6 +19,7 @@ from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.baselines.tiny import CASES, OWN, tiny
 from tests.model.clouds import Inputs, pad_cloud, random_inputs, relative_error
+from tests.model.conftest import one_thread_and_one_seed  # noqa: F401
 from tests.training.conftest import KilledError, kill_at
 from tests.world import tiny_experiment, tiny_steady
 
@@ -29,15 +29,6 @@ EVERY = pytest.mark.parametrize(("kind", "choice"), CASES)
 @pytest.fixture(scope="module")
 def datasets(waves: Dataset, ducts: Dataset) -> dict[str, Dataset]:
     return {"transient": waves, "steady": ducts}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread_and_one_seed() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(7)
-    yield
-    torch.set_num_threads(threads)
 
 
 def random_baseline(kind: str, choice: str) -> tuple[FieldModel, Inputs]:

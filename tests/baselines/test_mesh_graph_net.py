@@ -48,22 +48,6 @@ def test_a_cloud_that_is_no_larger_is_read_whole(thinned: MeshGraphNet) -> None:
         assert torch.allclose(found, expected, atol=1e-6) == same
 
 
-@torch.no_grad()
-def test_the_choice_of_nodes_hangs_on_neither_order_nor_padding(thinned: MeshGraphNet) -> None:
-    inputs, queries = _given(thinned, 30)
-    expected = thinned(inputs, queries, _steps(thinned))
-    order = torch.randperm(30)
-    turned = Inputs(inputs.points[:, order], inputs.features[:, order])
-    found = thinned(turned, queries.part(order), _steps(thinned))
-    torch.testing.assert_close(found, expected[:, :, order])
-    padded = Inputs(
-        torch.cat([inputs.points, torch.full_like(inputs.points, torch.nan)], dim=1),
-        torch.cat([inputs.features, torch.full_like(inputs.features, torch.nan)], dim=1),
-        mask=torch.arange(60).expand(2, -1) < 30,
-    )
-    torch.testing.assert_close(thinned(padded, queries, _steps(thinned)), expected)
-
-
 def test_nodes_are_spread_like_the_points() -> None:
     """A chosen part of a regular grid has about as many nodes in each quarter."""
     axis = torch.linspace(-1, 1, 64)
@@ -94,11 +78,3 @@ def test_a_point_hears_its_mesh_and_nothing_else() -> None:
     assert changed.nonzero()[:, 0].tolist() == [2, 3, 4, 5, 6]
     bare = model(inputs._replace(neighbours=None), queries)
     assert not torch.allclose(bare, expected)
-
-
-def test_edges_of_the_mesh_exclude_a_part_of_the_points() -> None:
-    config = tiny("mgn", "mesh edges")
-    with pytest.raises(ValueError, match="a part of the points has no edges"):
-        replace(config, num_nodes=5)
-    with pytest.raises(ValueError, match="edges must be one of nearest, mesh, got 'faces'"):
-        replace(config, edges="faces")

@@ -34,6 +34,8 @@ CHOICES: dict[str, dict[str, Any]] = {
 """The data that a baseline has to suit"""
 EDGES: dict[str, dict[str, Any]] = {
     "mesh edges": {"dimension": 2, "transient": True, "edges": "mesh"},
+    "few nodes": {"num_nodes": 12},
+    "few nodes, transient": {"dimension": 2, "transient": True, "num_nodes": 12},
     "mesh edges, steady": {"edges": "mesh", "num_parameters": 1},
 }
 """More choices, of the model that reads them"""

@@ -13,10 +13,9 @@ import simgen
 from bench.synthetic_cases import publish_cases
 from courant.data.normalisation import Normaliser
 from courant.evaluation.quantities import dependences, measure_quantities
-from courant.evaluation.record import QuantityScore
 from courant.prediction.surrogate import NotFiniteError
 from courant.problems import open_problem
-from courant.report.errors import draw_quantities, quantity_table, sensitivity_panel
+from courant.report.errors import sensitivity_panel
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.cases.cylinder.family import CylinderFlow
@@ -137,34 +136,6 @@ def test_a_rollout_goes_to_the_cases_end_and_one_that_diverges_tells_nothing(
     # The others are told exactly, but an error of these alone would hide the one that failed.
     assert score.error is None and score.rank_correlation is None
     assert found["not_predicted"] == {"drag": "the cloud has no gradient at walls"}
-
-
-@pytest.mark.parametrize(
-    ("error", "null_error", "mark"),
-    [(0.1, 0.2, "good"), (0.2, 0.1, "bad"), (0.1, None, ""), (None, 0.1, "")],
-)
-def test_the_table_marks_the_model_where_it_wins_and_cases_with_a_band_have_a_bar(
-    error: float | None, null_error: float | None, mark: str
-) -> None:
-    score = QuantityScore(
-        unit="m",
-        meaning="height",
-        truth={"a": 1.0, "b": 2.0},
-        predicted={"a": 1.1, "b": None if error is None else 2.1},
-        null={"a": 1.2, "b": 2.1} if null_error is not None else {},
-        error=error,
-        rank_correlation=None,
-        null_error=null_error,
-    )
-    (row,) = quantity_table({"rise_height": score}).rows
-    name, _, ours, null, *_ = row.values()
-    assert (name, ours.mark) == ("rise height", mark)
-    texts = ("" if value is None else f"{value:.3g}" for value in (error, null_error))
-    assert (ours.text, null) == tuple(texts)
-    assert not draw_quantities({"rise_height": score}, {}).axes[0].collections
-    figure = draw_quantities({"rise_height": score}, {"rise_height": np.array([0.3, np.nan])})
-    (bars,) = figure.axes[0].collections
-    assert len(bars.get_segments()) == 1, "the bar of the other case stays"
 
 
 def test_a_report_shows_what_quantities_depend_on_through_the_model_and_in_the_solved_designs(

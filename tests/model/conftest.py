@@ -5,7 +5,7 @@ import torch
 
 
 @pytest.fixture(autouse=True)
-def _one_thread_and_one_seed() -> Iterator[None]:
+def one_thread_and_one_seed() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.manual_seed(7)

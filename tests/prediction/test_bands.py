@@ -327,15 +327,7 @@ def test_order_and_converged_values_of_exact_data_are_recovered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "order", "noise"),
-    [
-        ((5.0, 7.0), 1.0, 0.0),
-        ((5.0, 7.0), 1.6, 0.005),
-        ((5.0, 7.0), 2.0, 0.0),
-        ((3.5, 5.0, 7.0), 1.0, 0.01),
-        ((3.5, 5.0, 7.0), 1.0, 0.002),
-        ((3.5, 5.0, 7.0), 2.0, 0.01),
-    ],
+    ("sizes", "order", "noise"), [((5.0, 7.0), 1.6, 0.005), ((3.5, 5.0, 7.0), 1.0, 0.01)]
 )
 def test_an_order_that_is_known_badly_makes_the_interval_wider(
     sizes: tuple[float, ...], order: float, noise: float

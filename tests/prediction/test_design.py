@@ -1,7 +1,5 @@
 """A design that nobody has solved: meshed for real, predicted by a model of synthetic ducts."""
 
-import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +10,10 @@ import pytest
 import courant
 from courant.prediction.surrogate import Surrogate, counted_from_s
 from courant.serving.explorer import DesignRequest, Explored
-from courant.serving.http_app import ServedModel
 from courant.serving.predictions import Limits, RequestError
 from flows.cli.prediction_files import predict_to_files
 from simgen.cases import get_family
 from simgen.errors import InputError
-from simgen.solving.unsolved import UnmeshableError
 from tests.world import DESIGN, SETTINGS
 
 
@@ -67,25 +63,6 @@ def test_an_unseen_design_is_meshed_once_and_predicted_with_its_quantities(
     assert answer.quantities["branch1_share"] == pytest.approx(found.quantities["branch1_share"])
     with pytest.raises(RequestError, match="cells, 100 are allowed"):
         Explored(surrogate, Limits(max_points=100)).design(DesignRequest(parameters=DESIGN))
-
-
-def test_a_client_learns_nothing_of_the_machine_and_opens_no_dataset(
-    surrogate: Surrogate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    body, served = json.dumps({"parameters": DESIGN}).encode(), Explored(surrogate, Limits())
-    monkeypatch.setattr(surrogate, "open_dataset", lambda *_: pytest.fail("opened the dataset"))
-    for error, expected in (
-        # A client may ask again, or another server: the request itself is in order.
-        (InputError("/home/somebody/geometry cannot be used"), 503),
-        (UnmeshableError("this design cannot be meshed: blade of /home/somebody"), 422),
-    ):
-
-        def fail(*_: object, error: Exception = error) -> None:
-            raise error
-
-        monkeypatch.setattr("simgen.solving.unsolved.mesh_design", fail)
-        status, content = asyncio.run(ServedModel(served).explore("designs", body))
-        assert status == expected and b"somebody" not in content
 
 
 @pytest.mark.parametrize(

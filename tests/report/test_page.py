@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,6 +35,12 @@ SHOWN = "document.querySelector('.player img:not([hidden])').alt"
 ROWS = "[...document.querySelectorAll('tbody tr')].map(row => row.cells[0].textContent).join()"
 GROUND = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+class Errors(dict[str, float]):
+    """Of one predictor, by metric."""
+
+    nmae = property(lambda self: self["nmae"])
 
 
 @pytest.fixture
@@ -99,39 +104,24 @@ def test_markup_in_data_is_shown_and_not_obeyed(tmp_path: Path) -> None:
     assert '<span class="bad">&lt;script&gt;' in body
 
 
-def evaluation(step_s: float | None = 1.0, **nmae: Sequence[float]) -> Any:
-    """What the verdict reads, from NMAE at each step (steady: of each case) by predictor."""
-    names = {name.replace("_", " "): values for name, values in nmae.items()}
-
-    class Errors(dict[str, float]):
-        nmae = property(lambda self: self["nmae"])
-
-    def errors(value: float) -> Errors:
-        return Errors(nmae=value, rae=0.8)
-
-    cases = {
-        str(number): SimpleNamespace(overall={name: errors(v[number]) for name, v in names.items()})
-        for number in range(len(nmae["model"]))
-    }
-    return SimpleNamespace(
-        split="test",
-        step_s=step_s,
-        overall={name: errors(float(np.mean(values))) for name, values in names.items()},
-        references=tuple(names)[1:],
-        quantities={},
-        cases=cases,
-        beats=lambda name: [a < b for a, b in zip(names["model"], names[name], strict=True)],
-    )
-
-
 def test_the_verdict_compares_with_every_reference_and_counts_where_the_first_is_beaten() -> None:
-    found = evaluation(model=[0.3, 0.1], persistence=[0.2, 0.2], training_mean=[0.5, 0.3])
-    line = summary_line(found)
-    assert "NMAE 0.200 on the test split, 0% above persistence's 0.200 and 50% below" in line
-    assert "(RAE) the error is 0.800" in line and line.endswith("1 of 2 rollout steps.")
-    found.references = ("persistence", "training mean", "DMD")
-    found.overall["DMD"] = type(found.overall["model"])(nmae=0.0, rae=0.0)
-    assert "DMD's 0.000" in summary_line(found), "a reference without an error divides nothing"
+    errors = {"model": 0.2, "persistence": 0.2, "training mean": 0.4, "DMD": 0.0}
+    found: Any = SimpleNamespace(
+        split="test",
+        step_s=1.0,
+        overall={name: Errors(nmae=value, rae=0.8) for name, value in errors.items()},
+        references=tuple(errors)[1:],
+        quantities={
+            "shaft_power": SimpleNamespace(null_wins=True),
+            "head": SimpleNamespace(null_wins=False),
+        },
+        beats=lambda name: [False, True],
+    )
+    first, _, rest = summary_line(found).partition(". ")
+    assert "shaft power" in first and "head" not in first, "the parameters alone are better"
+    assert "NMAE 0.200 on the test split, 0% above persistence's 0.200, 50% below" in rest
+    assert "DMD's 0.000" in rest, "a reference without an error divides nothing"
+    assert "(RAE) the error is 0.800" in rest and rest.endswith("1 of 2 rollout steps.")
 
 
 DOT = "data:image/png;base64,AAAA"

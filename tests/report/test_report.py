@@ -16,7 +16,7 @@ from courant.prediction.bands import GridError
 from courant.report import context as of_context
 from courant.report import errors, report
 from courant.report.context import TOP_ANCHORS, Context, open_context
-from courant.report.data_and_training import case_table, cases_panel, tuning_seconds, use_panel
+from courant.report.data_and_training import cases_panel, tuning_seconds, use_panel
 from courant.report.dynamics import monitor_panel
 from courant.report.page import summary_line
 from courant.report.report import main_figure, write_report
@@ -25,7 +25,6 @@ from courant.training.train import fit
 from simgen.cases import get_family
 from simgen.quantities import StatedQuantity
 from simgen.store.read import Dataset
-from simgen.store.schema import Schema
 from tests.world import tiny_experiment, tiny_steady
 
 BOTH_FIELDS = {"fields": ("velocity", "kinematic_pressure")}
@@ -152,18 +151,6 @@ def test_the_lines_to_paste_predict_the_shown_case(context: Context) -> None:
     last = names["found"].reshape(-1, *names["found"].shape[-2:])[-1]
     expected = context.shown[0].predicted
     np.testing.assert_allclose(last, expected, atol=1e-4 * np.abs(expected).max())
-
-
-@pytest.mark.parametrize("num", [0, 1])
-def test_a_design_space_of_one_parameter_or_none_has_a_report(
-    context: Context, monkeypatch: pytest.MonkeyPatch, num: int
-) -> None:
-    schema: Schema = context.dataset.schema
-    fewer = dataclasses.replace(schema, parameters=schema.parameters[:num])
-    monkeypatch.setattr(context.dataset, "schema", fewer)
-    assert len(errors.case_panel(context).pictures) == 1 + num
-    assert len(cases_panel(context).pictures) == 1 + num
-    assert len(case_table(context.dataset).columns) == 6 + num
 
 
 def test_a_calibrated_run_has_both_bands_and_the_error_of_the_mesh() -> None:

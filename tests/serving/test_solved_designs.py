@@ -119,16 +119,7 @@ def test_indices_are_computed_once_while_others_are_answered(
     assert found["predicted"].total["inlet_velocity"] == 0.3 and found["predicted"].fit == 0.9
 
 
-def test_where_there_are_no_indices_the_reason_is_reported(
-    surrogate: Surrogate, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_there_are_no_indices_the_reason_is_reported(surrogate: Surrogate) -> None:
     few = ended(solved_by(surrogate))
     assert few.quantities == {} and "8 designs a parameter" in few.reason
     assert ended(Explored(surrogate, Limits())).reason == NOT_OPENED
-
-    def measure(*_: object) -> dict[str, Dependence]:
-        raise RuntimeError("a secret of this machine")
-
-    monkeypatch.setattr(explorer, "dependences", measure)
-    failed = ended(solved_by(surrogate))
-    assert failed.reason and "secret" not in failed.reason

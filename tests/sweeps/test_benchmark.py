@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from courant.evaluation.evaluate import evaluate as evaluate_run
-from courant.evaluation.record import QuantityScore, read_evaluation
 from courant.prediction.surrogate import NotFiniteError
 from courant.report.benchmark_page import FIGURE, write_benchmark_page
 from courant.runs.record import read_records
@@ -21,7 +20,7 @@ from courant.sweeps.benchmark import (
     settings_of,
     speed_trials,
 )
-from courant.sweeps.benchmark_table import BenchmarkTable, paper_numbers, quantity_rows, read_table
+from courant.sweeps.benchmark_table import BenchmarkTable, paper_numbers, read_table
 from courant.sweeps.search_space import load_space
 from courant.sweeps.sweep import read_result
 from flows.stages import ModelBenchmark
@@ -69,8 +68,6 @@ def test_models_and_references_are_in_one_table_ordered_by_error(done) -> None:
             assert float(line[key]) > 0
     text = page.read_text()
     assert (page.parent / FIGURE).read_bytes().startswith(b"\x89PNG")
-    assert "300 designs, here 16" in text
-    assert "models of other sizes than here (courant, transolver)" in text
     best = next(name for name in lines if name in references)
     beaten = [name for name in lines if name not in references and list(lines).index(name)]
     assert text.count(f"predictions; but {best} is better, without a training") == len(beaten) > 0
@@ -163,20 +160,6 @@ def test_quantities_of_predicted_fields_are_gathered_over_seeds_and_models(done,
     (share,) = table.quantities
     assert (share.name, share.null) == ("branch1_share", None)
     assert set(share.models) == {row.name for row in table.models if row.errors}
-    evaluation = read_evaluation(final_trials(done[0])[0].run, "test")
-    assert evaluation is not None
-
-    def scored(error: float | None) -> Any:
-        score = QuantityScore(
-            unit="m/s", meaning="", truth={}, predicted={}, error=error, rank_correlation=None,
-            null_error=0.3,
-        )  # fmt: skip
-        return evaluation.model_copy(update={"quantities": {"peak_speed": score}})
-
-    found = {"a": [scored(0.1), scored(0.3)], "b": [scored(0.2), scored(None)], "c": []}
-    (row,) = quantity_rows(found)
-    assert (row.name, row.null, set(row.models)) == ("peak_speed", 0.3, {"a"})
-    assert row.models["a"].mean == pytest.approx(0.2)
 
 
 def test_processor_time_decides_how_many_epochs_a_model_gets(waves, tmp_path) -> None:
@@ -188,11 +171,7 @@ def test_processor_time_decides_how_many_epochs_a_model_gets(waves, tmp_path) ->
         per_batch = [each.processor_s / 6 for each in read_records(speed.run)[1:]]
         batches = trial.experiment.training.epochs * 6
         assert 0.9 / max(per_batch) - 6 <= batches <= 1.1 / min(per_batch)
-    page = Path(write_benchmark_page(table_of(benchmark, waves)))
-    text = page.read_text()
-    assert "1 s of processor time" in text and ">NMAE after<" in text.replace(' class="n"', "")
-    assert "The paper's task is another" in text.replace("&#39;", "'")
-    lines = lines_of(page)
+    lines = lines_of(Path(write_benchmark_page(table_of(benchmark, waves))))
     assert {"persistence", "training mean", "DMD"} <= set(lines)
     assert float(lines["fno"]["errors.steps.2.nmae.mean"]) > 0
 

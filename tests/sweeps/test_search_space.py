@@ -88,26 +88,17 @@ CHOICES = "design: grid\nparameters: {model.num_levels: [1]}\nchoices: "
             "design: grid\nparameters: {model.num_anchor: [1]}",
             "no key model.num_anchor; did you mean model.num_anchors",
         ),
-        ("design: grid\nparameters: {model.num_heads: [1000]}", "num_heads 1000 is impossible"),
         ("design: grid\nparameters: {training.seed: [1, 2]}", "training.seed cannot be swept"),
         (
             "design: grid\nparameters: {model.num_heads: {min: 1, max: 4}}",
             "a range needs `design: random`",
         ),
         ("design: random\nparameters: {model.num_heads: {min: 4, max: 1}}", "make no range"),
-        ("design: random\nparameters: {model.num_heads: {min: 4, max: 1e16}}", "num_heads.max"),
-        (
-            "design: random\nparameters: {model.num_heads: {mi: 4, max: 1}}",
-            "parameters.model.num_heads.mi: Extra",
-        ),
         ("design: grid\nparameters: {}", "nothing is varied"),
         ("design: [", "is not valid YAML"),
-        ("just words", "must be a mapping"),
         (CHOICES + "{Few: {model.num_levels: 2}}", "model.num_levels: in choices and in param"),
         (CHOICES + "{baseline: {model.num_heads: 2}}", "the name baseline is that of the exper"),
-        (CHOICES + '{"two\\nlines": {model.num_heads: 2}}', "choices.two"),
         (CHOICES + "{Few: {model.num_heads: 1000}}", "choice Few is impossible"),
-        (CHOICES + "{Few: {model.num_features: all}}", "'all' is no size; give fields, fields +"),
     ],
 )
 def test_a_wrong_space_is_one_line_that_names_what_is_wrong(text: str, message: str) -> None:

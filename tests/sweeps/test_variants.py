@@ -86,17 +86,11 @@ def test_sizes_of_courant_are_those_of_its_variants_and_locality_needs_places(
     assert weights == [0.1, 0.1, 0.1, 0.0, 0.0]
 
 
-def test_settings_have_names_of_their_own_and_the_unchanged_one_the_kind_of_its_model(
-    ducts: Dataset,
-) -> None:
+def test_settings_have_names_of_their_own(ducts: Dataset) -> None:
     values = {"training.weight_decay": {"values": [1.00001e-4, 1.00004e-4]}}
     space = SearchSpace(name="mine", design="grid", parameters=values)
     with pytest.raises(InputError, match=r"two settings have the name 'weight_decay 0\.0001'"):
         settings_of(space, tiny_steady(), ducts)
-    base = choose_contenders(["transolver"], tiny_steady(), ducts, {})["transolver"]
-    width = {"model.width": {"values": [8]}}
-    space = SearchSpace(name="mine", design="isolated", parameters=width)
-    assert list(settings_of(space, base, ducts)) == ["transolver", "width 8"]
 
 
 @pytest.mark.parametrize(
