@@ -24,18 +24,17 @@ from simgen.errors import InputError
 if TYPE_CHECKING:
     import meshio
 
-TRIANGLE, POLYGON, QUAD, TETRA, HEXAHEDRON, WEDGE, PYRAMID = 5, 7, 9, 10, 12, 13, 14
-"""VTK's numbers"""
 NAMES = {
-    TRIANGLE: "triangle",
-    POLYGON: "polygon",
-    QUAD: "quad",
-    TETRA: "tetra",
-    HEXAHEDRON: "hexahedron",
-    WEDGE: "wedge",
-    PYRAMID: "pyramid",
+    5: "triangle",
+    7: "polygon",
+    9: "quad",
+    10: "tetra",
+    12: "hexahedron",
+    13: "wedge",
+    14: "pyramid",
 }
-"""meshio's names"""
+"""meshio's name of each of VTK's types"""
+TRIANGLE, POLYGON, QUAD, TETRA, HEXAHEDRON, WEDGE, PYRAMID = NAMES
 
 
 @dataclass(frozen=True)
@@ -97,13 +96,8 @@ _FACES: dict[int, tuple[tuple[int, ...], ...]] = {
     TETRA: ((0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3)),
     PYRAMID: ((0, 1, 2, 3), (0, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4)),
     WEDGE: ((0, 1, 2), (3, 4, 5), (0, 1, 4, 3), (1, 2, 5, 4), (2, 0, 3, 5)),
-    HEXAHEDRON: (
-        (0, 1, 2, 3),
-        (4, 5, 6, 7),
-        (0, 1, 5, 4),
-        (1, 2, 6, 5),
-        (2, 3, 7, 6),
-        (3, 0, 4, 7),
+    HEXAHEDRON: tuple(
+        tuple(map(int, face)) for face in ("0123", "4567", "0154", "1265", "2376", "3047")
     ),
 }
 """The faces of a cell by its corners, in VTK's order; a flat cell has its sides"""

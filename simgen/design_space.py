@@ -62,18 +62,12 @@ def read_cells(path: str | Path) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _text(source: Path) -> str:
-    if not source.exists():
-        raise InputError(f"design file {source} does not exist")
-    if not source.is_file():
-        raise InputError(f"design file {source} is no regular file; give a CSV file")
     try:
-        content = source.read_bytes()
+        text = source.read_bytes().decode("utf-8-sig")  # with a spreadsheet's mark, or without
     except OSError as error:
         raise InputError(
-            f"design file {source} cannot be read: {error.strerror}; check who may read it"
+            f"design file {source} cannot be read: {error.strerror}; give a CSV file"
         ) from error
-    try:
-        text = content.decode("utf-8-sig")  # with the mark that spreadsheets put first, or without
     except UnicodeDecodeError as error:
         raise InputError(
             f"design file {source} is no UTF-8 text (byte {error.start}); save it as CSV in UTF-8"

@@ -23,9 +23,6 @@ class CaseError(SimgenError):
         super().__init__(message)
         self.log_tail = log_tail
 
-    def __reduce__(self) -> tuple[type["CaseError"], tuple[str, str]]:
-        return (type(self), (str(self), self.log_tail))
-
 
 class MeshError(CaseError):
     """The mesher failed or produced no usable mesh."""
@@ -52,9 +49,6 @@ class ProgramError(SimgenError):
     def __init__(self, message: str, trace: str = "") -> None:
         super().__init__(message)
         self.trace = trace
-
-    def __reduce__(self) -> tuple[type["ProgramError"], tuple[str, str]]:
-        return (type(self), (str(self), self.trace))
 
 
 class StoreError(SimgenError):

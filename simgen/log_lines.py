@@ -24,13 +24,12 @@ import os
 import platform
 import re
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 Format = Literal["text", "json"]
 PACKAGES = ("simgen", "courant", "flows")
@@ -45,7 +44,6 @@ _SHORTEST_SECRET = 8
 _OF_RECORDS = {"flow_run_id": "flow_run", "task_run_id": "task_run"}
 
 _fields: ContextVar[Mapping[str, str]] = ContextVar("fields of log lines")
-_writing = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -61,10 +59,9 @@ class LogContext:
         _here = self
         if self.format != "json":
             return
-        root = logging.getLogger()
-        for handler in root.handlers[:]:
-            root.removeHandler(handler)
-        root.addHandler(LineHandler())
+        lines = logging.StreamHandler()
+        lines.setFormatter(JsonLines())
+        logging.basicConfig(handlers=[lines], force=True)
         for name in PACKAGES:
             logging.getLogger(name).setLevel(logging.INFO)
 
@@ -150,27 +147,6 @@ def parse_line(line: str) -> tuple[dict[str, str], str]:
         read = {}
     message = read.pop("message", line)
     return {name: str(read[name]) for name in read.keys() - _FIXED}, str(message)
-
-
-class LineHandler(logging.StreamHandler[TextIO]):
-    """Write lines to standard error."""
-
-    def __init__(self) -> None:
-        super().__init__(sys.stderr)
-        self.setFormatter(JsonLines())
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            write_line(self.format(record))
-        except Exception:
-            self.handleError(record)
-
-
-def write_line(line: str) -> None:
-    """Write a whole line to standard error, whoever else writes there in this process."""
-    with _writing:
-        sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()
 
 
 def without_secrets(text: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from pathlib import Path
 
 
 def usable_cores() -> int:
@@ -24,30 +25,17 @@ def memory_gb() -> float | None:
 
 
 def start_of(process: int) -> int | None:
-    """Return when a local process started, in kernel ticks, or None if it has ended.
-
-    The kernel reuses process ids; an id together with its start time is unique. Also None on
-    systems without /proc.
-    """
-    fields = _fields(str(process))
-    return None if fields is None or fields[0] == b"Z" else int(fields[_START])
+    """Return when a local process started, in kernel ticks; None if it has ended, or off Linux."""
+    found = _parent_and_start(Path(f"/proc/{process}"))
+    return None if found is None else found[1]
 
 
 def descendants(root: int) -> set[tuple[int, int]]:
-    """Return a process's children, their children, and so on, as (id, start): see `start_of`.
-
-    The table of processes is read once; asking each thread for its children, as the kernel also
-    offers, is a hundred times as much where processes have many threads.
-    """
+    """Return a process's children, their children, and so on, as (id, start): see `start_of`."""
     children: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    try:
-        processes = filter(str.isdigit, os.listdir("/proc"))  # noqa: PTH208
-    except OSError:
-        return set()
-    for process in processes:
-        fields = _fields(process)
-        if fields is not None and fields[0] != b"Z":
-            children[int(fields[_PARENT])].append((int(process), int(fields[_START])))
+    for folder in Path("/proc").glob("[0-9]*"):
+        if (status := _parent_and_start(folder)) is not None:
+            children[status[0]].append((int(folder.name), status[1]))
     found: set[tuple[int, int]] = set()
     ahead = [root]
     while ahead:
@@ -57,22 +45,12 @@ def descendants(root: int) -> set[tuple[int, int]]:
     return found
 
 
-#: Of proc(5)'s fields, counted from the state, the third.
-_PARENT, _START = 1, 19
-
-
-def _fields(process: str) -> list[bytes] | None:
-    """Return the fields after the name, which may hold spaces; None of a process that has ended.
-
-    A running command looks at every process twice a second, so without the cost of file objects.
-    """
+def _parent_and_start(folder: Path) -> tuple[int, int] | None:
+    """Return two of proc(5)'s fields; None of a process that has ended."""
     try:
-        file = os.open(f"/proc/{process}/stat", os.O_RDONLY)
+        status = (folder / "stat").read_bytes()
     except OSError:
         return None
-    try:
-        return os.read(file, 4096).rpartition(b")")[2].split(None, _START + 1)
-    except OSError:
-        return None
-    finally:
-        os.close(file)
+    # From the state on, the third field, behind the name, which may hold spaces.
+    fields = status.rpartition(b")")[2].split()
+    return None if fields[0] == b"Z" else (int(fields[1]), int(fields[19]))

@@ -39,13 +39,8 @@ class Moments:
 
     @classmethod
     def empty(cls, components: int) -> Moments:
-        return cls(
-            0,
-            np.zeros(components),
-            np.zeros(components),
-            np.full(components, np.inf),
-            np.full(components, -np.inf),
-        )
+        zeros, bound = np.zeros(components), np.full(components, np.inf)
+        return cls(0, zeros, zeros, bound, -bound)
 
     def add(self, values: np.ndarray) -> None:
         """Take in a block (..., C)."""
@@ -57,12 +52,8 @@ class Moments:
         mean = block.mean(axis=1)
         deviation = block - mean[:, None]
         squares = np.einsum("cn,cn->c", deviation, deviation)
-        merged = self.merge(Moments(len(flat), mean, squares, block.min(axis=1), block.max(axis=1)))
-        self.count = merged.count
-        self.mean = merged.mean
-        self.squares = merged.squares
-        self.low = merged.low
-        self.high = merged.high
+        of_block = Moments(len(flat), mean, squares, block.min(axis=1), block.max(axis=1))
+        vars(self).update(vars(self.merge(of_block)))
 
     def merge(self, other: Moments) -> Moments:
         """Merge the moments of two sets of values."""

@@ -111,13 +111,23 @@ FromFields = Callable[[CaseFields], float]
 
 
 @dataclass(frozen=True)
-class Quantity:
-    """A number that a family's cases are asked for."""
+class StatedQuantity:
+    """The record in a dataset of a quantity that its cases have."""
 
     name: str
     """Also that of a solved case's figure"""
     unit: str
     meaning: str
+
+    @classmethod
+    def of(cls, quantity: StatedQuantity) -> StatedQuantity:
+        return StatedQuantity(quantity.name, quantity.unit, quantity.meaning)
+
+
+@dataclass(frozen=True)
+class Quantity(StatedQuantity):
+    """A number that a family's cases are asked for."""
+
     from_fields: FromFields | None
     """None where the cloud does not give it to 1 %"""
     needs: tuple[str, ...] = ()
@@ -130,19 +140,6 @@ class Quantity:
             raise ValueError(
                 f"quantity {self.name}: give from_fields, or the reason in not_from_fields"
             )
-
-
-@dataclass(frozen=True)
-class StatedQuantity:
-    """The record in a dataset of a quantity that its cases have."""
-
-    name: str
-    unit: str
-    meaning: str
-
-    @classmethod
-    def of(cls, quantity: Quantity) -> StatedQuantity:
-        return cls(quantity.name, quantity.unit, quantity.meaning)
 
 
 def obtainable(

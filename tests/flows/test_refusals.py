@@ -46,7 +46,7 @@ def generate(*arguments: str) -> str:
         ("generate cylinder-flow --preset quick", "choose one of paper, trial"),
         ("generate cylinder-flow --set end_time=-1", "end_time = -1 s is outside its range"),
         ("generate cylinder-flow --set colour=1", "unknown colour; expected end_time"),
-        ("generate cylinder-flow --designs nowhere.csv", "nowhere.csv does not exist"),
+        ("generate cylinder-flow --designs nowhere.csv", "nowhere.csv cannot be read: No such"),
         ("run teapot", "family 'teapot' is unknown"),
         ("run --dataset /nowhere/at-all", "there is no dataset at /nowhere/at-all"),
         ("run --run RUN --recipe cylinder-flow-demo", "only its report is left"),
