@@ -67,14 +67,12 @@ class Gate:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a running case.
-
-    `fraction` is relative to its horizon; `eta_s` estimates the seconds left.
-    """
+    """The progress of a running case."""
 
     case_id: str
     stage: str
     fraction: float
+    """Relative to its horizon"""
     message: str
     eta_s: float | None = None
 
@@ -156,10 +154,7 @@ class CaseFamily(ABC):
     def settings(
         self, preset: str, overrides: Mapping[str, float] | None = None
     ) -> dict[str, float]:
-        """Return a preset's solver settings with single values replaced.
-
-        InputError names an unknown preset or setting.
-        """
+        """Return a preset's solver settings with single values replaced."""
         if preset not in self.presets:
             raise InputError(
                 f"preset '{preset}' is unknown to {self.name}; choose one of"

@@ -41,14 +41,12 @@ from simgen.whole_file import local_path, whole_file
 
 @dataclass(frozen=True)
 class Exported:
-    """The result of an export.
-
-    `num_copied` cases were copied by this call, the others by an earlier one.
-    """
+    """The result of an export."""
 
     target: str
     num_cases: int
     num_copied: int
+    """By this call; an earlier one has copied the others"""
     num_bytes: int
     """Decoded bytes"""
 

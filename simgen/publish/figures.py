@@ -38,13 +38,11 @@ NEIGHBOUR = 8
 
 @dataclass(frozen=True)
 class Triangles:
-    """A triangulation of a case's cell centres and boundary faces.
-
-    `cell` is the cell from which each corner takes its value.
-    """
+    """A triangulation of a case's cell centres and boundary faces."""
 
     triangulation: tri.Triangulation
     cell: np.ndarray
+    """The cell from which each corner takes its value"""
     axes: tuple[int, int] = (0, 1)
     """The coordinates that run across and up"""
     position: float = 0.0
@@ -80,10 +78,7 @@ Layer = Triangles | Line
 
 
 def layer(case: StoredCase) -> Layer:
-    """Choose what is drawn of a case: all of a 1D or 2D one, the middle plane of a 3D one.
-
-    Points that span no area are drawn as a line.
-    """
+    """Choose what is drawn: a 1D or 2D case, a 3D one's middle plane; a line without area."""
     points, schema = case.points.astype(float), case.dataset.schema
     try:
         if schema.dimension == 3:
@@ -217,10 +212,7 @@ def draw_field(
     limits: tuple[float, float],
     cmap: str | Colormap,
 ) -> ScalarMappable | None:
-    """Fill the triangles with the cells' values (N,), or draw the line.
-
-    Returns the artist for a colour bar; None for a line.
-    """
+    """Fill the triangles with values (N,), and return the artist; or draw the line."""
     if isinstance(triangles, Line):
         axes.plot(triangles.x, values[triangles.cell], lw=1.2, color="#0b5fa5")
         axes.set(ylim=_with_margin(*limits), xlabel=f"{'xyz'[triangles.axes[0]]} (m)")
@@ -322,10 +314,7 @@ def _with_margin(low: float, high: float) -> tuple[float, float]:
 
 
 def sample_cases(cases: Sequence[StoredCase], field: str) -> Figure:
-    """Draw a field, or its magnitude, at the last snapshot of each case, all on one scale.
-
-    A 3D case is shown in its middle plane.
-    """
+    """Draw a field, or its magnitude, at the last snapshot of each case, all on one scale."""
     schema = cases[0].dataset.schema
     of = next(candidate for candidate in schema.fields if candidate.name == field)
     is_scalar = len(of.components) == 1
@@ -349,10 +338,7 @@ def sample_cases(cases: Sequence[StoredCase], field: str) -> Figure:
 
 
 def distributions(dataset: Dataset) -> Figure:
-    """Draw histograms of every field's components over snapshots of some training cases.
-
-    The training mean and standard deviation are marked.
-    """
+    """Draw histograms of every field's components over snapshots of some training cases."""
     cases = [dataset[case] for case in dataset.cases("train")[:MAX_HISTOGRAM_CASES]]
     fields = dataset.schema.fields
     figure, axes = _panels(sum(len(field.components) for field in fields), 3.6, 2.7)

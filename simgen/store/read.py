@@ -170,11 +170,7 @@ class Dataset:
 
     @functools.cached_property
     def design(self) -> pandas.DataFrame:
-        """A table of all cases, including rejected and failed ones.
-
-        Columns: parameters, status, reason, split, sizes, wall time, and the quantities that
-        `schema.quantities` states, of accepted cases.
-        """
+        """Parameters, status, split, sizes, wall time and quantities of all cases, by id."""
         import pandas
 
         columns = ("status", "reason", "num_points", "num_snapshots", "num_bytes", "wall_time_s")
@@ -454,10 +450,7 @@ class StoredCase:
         return arrays
 
     def to_xarray(self) -> xarray.Dataset:
-        """Return the case as a lazy xarray.Dataset with units and named dimensions.
-
-        Only coordinates, such as time, are read.
-        """
+        """Return the case as a lazy xarray.Dataset with units and named dimensions."""
         import xarray
 
         self._check_accepted()

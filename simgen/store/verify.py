@@ -54,8 +54,7 @@ def verify(
 ) -> Verification:
     """Read the whole version and report the problems; `on_progress` gets cases done and in total.
 
-    Raises StoreError where the store cannot be reached, or the version's tables are damaged. Other
-    damage is reported as a finding, not raised.
+    StoreError where the store cannot be reached, or the version's tables are damaged.
     """
     fresh = Dataset(dataset.url, dataset.version)  # nothing from the caches of `dataset`
     cases = [fresh[case] for case in fresh.records]

@@ -191,11 +191,7 @@ def _endpoint() -> str | None:
 
 
 def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
-    """Open the repository at `url`.
-
-    Raises InputError where there is none (unless `create`), StoreError where the store cannot be
-    reached.
-    """
+    """Open the repository at `url`; InputError where there is none, unless `create`."""
     check_process(url)
     with translated(url, f"its branch {BRANCH}, or its configuration,"):
         url.encode()  # Icechunk takes UTF-8 alone
@@ -597,10 +593,7 @@ class OnRecord:
 
 
 def read_on_record(url: str) -> OnRecord | None:
-    """Return what is on record at `url`, or None where there is no dataset yet.
-
-    StoreError where the store cannot be read.
-    """
+    """Return what is on record at `url`, or None where there is no dataset yet."""
     if not repository_exists(url):
         return None
     repository = open_repository(url)
@@ -677,11 +670,7 @@ class DatasetProgress:
 
 
 def read_progress(url: str) -> DatasetProgress:
-    """Read how far the dataset at `url` is.
-
-    InputError where there is none or its creation was interrupted, StoreError where it cannot be
-    read.
-    """
+    """Read how far the dataset at `url` is; InputError where there is none or it is empty."""
     found = read_on_record(url)
     if found is None:
         raise InputError(
