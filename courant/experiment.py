@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     Field,
@@ -44,11 +44,7 @@ part of a run's identity.
 
 
 class TrainingConfig(Frozen):
-    """The optimisation.
-
-    By default it is that of the paper's table of the cylinder's hyperparameters (tab:cf-hparams):
-    AdamW, clipping at 2.0, two-phase schedule.
-    """
+    """The optimisation, by default that of the paper's cylinder (tab:cf-hparams)."""
 
     epochs: int = Field(ge=1, le=MAX_EPOCHS)
     batch_size: int = Field(ge=1, le=65_536)  # Over all workers together
@@ -61,21 +57,15 @@ class TrainingConfig(Frozen):
     warmup_steps: int = Field(default=0, ge=0, le=MANY)
     """Optimiser steps of linear warm-up, in front of the schedule's own factor."""
     schedule: Literal["two-phase", "cosine", "step"] = "two-phase"
-    """The paper's for the industrial cases; cosine and step are for the public benchmarks
-    (tab:courant-training).
-    """
+    """The paper's for industrial cases, and for public benchmarks (tab:courant-training)"""
     step_epochs: int = Field(default=100, ge=1, le=MANY)
     """With schedule "step": epochs between drops of the learning rate."""
     step_factor: float = Field(default=0.5, gt=0, le=1)
     """With schedule "step": the factor of the rate at each drop."""
     loss: Literal["l2", "relative-l2"] = "l2"
-    """Mean square over all points (tab:baseline-arch), or each sample's relative error (the public
-    benchmarks).
-    """
+    """Mean square over all points (tab:baseline-arch), or relative error of each sample"""
     derivative_weight: float = Field(default=0.0, ge=0)
-    """Weight in the loss of the relative error of central differences along a structured grid (0.1
-    for Darcy flow, tab:courant-training).
-    """
+    """Of the relative error of central differences on a structured grid (0.1 for Darcy flow)"""
     locality_weight: float = Field(default=0.0, ge=0)
     """Weight in the training's loss of the squared distance of each contribution from its anchor,
     over domain^2 / L: weighted by energy, at the last step, averaged over anchors (0 in the paper).
@@ -84,17 +74,11 @@ class TrainingConfig(Frozen):
     accumulate: int = Field(default=1, ge=1, le=65_536)
     """Number of parts in which a worker processes its batch: less memory, the same step."""
     ema_decay: float | None = Field(default=None, gt=0, lt=1)
-    """Validate and keep an exponential moving average of the weights with this decay, such as
-    0.999; None = the weights themselves.
-    """
+    """Of a moving average of the weights, which is validated and kept; None = the weights"""
     nonfinite: Literal["stop", "skip"] = "stop"
-    """On a loss or gradient that is not finite: stop the run with the batch on record, or skip and
-    count that step.
-    """
+    """A step whose loss or gradient is not finite: record its batch and stop, or skip and count"""
     compile: bool = False
-    """Use torch.compile for the training steps; needs a C++ compiler on a CPU. Results are not
-    bitwise the same as without.
-    """
+    """Compile training steps, on a CPU with a C++ compiler; results are not bitwise the same."""
     cuda_graphs: bool = False
     """Replay training steps from CUDA graphs, one for each combination of shapes; on one GPU."""
     seed: int = Field(default=42, ge=0, lt=2**62)
@@ -104,9 +88,7 @@ class TrainingConfig(Frozen):
     validate_every: int = Field(default=1, ge=1, le=MANY)
     """Epochs between validations; the last epoch is always validated."""
     validation_windows: int = Field(default=64, ge=1, le=1_000_000)
-    """Windows of the validation split, spread evenly over its cases and times, the same at every
-    epoch.
-    """
+    """Spread evenly over the split's cases and times, the same at every epoch."""
     checkpoint_every: int = Field(default=1, ge=1, le=MANY)
     """Epochs between checkpoints; the last epoch is always kept."""
     keep_checkpoints: int = Field(default=2, ge=1, le=MANY)
@@ -170,12 +152,12 @@ class Experiment(Frozen):
         model: Mapping[str, Any] | None = None,
         data: Mapping[str, Any] | None = None,
         training: Mapping[str, Any] | None = None,
-    ) -> Self:
+    ) -> Experiment:
         """Copy this experiment with some values replaced; InputError names a wrong one."""
         content = self.model_dump()
         for section, values in {"model": model, "data": data, "training": training}.items():
             content[section].update(values or {})
-        return _checked(type(self), {**content, "name": name or self.name})
+        return _checked({**content, "name": name or self.name})
 
     def run_id(self, snapshot_id: str) -> str:
         """Return `<name>-<hash>`; the hash covers the experiment and the dataset snapshot."""
@@ -195,15 +177,12 @@ def parse_experiment(content: str | dict[str, Any]) -> Experiment:
         raise InputError(
             "experiment must be a mapping with name, family, task, model, data and training"
         )
-    return _checked(Experiment, content)
+    return _checked(content)
 
 
-E = TypeVar("E", bound=Experiment)
-
-
-def _checked(kind: type[E], content: dict[str, Any]) -> E:
+def _checked(content: dict[str, Any]) -> Experiment:
     try:
-        return kind.model_validate(content)
+        return Experiment.model_validate(content)
     except ValidationError as error:
         raise InputError(f"experiment: {wrong_keys(error)}") from error
 

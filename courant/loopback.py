@@ -18,24 +18,20 @@ def in_address(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def cannot_listen(host: str, port: int, error: OSError) -> str:
-    """Return one line: why nothing can listen there, and what to change."""
-    of_host = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
-    other = "--host" if of_host else "--port"
-    return f"cannot listen on {host}:{port} ({error.strerror}); choose another {other}"
-
-
 def listen(host: str, port: int, backlog: int) -> socket.socket:
     """Listen on host:port, any free port for 0; InputError where that is not possible."""
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    is_ipv6 = ":" in host
+    family, both = socket.AF_INET6 if is_ipv6 else socket.AF_INET, socket.has_dualstack_ipv6()
     try:
-        listener.bind((host, port))
-        listener.listen(backlog)
+        return socket.create_server(
+            (host, port), family=family, backlog=backlog, dualstack_ipv6=is_ipv6 and both
+        )
     except OSError as error:
-        listener.close()
-        raise InputError(cannot_listen(host, port, error)) from error
-    return listener
+        of_host = (
+            error.errno == errno.EADDRNOTAVAIL or (error.errno or 0) < 0
+        )  # of a name's look-up
+        other = "--host" if of_host else "--port"
+        raise InputError(f"cannot listen: {error.strerror}; choose another {other}") from error
 
 
 def answered_names(listener: socket.socket, host: str, names: Sequence[str]) -> list[str]:

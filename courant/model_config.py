@@ -30,16 +30,12 @@ class ModelConfig:
 
     #: Channels at each encoder point (several input frames are simply more channels).
     num_features: int = size(MISSING, 0, 4096)
-    #: C: channels of the predicted field.
-    num_outputs: int = size(MISSING, 1, 1024)
+    num_outputs: int = size(MISSING, 1, 1024)  # C: channels of the predicted field
     #: Channels at each query, such as the distance field; 0 = coordinates only.
     num_query_features: int = size(0, 0, 4096)
-    #: Design parameters; 0 for none.
-    num_parameters: int = size(0, 0, 4096)
-    #: d: 1, 2 or 3. A 2D case may also have z = 0.
-    dimension: int = size(3, 1, 3)
-    #: Whether it predicts the states after 1..T steps, or a single field.
-    transient: bool = False
+    num_parameters: int = size(0, 0, 4096)  # Design parameters; 0 for none
+    dimension: int = size(3, 1, 3)  # d: 1, 2 or 3. A 2D case may also have z = 0
+    transient: bool = False  # Whether it predicts the states after 1..T steps, or a single field
     #: Models of these sizes whose predictions are averaged, each with a training of its own
     #: (`courant.ensemble`).
     num_members: int = size(1, 1, 64)
@@ -65,8 +61,7 @@ class ModelConfig:
                 shown = f"one of {value.bit_length()} bits" if long else repr(value)[:60]
                 raise ValueError(f"{type(self).__name__}.{each.name} must be {demand}, got {shown}")
 
-    #: The name of this kind of model in experiments.
-    kind: ClassVar[str]
+    kind: ClassVar[str]  # The name of this kind of model in experiments
 
     @property
     def num_sampled_anchors(self) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.quantities import CaseFields, Quantity, obtainable
 from simgen.store.read import Dataset, StoredCase
 
+Dependence = dict[str, regression.Sensitivity | None]  # of `solved` and `predicted` quantities
 Pair = tuple[dict[str, float], dict[str, float]]
 """Quantities by name, of the solved and of the predicted fields of a case"""
 LEAST_CASES = 3  # for a rank correlation
@@ -176,16 +176,8 @@ def _error_and_rank(predicted: np.ndarray, truth: np.ndarray) -> tuple[float | N
     return error, float(spearmanr(predicted, truth).statistic)
 
 
-@dataclass(frozen=True)
-class Dependence:
-    """The Sobol indices of one quantity; None where the designs do not give them."""
-
-    solved: regression.Sensitivity | None
-    predicted: regression.Sensitivity | None
-
-
 def dependences(surrogate: Surrogate, dataset: Dataset) -> dict[str, Dependence]:
-    """Return each predicted quantity's dependence on the parameters; empty with few designs."""
+    """Return the dependence of each predicted quantity of which one is known; {} of few designs."""
     family, parameters = family_of(dataset), dataset.schema.parameters
     ids = dataset.cases()
     if family is None or not parameters or len(ids) < regression.LEAST_DESIGNS * len(parameters):
@@ -199,10 +191,13 @@ def dependences(surrogate: Surrogate, dataset: Dataset) -> dict[str, Dependence]
     def indices(of: list[dict[str, float]], values: Any) -> regression.Sensitivity | None:
         return regression.sobol_indices(parameters, of, values)
 
-    return {
-        each.name: Dependence(
-            indices(designs, recorded(dataset, each.name, ids)),
-            indices([designs[place] for place in some], [of[each.name] for of in predicted]),
-        )
+    found: dict[str, Dependence] = {
+        each.name: {
+            "solved": indices(designs, recorded(dataset, each.name, ids)),
+            "predicted": indices(
+                [designs[place] for place in some], [of[each.name] for of in predicted]
+            ),
+        }
         for each in wanted
     }
+    return {name: each for name, each in found.items() if any(each.values())}

@@ -19,10 +19,8 @@ ProcessorKind = Literal["attention", "mlp"]
 FIXED_STEP_SOLVERS = ("euler", "midpoint", "heun2", "heun3", "rk4")
 ADAPTIVE_SOLVERS = ("dopri5", "dopri8", "bosh3", "fehlberg2", "adaptive_heun")
 
-#: Blocks of attention in the encoder together.
-MAX_BLOCKS = 1024
-#: Euler steps between two outputs.
-MAX_SUBSTEPS = 1000
+MAX_BLOCKS = 1024  # Blocks of attention in the encoder together
+MAX_SUBSTEPS = 1000  # Euler steps between two outputs
 _LEAST, _LARGEST = 1e-30, 1e30
 
 
@@ -35,20 +33,17 @@ class CourantConfig(ModelConfig):
 
     kind: ClassVar[str] = "courant"
 
-    #: d: latent width.
-    width: int = size(128, 2, 16_384)
+    width: int = size(128, 2, 16_384)  # d: latent width
     #: H; the head width is width // num_heads, and width % num_heads channels stay unused (128 = 3
     #: * 42 + 2).
     num_heads: int = size(3, 1, 1024)
-    #: L.
-    num_anchors: int = size(64, 1, 16_384)
+    num_anchors: int = size(64, 1, 16_384)  # L
     #: The tables' "levels": one input block and this many more, so levels + 1 blocks of cross- and
     #: self-attention.
     num_levels: int = size(3, 0, 1023)
     #: Self-attention blocks after each cross-attention, each with its own weights.
     num_loops: int = size(1, 0, 1023)
-    #: Hidden width of the feed-forward networks over `width`.
-    ffn_multiple: int = size(2, 1, 64)
+    ffn_multiple: int = size(2, 1, 64)  # Hidden width of the feed-forward networks over `width`
 
     #: Feed-forward blocks on a query in front of its weights w_hk(x); the paper has none. They make
     #: the weights more expressive, once for each geometry; the field stays affine in the values.
@@ -64,13 +59,11 @@ class CourantConfig(ModelConfig):
 
     #: The cross-attentions with the Gaussian window of Eq. gwa.
     gaussian_window: WindowPlace = choice(*get_args(WindowPlace))
-    #: alpha of Eq. gwa.
-    window_scale: float = size(1.0, _LEAST, _LARGEST)
+    window_scale: float = size(1.0, _LEAST, _LARGEST)  # alpha of Eq. gwa
     #: domain(x) of Eq. gwa: the extent of the normalised cloud.
     domain_extent: float = size(2.0, _LEAST, _LARGEST)
 
-    #: Right-hand side of Eq. ode.
-    processor: ProcessorKind = choice(*get_args(ProcessorKind))
+    processor: ProcessorKind = choice(*get_args(ProcessorKind))  # Right-hand side of Eq. ode
     #: Time integrator; all but "euler" need the package torchdiffeq.
     solver: str = choice(*FIXED_STEP_SOLVERS, *ADAPTIVE_SOLVERS)
     #: h of Eq. ode, the reciprocal of a whole number: outputs are one unit of tau apart. 1.0 is the

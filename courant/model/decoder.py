@@ -290,12 +290,9 @@ def spread(
 class DecompositionPart:
     """Contributions at a slice of the query points."""
 
-    #: The numbers of these query points.
-    queries: slice
-    #: w_hk(x): (B, T, H, M, L), one in sum over L (the partition of unity).
-    weights: Tensor
-    #: W_out W_O^h W_V^h z~_k: (B, T, H, L, d_out).
-    table: Tensor
+    queries: slice  # The numbers of these query points
+    weights: Tensor  # w_hk(x): (B, T, H, M, L), one in sum over L (the partition of unity)
+    table: Tensor  # W_out W_O^h W_V^h z~_k: (B, T, H, L, d_out)
 
     @property
     def head_contributions(self) -> Tensor:
@@ -319,22 +316,16 @@ class Decomposition:
     for one chunk of query points at a time by `chunks`, or all at once by `whole`.
     """
 
-    #: u_0 (d_out,).
-    offset: Tensor
-    #: Z after encoder or processor: (B, T, L, d).
-    latent: Tensor
-    #: Initial anchors (B, L, d_c), None for abstract queries.
-    anchors: Tensor | None
+    offset: Tensor  # u_0 (d_out,)
+    latent: Tensor  # Z after encoder or processor: (B, T, L, d)
+    anchors: Tensor | None  # Initial anchors (B, L, d_c), None for abstract queries
     #: Anchors of the Gaussian windows, encoder blocks first (B, L, d_c), then the decoder (B, T, L,
     #: d_c).
     window_anchors: tuple[Tensor, ...]
-    #: Decoder keys: (B, T, H, L, P).
-    keys: Tensor
-    #: W_out W_O^h W_V^h z~_k: (B, T, H, L, d_out).
-    table: Tensor
+    keys: Tensor  # Decoder keys: (B, T, H, L, P)
+    table: Tensor  # W_out W_O^h W_V^h z~_k: (B, T, H, L, d_out)
     decoder: Decoder
-    #: Query points -> decoder queries (B, H, M, P).
-    embed: Callable[[Queries], Tensor]
+    embed: Callable[[Queries], Tensor]  # Query points -> decoder queries (B, H, M, P)
     query_points: Queries
 
     @property

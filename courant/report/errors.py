@@ -396,11 +396,7 @@ SOURCES = {"solved": "#7a7a7a", "predicted": drawing.PALETTE[0]}
 
 def sensitivity_panel(context: Context) -> Panel | None:
     """Show Sobol indices; None where they follow from too few designs."""
-    found = {
-        name: {"solved": each.solved, "predicted": each.predicted}
-        for name, each in dependences(context.surrogate, context.dataset).items()
-        if each.solved is not None or each.predicted is not None
-    }
+    found = dependences(context.surrogate, context.dataset)
     if not found:
         return None
     parameters = [each.name for each in context.dataset.schema.parameters]

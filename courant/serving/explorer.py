@@ -463,10 +463,8 @@ class Explored:
         if missing := [name for name in names if name not in request.parameters]:
             raise RequestError(f"parameters: missing {', '.join(missing)}")
         cases, distances = _distances(dataset, request.parameters)
-        known, quantities = (
-            set(self.trained.cases()),
-            [each.name for each in dataset.schema.quantities],
-        )
+        known = set(self.trained.cases())
+        quantities = [each.name for each in dataset.schema.quantities]
         found = []
         for row in np.argsort(distances, kind="stable")[:NUM_NEAREST].tolist():
             of_case = dataset.design.loc[cases[row]]
@@ -494,13 +492,11 @@ class Explored:
         quantities: dict[str, dict[str, SobolIndices | None]] = {}
         try:
             names = [each.name for each in self.trained.schema.parameters]
-            for quantity, each in dependences(self.surrogate, self.trained).items():
-                if each.predicted or each.solved:
-                    both = {"predicted": each.predicted, "solved": each.solved}
-                    quantities[quantity] = {
-                        of: SobolIndices.of(names, found) if found else None
-                        for of, found in both.items()
-                    }
+            for quantity, both in dependences(self.surrogate, self.trained).items():
+                quantities[quantity] = {
+                    of: SobolIndices.of(names, found) if found else None
+                    for of, found in both.items()
+                }
             reason = (
                 f"the dataset's designs do not determine them: they need {LEAST_DESIGNS} designs a"
                 " parameter, and quantities that depend smoothly on the parameters"

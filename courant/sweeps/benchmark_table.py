@@ -349,7 +349,7 @@ def paper_numbers(benchmark: Benchmark, dataset: Dataset) -> PaperNumbers:
     }
     published = known_as in BENCHMARKS
     apart = [
-        f"{what} {theirs}, here {ours}"
+        f"{what}: {theirs}, here {ours}"
         for what, theirs, ours in _compared(base, recipe, dataset, known_as)
         if theirs != ours
     ]

@@ -104,7 +104,7 @@ def test_indices_are_computed_once_while_others_are_answered(
     def measure(*of: object) -> dict[str, Dependence]:
         asked.append(of)
         assert go.wait(60)
-        return {"branch1_share": Dependence(None, indices), "peak_speed": Dependence(None, None)}
+        return {"branch1_share": {"solved": None, "predicted": indices}}
 
     monkeypatch.setattr(explorer, "dependences", measure)
     study = solved_by(surrogate)
