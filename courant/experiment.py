@@ -30,8 +30,7 @@ from courant.model_config import ModelConfig
 from courant.models import dump_config, parse_config
 from simgen.errors import InputError
 
-Kind = Literal["transient", "steady"]
-"""Of a problem: what is predicted are states in time, or one field."""
+Kind = Literal["transient", "steady"]  # what is predicted: states in time, or one field
 MAX_EPOCHS = 50_000  # The record keeps one line per epoch and is read as a whole
 MAX_NAME = 160
 _SHOWN_ERRORS = 8
@@ -54,18 +53,15 @@ class TrainingConfig(Frozen):
     """AdamW is the paper's; Muon trains the matrices of hidden layers, AdamW the rest."""
     learning_rate: float = Field(default=3e-4, gt=0)
     weight_decay: float = Field(default=0.01, ge=0)
-    warmup_steps: int = Field(default=0, ge=0, le=MANY)
-    """Optimiser steps of linear warm-up, in front of the schedule's own factor."""
+    warmup_steps: int = Field(default=0, ge=0, le=MANY)  # linear, in front of the schedule's factor
     schedule: Literal["two-phase", "cosine", "step"] = "two-phase"
     """The paper's for industrial cases, and for public benchmarks (tab:courant-training)"""
     step_epochs: int = Field(default=100, ge=1, le=MANY)
     """With schedule "step": epochs between drops of the learning rate."""
     step_factor: float = Field(default=0.5, gt=0, le=1)
     """With schedule "step": the factor of the rate at each drop."""
-    loss: Literal["l2", "relative-l2"] = "l2"
-    """Mean square over all points (tab:baseline-arch), or relative error of each sample"""
-    derivative_weight: float = Field(default=0.0, ge=0)
-    """Of the relative error of central differences on a structured grid (0.1 for Darcy flow)"""
+    loss: Literal["l2", "relative-l2"] = "l2"  # mean square, or each sample's relative error
+    derivative_weight: float = Field(default=0.0, ge=0)  # of differences along a grid (Darcy: 0.1)
     locality_weight: float = Field(default=0.0, ge=0)
     """Weight in the training's loss of the squared distance of each contribution from its anchor,
     over domain^2 / L: weighted by energy, at the last step, averaged over anchors (0 in the paper).
@@ -73,24 +69,20 @@ class TrainingConfig(Frozen):
     clip_norm: float = Field(default=2.0, gt=0)
     accumulate: int = Field(default=1, ge=1, le=65_536)
     """Number of parts in which a worker processes its batch: less memory, the same step."""
-    ema_decay: float | None = Field(default=None, gt=0, lt=1)
-    """Of a moving average of the weights, which is validated and kept; None = the weights"""
-    nonfinite: Literal["stop", "skip"] = "stop"
-    """A step whose loss or gradient is not finite: record its batch and stop, or skip and count"""
-    compile: bool = False
-    """Compile training steps, on a CPU with a C++ compiler; results are not bitwise the same."""
-    cuda_graphs: bool = False
-    """Replay training steps from CUDA graphs, one for each combination of shapes; on one GPU."""
+    ema_decay: float | None = Field(
+        default=None, gt=0, lt=1
+    )  # of weights that are averaged and kept
+    nonfinite: Literal["stop", "skip"] = "stop"  # on a loss or gradient that is not finite
+    compile: bool = False  # needs a C++ compiler on a CPU; changes the last digits
+    cuda_graphs: bool = False  # one for each combination of shapes; on one GPU
     seed: int = Field(default=42, ge=0, lt=2**62)
     workers: int = Field(default=1, ge=1, le=10_000)
     use_gpu: bool | Literal["auto"] = "auto"
     precision: Literal["float32", "bfloat16"] = "float32"
-    validate_every: int = Field(default=1, ge=1, le=MANY)
-    """Epochs between validations; the last epoch is always validated."""
+    validate_every: int = Field(default=1, ge=1, le=MANY)  # epochs; the last is always validated
     validation_windows: int = Field(default=64, ge=1, le=1_000_000)
     """Spread evenly over the split's cases and times, the same at every epoch."""
-    checkpoint_every: int = Field(default=1, ge=1, le=MANY)
-    """Epochs between checkpoints; the last epoch is always kept."""
+    checkpoint_every: int = Field(default=1, ge=1, le=MANY)  # epochs; the last is always kept
     keep_checkpoints: int = Field(default=2, ge=1, le=MANY)
 
 

@@ -29,8 +29,7 @@ class Inputs(NamedTuple):
     features: Tensor  # (B, N, num_features)
     mask: Tensor | None = None  # (B, N) bool, True at real points; None where nothing is padded
     parameters: Tensor | None = None  # (B, num_parameters), the design parameters
-    anchors: Tensor | None = None
-    """(B, L, d), points sampled from each cloud beforehand; None lets the model place its own"""
+    anchors: Tensor | None = None  # (B, L, d), sampled beforehand; None: the model places its own
     neighbours: Tensor | None = None
     """(B, N, k) int32, the numbers of the points that a mesh connects to each point, -1 beyond
     them; None where no mesh is known, and for models that read none
@@ -189,10 +188,8 @@ class MovesAnchors(Protocol):
 class Reading(NamedTuple):
     """What anchors read of a cloud, level by level."""
 
-    weights: Tensor
-    """(B, levels, A, N) of A anchors, averaged over heads; one in sum over the points"""
-    anchors: tuple[Tensor, ...]
-    """The places (B, L, d) of all anchors at each level; empty where levels do not move them"""
+    weights: Tensor  # (B, levels, A, N) of A anchors, averaged over heads; sum over points: 1
+    anchors: tuple[Tensor, ...]  # places (B, L, d) at each level; empty: they do not move
 
 
 @runtime_checkable

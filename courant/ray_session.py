@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 WORKER_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 """Threads that wait for one another must sleep: spinning ones take the cores from those that they
 wait for. OpenMP reads this when torch is loaded, so it has to be in the worker's environment."""
-GPUS_ON_DEMAND = "COURANT_GPUS_ON_DEMAND"
-"""Set on the head of a cluster whose GPU nodes come when something asks for them: their number"""
-LONGEST_FOLDER = 24
-"""Paths of Unix sockets end at 107 bytes, of which Ray's own folders and names take about 75"""
+GPUS_ON_DEMAND = "COURANT_GPUS_ON_DEMAND"  # on a head whose nodes come on demand: their GPUs
+LONGEST_FOLDER = 24  # paths of Unix sockets end at 107 bytes, of which Ray takes some 75
 
 
 def _prepare() -> None:

@@ -32,8 +32,7 @@ FIELD = "field"
 BY_REGRESSION = " by regression"  # ends the name of a quantity from the design parameters alone
 HALVINGS = 3
 
-Box = Mapping[str, tuple[float, float]]
-"""By parameter, the ends of its range in its unit; others are free"""
+Box = Mapping[str, tuple[float, float]]  # by parameter, its range's ends; others are free
 
 
 class BandScore(BaseModel):
@@ -43,8 +42,7 @@ class BandScore(BaseModel):
     num_cases: int  # cases with a band and a known error
     coverage: float
     worst_eighth: float | None  # None with too few cases
-    width: float
-    """Mean half-width over the mean error; of the field where the error over the band is largest"""
+    width: float  # mean half-width over mean error; of fields where errors over bands are largest
     error: float | None = None  # of a quantity: absolute errors over absolute values
     null_error: float | None = None  # of the null; None in the rows `by regression`, which are it
 
@@ -71,8 +69,7 @@ class Coverage(BaseModel):
     num_cases: int
     without: dict[str, str]  # cases for whose field no band holds, with the reason
     bands: dict[str, BandScore]  # by quantity, of the field, and `<quantity> by regression`
-    outside: dict[str, OutsideScore] = {}
-    """The same of cases outside of a box that was given; they are left out of all other figures"""
+    outside: dict[str, OutsideScore] = {}  # of cases outside of a box, which count nowhere else
 
 
 class _Held(NamedTuple):

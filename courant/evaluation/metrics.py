@@ -48,8 +48,7 @@ class Metric:
     """An error over all windows, steps and points of a field."""
 
     label: str
-    meaning: str
-    """Sentences for the report; {over} is what sums are taken over, {sample} a window or a case"""
+    meaning: str  # for the report; {over} is what sums are over, {sample} a window or a case
     of: Callable[[FieldSums], float | None]  # None where the sums do not give it
     in_tables: bool = True  # whether it is shown by component
     digits: int = 3

@@ -26,8 +26,7 @@ from simgen.quantities import CaseFields, Quantity, obtainable
 from simgen.store.read import Dataset, StoredCase
 
 Dependence = dict[str, regression.Sensitivity | None]  # of `solved` and `predicted` quantities
-Pair = tuple[dict[str, float], dict[str, float]]
-"""Quantities by name, of the solved and of the predicted fields of a case"""
+Pair = tuple[dict[str, float], dict[str, float]]  # of the solved and the predicted fields of a case
 LEAST_CASES = 3  # for a rank correlation
 DESIGNS = 12  # predicted for each parameter, at most, to measure dependences
 

@@ -88,8 +88,7 @@ class Timing(_Frozen):
 
     prediction_s: float  # median over the evaluation's, from stored arrays to numpy
     prediction_total_s: float
-    prediction_processor_s: float
-    """Median of the processor's part: CPU seconds of all threads, on a GPU the same as above"""
+    prediction_processor_s: float  # median of CPU seconds of all threads; on a GPU as above
     prediction_device: str
     prediction_threads: int
     solver_s: float | None  # the solver's mean time for the same span; None without a record

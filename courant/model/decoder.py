@@ -31,10 +31,8 @@ from courant.model.attention import FeedForward, attend, pad_heads, padded_width
 from courant.model.config import CourantConfig
 from courant.model.gaussian_window import GaussianWindows
 
-SPREAD_QUERIES = 1024
-"""Query points that `spread` looks at: every n-th, so that its cost is bounded"""
-_QUIET = 1e-3
-"""Energy, over the mean of all anchors, below which a contribution hardly has a place"""
+SPREAD_QUERIES = 1024  # that `spread` looks at: every n-th, so that its cost is bounded
+_QUIET = 1e-3  # of the mean energy of anchors: below, a contribution hardly has a place
 _TILE = 2**17  # weights in a tile for each thread: half a megabyte in float32
 _KEEP = 2**26  # weights that a training step may keep for its backward pass: 256 MB in float32
 

@@ -44,8 +44,7 @@ NO_START = (
     " --design --from-solver has the solver make one, and courant explore starts from the nearest"
     " solved design"
 )
-NUM_NEAREST, NUM_ANCHORS, MAX_KEPT = 5, 8, 32
-"""Solved designs and anchors' contributions that are listed, and designs that are kept"""
+NUM_NEAREST, NUM_ANCHORS, MAX_KEPT = 5, 8, 32  # solved designs, contributions, kept designs
 Interval = tuple[float, float]
 
 
@@ -61,10 +60,8 @@ class DesignBandsAnswer(BaseModel):
     level: float
     quantities: dict[str, float]
     values: list[list[float]] | None  # (N, C), around all values at once; null where no band holds
-    fine: dict[str, Interval]
-    """by quantity, where it would be on an infinitely fine mesh, but for the model's error"""
-    by_regression: dict[str, Interval]
-    """value and half-width by quantity, from the design parameters alone"""
+    fine: dict[str, Interval]  # by quantity, on an infinitely fine mesh, but for the model's error
+    by_regression: dict[str, Interval]  # value and half-width, from the parameters alone
     fine_by_regression: dict[str, Interval]
     no_field: str  # why the field has no band; else empty
     unsolved: float  # share of the designs near this one that had no accepted solution
@@ -76,19 +73,16 @@ class PredictedQuantities(BaseModel):
     channels: list[str]
     quantities: dict[str, float | None]  # null where the fields do not give one
     not_predicted: dict[str, str]  # the family's other quantities, with the reason
-    bands: DesignBandsAnswer | None
-    """of the field in `POST /designs` alone; null where the model is not calibrated"""
+    bands: DesignBandsAnswer | None  # the field's in `POST /designs` alone; null: not calibrated
     known_geometry: bool
-    seconds: dict[str, float]
-    """the server's wall time of `meshing` (or of reading a known mesh) and of `prediction`"""
+    seconds: dict[str, float]  # wall time of `meshing` (or reading a mesh) and of `prediction`
     warnings: list[str]
 
 
 class DesignAnswer(PredictedQuantities):
     """A predicted design, on the cells of its mesh."""
 
-    points: list[list[float]]
-    """(N, 3) m, the cells' centres, with volumes (N,) m3 and values (N, C)"""
+    points: list[list[float]]  # (N, 3) m, cells' centres; volumes (N,) m3, values (N, C)
     volumes: list[float]
     values: list[list[float]]
 
@@ -97,8 +91,7 @@ class SectionRequest(DesignRequest):
     """A design to show."""
 
     anchors: bool = False
-    position: FiniteFloat | None = None
-    """m: the plane of a 3D design, on the axis along which it is thinnest; null: its middle"""
+    position: FiniteFloat | None = None  # m, on the axis where the design is thinnest; null: middle
 
 
 class Section(PredictedQuantities):
@@ -117,8 +110,7 @@ class Section(PredictedQuantities):
     values: list[list[float]]
     """by channel, (V,), as half-widths of the band, which are null where none holds"""
     widths: list[list[float]] | None
-    anchors: list[Interval]
-    """places in the picture; empty where they have none, or were not asked for"""
+    anchors: list[Interval]  # places in the picture; empty: they have none or are not asked for
     start: str  # the start of a transient prediction, in words; empty for a steady model
     has_surface: bool
     num_cells: int
@@ -140,8 +132,7 @@ class ValueSum(BaseModel):
     y: float
     value: float
     offset: float
-    anchors: list[dict[str, int | float | None]]
-    """those that add or take most, the largest first: `anchor`, `value`, and its place `x`, `y`"""
+    anchors: list[dict[str, int | float | None]]  # the largest first: `anchor`, `value`, `x`, `y`
     rest: float  # the sum of all others
 
 
@@ -165,8 +156,7 @@ class SolvedDesign(BaseModel):
     """A design that the solver has solved."""
 
     case: str
-    distance: float
-    """root mean square over the parameters of the difference, as a share of each range"""
+    distance: float  # root mean square over the parameters, as a share of their ranges
     split: str
     added: bool  # whether it joined the dataset after the training
     parameters: dict[str, float]
@@ -184,8 +174,7 @@ class NearestDesigns(BaseModel):
 class SobolIndices(BaseModel):
     """Sobol indices of one quantity, by parameter."""
 
-    first: dict[str, float]
-    """the share of the variance over the design space that a parameter explains alone"""
+    first: dict[str, float]  # share of the variance that a parameter explains alone
     total: dict[str, float]
     fit: float  # R2, on designs left out, of the Gaussian process that they come from
 
@@ -199,8 +188,7 @@ class Dependences(BaseModel):
     """The dependence of the quantities on the parameters, or the reason why there is none."""
 
     ready: bool  # false while they are being computed: ask again
-    quantities: dict[str, dict[str, SobolIndices | None]]
-    """`predicted` and `solved` by quantity; null where the designs do not give them"""
+    quantities: dict[str, dict[str, SobolIndices | None]]  # `predicted` and `solved`; null: unknown
     reason: str
 
 

@@ -44,8 +44,7 @@ from simgen.solving.preparation import keep_process_ready
 
 #: Connections, predictions in one pass, designs meshed at a time, and bytes of a design's request.
 MAX_CONNECTIONS, MAX_BATCH, MAX_MESHED, MAX_DESIGN_BYTES = 64, 16, 2, 10_000
-HEALTH_S, START_S, STOP_S = 5.0, 60.0, 2
-"""For the model's description, the server's start, and answers in progress at its end"""
+HEALTH_S, START_S, STOP_S = 5.0, 60.0, 2  # for a description, a start, and answers at the end
 logger = logging.getLogger("courant.serving")
 
 Route = Literal["designs", "sections", "contributions", "surfaces", "nearest", "dependences"]

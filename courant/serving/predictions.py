@@ -45,8 +45,7 @@ class Limits(Strict):
     max_points: int = Field(default=200_000, ge=1)  # points, queries and boundary faces together
     max_steps: int = Field(default=200, ge=1)
     max_megabytes: float = Field(default=64.0, gt=0, allow_inf_nan=False)
-    max_point_steps: int = Field(default=2_000_000, ge=1)
-    """points times rollout steps: the size of the answer, and its time"""
+    max_point_steps: int = Field(default=2_000_000, ge=1)  # points x steps: the answer's size
 
 
 class DistanceField(Strict):
@@ -61,8 +60,7 @@ class PredictRequest(Strict):
 
     points: Rows = Field(min_length=1)
     parameters: dict[str, float] | None = None
-    distance: DistanceField | None = None
-    """at the points; by default a transient model computes it from the parameters"""
+    distance: DistanceField | None = None  # at the points; a transient model computes it by default
     initial: list[Any] | None = None
     """(N, C), transient: the state at the points, or (I, N, C), I > 1 states, the oldest first"""
     queries: Rows | None = None

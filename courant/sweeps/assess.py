@@ -26,8 +26,7 @@ ASSESSMENT, FAILED = "assessment.json", "failed"
 NUM_POINTS = (1_000, 10_000, 100_000)
 REPEATS = 3
 MOST_S = 60.0  # A size is left out where the one below it, a tenth of it, takes a tenth of this
-_JITTER = 1e-3
-"""Standard deviation in normalised coordinates, by which repeated points are moved apart"""
+_JITTER = 1e-3  # standard deviation, normalised, by which repeated points are moved apart
 
 
 def assess(run_url: str, dataset_url: str) -> None:

@@ -71,8 +71,7 @@ Sizes = Mapping[str, Mapping[str, Any]]  # Model sizes by contender, in place of
 REQUEST = "request.json"
 RATES = (3e-4, 1e-3, 3e-3)  # Learning rates that are tried for every model
 SEARCH_SHARE = 0.25  # Budget of each trial of the search, over that of a trial that counts
-SPEED_EPOCHS, SPEED_BATCHES = 4, 10
-"""Epochs of a speed trial, whose first does not count, and batches in each"""
+SPEED_EPOCHS, SPEED_BATCHES = 4, 10  # of a speed trial, whose first epoch does not count
 VALIDATIONS = 20  # Validations of a trial, about, whatever its number of epochs
 LARGEST_WARM_UP = 0.1  # Of a trial's steps
 _Rates = Annotated[
@@ -109,13 +108,10 @@ class Benchmark(Frozen):
     rates: _Rates = RATES  # Learning rates to choose from, rising; one alone is taken as it is
     seeds: int = Field(default=1, ge=1, le=100)
     """Trainings of each model, with the recipe's seed and those after it"""
-    best: int | None = Field(default=None, ge=1)
-    """So many of the models get all seeds, by their first seed's validation error; None = all"""
+    best: int | None = Field(default=None, ge=1)  # models with all seeds, by the first one's error
     url: str  # Of its folder
-    space: str | None = None
-    """The search space whose settings are compared; None for models by name"""
-    left_out: tuple[str, ...] = ()
-    """A line for each setting of the space that means nothing to the recipe"""
+    space: str | None = None  # whose settings are compared; None for models by name
+    left_out: tuple[str, ...] = ()  # a line for each setting that means nothing to the recipe
 
     @property
     def folder(self) -> RunDirectory:

@@ -44,8 +44,7 @@ CSV, JSON = "table.csv", "table.json"
 class SeedErrors:
     """Test errors of one predictor, over seeds."""
 
-    overall: dict[str, Interval]
-    """By metric, of all test cases together, so that a few bad ones may dominate it"""
+    overall: dict[str, Interval]  # by metric, of all cases together: a few bad ones may dominate it
     typical: Interval  # NMAE of the median test case
     components: dict[str, dict[str, Interval]]  # By component and metric
     steps: dict[str, dict[str, Interval]]
@@ -83,8 +82,7 @@ class PredictorRow:
     memory_gb: float | None = None
     prediction_s: dict[str, float | None] = field(default_factory=dict)
     """Processor time by number of points; None where it would have taken too long"""
-    ledger: Ledger | None = None
-    """With the processor time of a training, and of the search with the measurement of speed"""
+    ledger: Ledger | None = None  # in processor time; the search is with the speed trials
     curves: tuple[TrainingCurve, ...] = ()
 
 
@@ -93,10 +91,8 @@ class QuantityRow:
     """Errors in one quantity: sums of absolute errors over sums of absolute values."""
 
     name: str
-    null: float | None
-    """Of a Gaussian process on the design parameters; None where it could not be fitted"""
-    models: dict[str, Interval]
-    """From predicted fields, over seeds, by model; without those that lack it"""
+    null: float | None  # of a Gaussian process on the parameters; None: it was not fitted
+    models: dict[str, Interval]  # over seeds, by model; without those that lack it
 
 
 @dataclass(frozen=True)
@@ -108,8 +104,7 @@ class BenchmarkTable:
     step_s: float | None
     rows: tuple[PredictorRow, ...]  # The lowest NMAE first, failures last
     paper: PaperNumbers
-    quantities: tuple[QuantityRow, ...]
-    """Of the family, as far as they follow from the modelled fields"""
+    quantities: tuple[QuantityRow, ...]  # those that follow from the modelled fields
     device: str
 
     @property
@@ -430,8 +425,7 @@ ABLATIONS: dict[str, tuple[float | None, float | None, float | None]] = {
     "MLP ODE integrator": (None, None, 0.18),
 }
 """Rows of tab:feature_ablation_nmae: branched pipe, pump, cylinder; fig:ablations has no numbers"""
-OWN_CASES = ("branched-pipe", "centrifugal-pump", "cylinder-flow")
-"""The paper's own cases, in the order of these columns"""
+OWN_CASES = ("branched-pipe", "centrifugal-pump", "cylinder-flow")  # the paper's, in these columns
 _ROWS = {
     "courant-gwa": "GWA (enc + dec)",
     "courant-learned-anchors": "Learned anchors",

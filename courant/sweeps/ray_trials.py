@@ -40,13 +40,10 @@ if TYPE_CHECKING:
     from courant.runs.record import EpochRecord
     from simgen.log_lines import LogContext
 
-OnTrial = Callable[[TrialResult], None]
-"""Called in this process after each validation of a trial, and when it ends"""
-OnEnd = Callable[[Mapping[int, TrialResult]], None]
-"""Called with the results by number as trials end"""
+OnTrial = Callable[[TrialResult], None]  # called after each validation, and at the end
+OnEnd = Callable[[Mapping[int, TrialResult]], None]  # called with results by number
 MAX_TRIAL_FAILURES = 3
-REDUCTION_FACTOR = 4
-"""About one in so many of the trials that reach a rung continues; rungs are this factor apart"""
+REDUCTION_FACTOR = 4  # of the trials at a rung, one in so many continues; so far apart are rungs
 FIRST_RUNG = 9
 """The first rung is at this fraction of the epochs: with factor 4, decisions at a ninth and at four
 ninths of them

@@ -61,8 +61,7 @@ SIZE = "model.num_features"
 FIELDS, WITH_DISTANCE = "fields", "fields + distance"
 """Words for SIZE: the modelled channels at each encoder point, without or with the distance field
 """
-MAX_SETTINGS = 10_000
-"""The limit of an isolated design or a grid; each setting is an experiment to train"""
+MAX_SETTINGS = 10_000  # of an isolated design or a grid: each is an experiment to train
 LARGEST = 1e15  # Bound of a range's numbers
 
 

@@ -56,8 +56,7 @@ class TrialResult:
 
     number: int
     state: TrialState
-    nmae: float | None
-    """validation NMAE of the weights that the run keeps; None before the first validation"""
+    nmae: float | None  # of validation, by the weights that are kept; None before the first
     best_epoch: int | None
     epochs: int  # trained so far
     seconds: float  # of training
