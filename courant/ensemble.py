@@ -1,18 +1,14 @@
 """Models of several members, whose predictions are averaged: `num_members` of any model's config.
 
-Trainings of one model end in different functions. Where designs are few, much of each one's error
-is its own, and a mean loses that part (B. Lakshminarayanan, A. Pritzel and C. Blundell, Simple and
-Scalable Predictive Uncertainty Estimation using Deep Ensembles, NeurIPS 2017). The paper's models
-have one member.
+Where designs are few, much of each training's error is its own, and a mean loses that part (B.
+Lakshminarayanan, A. Pritzel and C. Blundell, Simple and Scalable Predictive Uncertainty Estimation
+using Deep Ensembles, NeurIPS 2017). The paper's models have one member. Members differ in their
+first weights alone, and learn from the same batches, each by its own loss: a loss of the mean would
+let them lean on one another.
 
-Members differ in nothing but their first weights. They are trained together on the same batches,
-each by its own loss: a loss of the mean would let them lean on one another, and they would differ
-less.
-
-Members with anchors make one model with the anchors of all of them. Its latent Z (B, K L, d) has
-the latents of K members one after the other. Each member's field is u_0 + sum_k delta_k
-(Eq. exact-decomp), so the mean is the mean of their offsets, and delta_k / K of each of their
-anchors. Weights are divided alike: in each head they sum to one over the anchors of all members.
+Members with anchors make one model with the anchors of all: its latent Z (B, K L, d) has theirs one
+after the other. Each member's field is u_0 + sum_k delta_k (Eq. exact-decomp), so the mean is the
+mean of their offsets, and delta_k / K of each of their anchors; weights are divided alike.
 
 Shapes: B clouds, T steps, H heads, M queries, C channels, K members of L anchors each.
 """

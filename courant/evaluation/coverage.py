@@ -17,7 +17,7 @@ from itertools import cycle, islice
 from typing import NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from courant.evaluation.calibrate import absolute_errors, check_settings, newest
 from courant.evaluation.quantities import Pair, recorded, score_quantities, solved_and_predicted
@@ -35,10 +35,9 @@ HALVINGS = 3
 Box = Mapping[str, tuple[float, float]]  # by parameter, its range's ends; others are free
 
 
-class BandScore(BaseModel):
+class BandScore(BaseModel, frozen=True):
     """The coverage and the width of one band."""
 
-    model_config = ConfigDict(frozen=True)
     num_cases: int  # cases with a band and a known error
     coverage: float
     worst_eighth: float | None  # None with too few cases
@@ -47,10 +46,9 @@ class BandScore(BaseModel):
     null_error: float | None = None  # of the null; None in the rows `by regression`, which are it
 
 
-class OutsideScore(BaseModel):
+class OutsideScore(BaseModel, frozen=True):
     """The cases outside of the box whose error is larger than the band would be."""
 
-    model_config = ConfigDict(frozen=True)
     num_cases: int
     exceeding: int
     by_ranges: int  # of these, without a band because of the design parameters
@@ -58,10 +56,9 @@ class OutsideScore(BaseModel):
     by_either: int
 
 
-class Coverage(BaseModel):
+class Coverage(BaseModel, frozen=True):
     """The bands of a run on a split."""
 
-    model_config = ConfigDict(frozen=True)
     weights: str
     version: str
     split: str

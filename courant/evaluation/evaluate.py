@@ -65,7 +65,7 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
         cases[case.id] = records.CaseErrors(
             windows=len(sums[MODEL].windows),
             overall={name: MetricValues(of.total()) for name, of in sums.items()},
-            nmae={name: _steps(of.nmae()) for name, of in sums.items()},
+            nmae={name: of.nmae() for name, of in sums.items()},
             notes={name: note for name, each in beside.items() if (note := each.note(case))},
         )
         for name, of in sums.items():
@@ -89,8 +89,8 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
             name: {component: MetricValues(of.total(component)) for component in components}
             for name, of in total.items()
         },
-        nmae={name: _steps(of.nmae()) for name, of in total.items()},
-        relative_l2={name: _steps(of.relative_l2()) for name, of in total.items()},
+        nmae={name: of.nmae() for name, of in total.items()},
+        relative_l2={name: of.relative_l2() for name, of in total.items()},
         **measure_quantities(surrogate, dataset, ids),
         timing=records.Timing(
             prediction_s=float(np.median(walls)),
@@ -104,7 +104,3 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
     )
     run.write_json(records.EVALUATION, record.model_dump(mode="json"))
     return record
-
-
-def _steps(by_name: dict[str, list[float]]) -> dict[str, tuple[float, ...]]:
-    return {name: tuple(values) for name, values in by_name.items()}

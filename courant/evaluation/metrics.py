@@ -114,7 +114,7 @@ class ErrorSums:
             )
         )
 
-    def nmae(self) -> dict[str, list[float]]:
+    def nmae(self) -> dict[str, tuple[float, ...]]:
         """Return NMAE per step, for "all" and for each component."""
         sums = self._sums(list(range(len(self.components))))
         absolute, magnitude = sums.absolute.sum(axis=0), sums.magnitude.sum(axis=0)
@@ -123,7 +123,7 @@ class ErrorSums:
         joint = _mean_of_fields(list(map(ratio, errors, sizes)), sizes)
         return self._named(joint, ratio(absolute, magnitude))
 
-    def relative_l2(self) -> dict[str, list[float]]:
+    def relative_l2(self) -> dict[str, tuple[float, ...]]:
         """Return relative L2 per step, for "all" and for each component."""
         sums = self._sums(list(range(len(self.components))))
         squared = [sums.squared[..., field].sum(axis=2) for field in self._fields()]
@@ -160,9 +160,9 @@ class ErrorSums:
             [c for c, field in enumerate(fields) if field == name] for name in dict.fromkeys(fields)
         ]
 
-    def _named(self, joint: np.ndarray, separate: np.ndarray) -> dict[str, list[float]]:
+    def _named(self, joint: np.ndarray, separate: np.ndarray) -> dict[str, tuple[float, ...]]:
         columns = zip(self.components, separate.T, strict=True)
-        return {ALL: joint.tolist(), **{name: column.tolist() for name, column in columns}}
+        return {ALL: tuple(joint.tolist()), **{name: tuple(of.tolist()) for name, of in columns}}
 
 
 def ratio(error: np.ndarray, size: np.ndarray) -> np.ndarray:

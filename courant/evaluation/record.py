@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import BaseModel, Field, RootModel
 
 from courant.evaluation.metrics import ALL, METRICS
 from courant.experiment import Kind
@@ -28,14 +28,8 @@ EVALUATION = "evaluation.json"
 REVISION = 7  # raise this when the same weights would give other numbers
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class MetricValues(RootModel[dict[str, float]]):
+class MetricValues(RootModel[dict[str, float]], frozen=True):
     """Errors over all steps together, by metric (`courant.evaluation.metrics.METRICS`)."""
-
-    model_config = ConfigDict(frozen=True)
 
     def __getitem__(self, metric: str) -> float:
         return self.root[metric]
@@ -50,7 +44,7 @@ StepErrors = dict[str, tuple[float, ...]]
 """A measure for each step, for "all" and each component"""
 
 
-class CaseErrors(_Frozen):
+class CaseErrors(BaseModel, frozen=True, extra="forbid"):
     """Errors on one case, by predictor."""
 
     windows: int
@@ -59,7 +53,7 @@ class CaseErrors(_Frozen):
     notes: dict[str, str] = {}  # what a reference used, such as the id of the nearest design
 
 
-class QuantityScore(_Frozen):
+class QuantityScore(BaseModel, frozen=True, extra="forbid"):
     """A quantity of interest from predicted fields, beside the null: parameters without fields.
 
     An error is the sum of absolute errors over the sum of absolute values.
@@ -83,7 +77,7 @@ class QuantityScore(_Frozen):
         return self.null_error < self.error
 
 
-class Timing(_Frozen):
+class Timing(BaseModel, frozen=True, extra="forbid"):
     """The time of a prediction beside the solver's, each on the machine that it ran on."""
 
     prediction_s: float  # median over the evaluation's, from stored arrays to numpy
@@ -99,7 +93,7 @@ class Timing(_Frozen):
         return self.solver_s / self.prediction_s if self.solver_s else None
 
 
-class EvaluatedDataset(_Frozen):
+class EvaluatedDataset(BaseModel, frozen=True, extra="forbid"):
     """The dataset version whose cases were predicted."""
 
     url: str
@@ -107,7 +101,7 @@ class EvaluatedDataset(_Frozen):
     family: str
 
 
-class Evaluation(_Frozen):
+class Evaluation(BaseModel, frozen=True, extra="forbid"):
     """A trained run on a split of its dataset version."""
 
     run: str

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from courant.data.batch import Batch
 from courant.prediction.surrogate import Surrogate
@@ -33,10 +33,8 @@ _Row = Annotated[list[float], Field(fail_fast=True)]
 Rows = Annotated[list[_Row], Field(fail_fast=True)]
 
 
-class Strict(BaseModel):
+class Strict(BaseModel, extra="forbid"):
     """A part of a request; other keys are errors."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class Limits(Strict):

@@ -7,12 +7,10 @@
         ray/                          Ray Tune's notes
 
 A benchmark that is run again finds its finished trials there. More models or seeds extend it; other
-data, another budget or another recipe are another benchmark, with a folder of its own.
-
-Contenders are experiments that differ in nothing but the model. `courant` is the recipe itself, a
-baseline's kind puts that model in its place, and the paper's variants of Courant change its windows
-or anchors. `NAME-x2` is any of them with two members. A search space gives its settings
-(ablations). The phases follow from the run directories that those before them left:
+data, another budget or another recipe are another benchmark. Contenders are experiments that differ
+in nothing but the model: `courant` is the recipe itself, a baseline's kind puts that model in its
+place, and variants change Courant's windows or anchors. `NAME-x2` is any of them with two members.
+The phases follow from the run directories that those before them left:
 
     speed       a few batches of each model: its processor time for an epoch (where the budget is
                 processor time)

@@ -6,9 +6,8 @@
         best.json                     the best trial's experiment, for `courant train --experiment`
         ray/                          Ray Tune's notes, TensorBoard event files among them
 
-The run directories hold the state: an interrupted sweep that is run again finds finished trials
-there, and resumes unfinished ones from their checkpoints. The hash does not include the number of
-trials, so a sweep can be extended with more of them.
+The run directories hold the state: a sweep that is run again resumes what has not finished. The
+hash does not include the number of trials, so a sweep can be extended with more of them.
 """
 
 from __future__ import annotations
