@@ -14,16 +14,8 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    SerializeAsAny,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+import pydantic
+from pydantic import Field, ValidationError, ValidationInfo
 
 from courant.data_config import MANY, Frozen, SampleData, SteadyData, TransientData
 from courant.model_config import ModelConfig
@@ -63,9 +55,7 @@ class TrainingConfig(Frozen):
     loss: Literal["l2", "relative-l2"] = "l2"  # mean square, or each sample's relative error
     derivative_weight: float = Field(default=0.0, ge=0)  # of differences along a grid (Darcy: 0.1)
     locality_weight: float = Field(default=0.0, ge=0)
-    """Weight in the training's loss of the squared distance of each contribution from its anchor,
-    over domain^2 / L: weighted by energy, at the last step, averaged over anchors (0 in the paper).
-    """
+    """Of the squared distance of contributions from their anchors, over domain^2 / L, by energy"""
     clip_norm: float = Field(default=2.0, gt=0)
     accumulate: int = Field(default=1, ge=1, le=65_536)
     """Number of parts in which a worker processes its batch: less memory, the same step."""
@@ -98,7 +88,9 @@ def _read_model(given: Any) -> ModelConfig:
     return parse_config(given)
 
 
-_Model = Annotated[ModelConfig, PlainValidator(_read_model), PlainSerializer(dump_config)]
+_Model = Annotated[
+    ModelConfig, pydantic.PlainValidator(_read_model), pydantic.PlainSerializer(dump_config)
+]
 
 
 class Experiment(Frozen):
@@ -108,17 +100,17 @@ class Experiment(Frozen):
     family: str
     task: Kind = "transient"
     model: _Model
-    data: SerializeAsAny[SampleData] = Field(default_factory=dict, validate_default=True)  # type: ignore[assignment]
+    data: pydantic.SerializeAsAny[SampleData] = Field(default_factory=dict, validate_default=True)  # type: ignore[assignment]
     training: TrainingConfig
 
-    @field_validator("data", mode="before")
+    @pydantic.field_validator("data", mode="before")
     @classmethod
     def _data_of_task(cls, value: Any, info: ValidationInfo) -> Any:
         """Check the section's keys against the task; a wrong task has an error of its own."""
         kind = DATA.get(info.data.get("task", ""), SampleData)
         return kind.model_validate(value) if isinstance(value, dict) else value
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _sections_fit(self) -> Self:
         if self.training.derivative_weight and self.data.queries_per_sample is not None:
             raise ValueError(

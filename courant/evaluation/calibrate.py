@@ -12,14 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from courant.evaluation import quantities
 from courant.evaluation.metrics import finite_or_none
-from courant.evaluation.quantities import (
-    family_of,
-    fit_quantity,
-    recorded,
-    scaled_designs,
-    solved_and_predicted,
-)
 from courant.prediction import bands
 from courant.prediction.bands import LEVEL, MOST_CASES, Bands, GridError, Predicted
 from courant.prediction.surrogate import Surrogate, load
@@ -91,7 +85,7 @@ def calibrate(
             for one in _predictions(surrogate, case, WINDOWS)
         ]
         largest.append(max(over))
-        errors.append(absolute_errors(*solved_and_predicted(surrogate, dataset, case)))
+        errors.append(absolute_errors(*quantities.solved_and_predicted(surrogate, dataset, case)))
         if reach is not None:
             distances.append(max(map(reach.distance, _latents(surrogate, case))))
     if reach is not None:
@@ -105,7 +99,7 @@ def calibrate(
         for record in dataset.records.values()
         if record["status"] != "withdrawn" and record["settings"] in known_settings
     ][-MOST_CASES:]
-    designs = scaled_designs(dataset, cases)
+    designs = quantities.scaled_designs(dataset, cases)
     found = Bands(
         weights=surrogate.weights,
         version=dataset.version,
@@ -115,7 +109,7 @@ def calibrate(
         rollout=rollout,
         field=bands.FieldErrors(scale=scale, largest=tuple(largest)),
         reach=reach,
-        ranges=bands.shared_ranges(scaled_designs(trained_on, train), designs),
+        ranges=bands.shared_ranges(quantities.scaled_designs(trained_on, train), designs),
         outcomes=bands.Outcomes(
             designs=np.array([surrogate.scaled(each["parameters"]) for each in records]).tolist(),
             unsolved=tuple(record["status"] != "accepted" for record in records),
@@ -252,16 +246,19 @@ def _regress_quantities(
     trained_on: Dataset, dataset: Dataset, cases: Sequence[str]
 ) -> bands.Regressed | None:
     """Fit the null of an evaluation, with its errors on cases of a later version; None without."""
-    family = family_of(trained_on)
+    family = quantities.family_of(trained_on)
     train = trained_on.cases("train")[: bands.MOST_DESIGNS]
     if family is None or not train or not trained_on.schema.parameters:
         return None
-    designs, fresh = scaled_designs(trained_on, train), scaled_designs(dataset, cases)
+    designs, fresh = (
+        quantities.scaled_designs(trained_on, train),
+        quantities.scaled_designs(dataset, cases),
+    )
     fits = {}
     for name in (each.name for each in family.quantities):
-        known = recorded(trained_on, name, train)
-        if fit := fit_quantity(designs, known):
-            errors = np.abs(fit(fresh)[:, 0] - recorded(dataset, name, cases))
+        known = quantities.recorded(trained_on, name, train)
+        if fit := quantities.fit_quantity(designs, known):
+            errors = np.abs(fit(fresh)[:, 0] - quantities.recorded(dataset, name, cases))
             fits[name] = bands.RegressedQuantity(
                 values=tuple(map(finite_or_none, known)),
                 logs=tuple(fit.logs.tolist()),

@@ -38,11 +38,8 @@ class CourantConfig(ModelConfig):
     #: * 42 + 2).
     num_heads: int = size(3, 1, 1024)
     num_anchors: int = size(64, 1, 16_384)  # L
-    #: The tables' "levels": one input block and this many more, so levels + 1 blocks of cross- and
-    #: self-attention.
-    num_levels: int = size(3, 0, 1023)
-    #: Self-attention blocks after each cross-attention, each with its own weights.
-    num_loops: int = size(1, 0, 1023)
+    num_levels: int = size(3, 0, 1023)  # the tables' levels: one input block and this many more
+    num_loops: int = size(1, 0, 1023)  # self-attention blocks after each cross-attention
     ffn_multiple: int = size(2, 1, 64)  # Hidden width of the feed-forward networks over `width`
 
     #: Feed-forward blocks on a query in front of its weights w_hk(x); the paper has none. They make
@@ -60,21 +57,16 @@ class CourantConfig(ModelConfig):
     #: The cross-attentions with the Gaussian window of Eq. gwa.
     gaussian_window: WindowPlace = choice(*get_args(WindowPlace))
     window_scale: float = size(1.0, _LEAST, _LARGEST)  # alpha of Eq. gwa
-    #: domain(x) of Eq. gwa: the extent of the normalised cloud.
-    domain_extent: float = size(2.0, _LEAST, _LARGEST)
+    domain_extent: float = size(2.0, _LEAST, _LARGEST)  # domain(x) of Eq. gwa
 
     processor: ProcessorKind = choice(*get_args(ProcessorKind))  # Right-hand side of Eq. ode
-    #: Time integrator; all but "euler" need the package torchdiffeq.
-    solver: str = choice(*FIXED_STEP_SOLVERS, *ADAPTIVE_SOLVERS)
+    solver: str = choice(*FIXED_STEP_SOLVERS, *ADAPTIVE_SOLVERS)  # all but "euler" need torchdiffeq
     #: h of Eq. ode, the reciprocal of a whole number: outputs are one unit of tau apart. 1.0 is the
     #: paper's Delta tau.
     step_size: float = size(1.0, _LEAST, _LARGEST)
-    #: Relative and absolute tolerance of an adaptive solver.
-    solver_tolerance: float = size(1e-4, _LEAST, _LARGEST)
+    solver_tolerance: float = size(1e-4, _LEAST, _LARGEST)  # relative and absolute, if adaptive
 
-    #: Recompute each encoder block in the backward pass instead of keeping its activations (large
-    #: clouds).
-    checkpoint_activations: bool = False
+    checkpoint_activations: bool = False  # recompute encoder blocks backwards: for large clouds
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,8 +1,7 @@
 """Serve a model over HTTP: routes, bounds and the server. GET /docs lists every route and field.
 
-The model is loaded in this process (`ServedModel`) or on a cluster (`ray_serve`), which parses the
-bodies. uvicorn bounds headers and connections; slow and silent clients are the business of a proxy.
-A request that cannot be answered gets a 422 with the reason, one that is too large a 413.
+The model is loaded in this process (`ServedModel`) or on a cluster (`ray_serve`). uvicorn bounds
+headers and connections; slow clients are the business of a proxy.
 
 A solve costs machine time: /solves takes the token of the address that the command prints, in the
 header X-Courant-Token. A page of another site, or another user of this machine, does not have it,
