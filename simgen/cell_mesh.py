@@ -231,10 +231,7 @@ def _shape(mesh: CellMesh, first: int, number: int) -> Shape:
 
 
 def _as_vtk(values: np.ndarray) -> np.ndarray:
-    """Reshape (N, C): scalars become (N,), 2D vectors get a third component.
-
-    Six components are those of a symmetric tensor, in VTK's order.
-    """
+    """Reshape (N, C): scalars become (N,), 2D vectors 3D, symmetric tensors get VTK's order."""
     if values.ndim == 1:
         return values
     number = values.shape[-1]

@@ -87,9 +87,7 @@ def number_of(source: str | Path, line: int, name: str, cell: str) -> float:
 Sampler = Literal["sobol", "latin-hypercube", "uniform", "grid"]
 SAMPLERS: tuple[str, ...] = get_args(Sampler)
 
-# Parameters are rounded to this many significant digits before they are hashed or used, so that an
-# id does not depend on the last bit of a sampler's arithmetic and survives a round trip through a
-# CSV file.
+# Of parameters before they are hashed or used, so that an id survives a round trip through CSV.
 SIGNIFICANT_DIGITS = 9
 MOST_POINTS = 1_000_000
 

@@ -81,11 +81,7 @@ class CaseFields:
         return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)])
 
     def faces(self, kind: str) -> Faces:
-        """Return the faces of a patch kind.
-
-        A boundary condition without a gradient gives a face the value of the cell behind it, so
-        that values at faces are `values[..., faces.cells]`.
-        """
+        """Return a patch kind's faces; without a gradient, values are `values[..., cells]`."""
         boundary = self.cloud.boundary
         if boundary is None:
             raise ValueError("this quantity needs a boundary cloud")

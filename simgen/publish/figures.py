@@ -133,10 +133,7 @@ def open_triangles(points: np.ndarray) -> Triangles:
 
 
 def _mask_long(triangulation: tri.Triangulation, points: np.ndarray, sizes: np.ndarray) -> bool:
-    """Mask triangles with a side much longer than the sizes (N,) at their corners.
-
-    Returns whether that masks less than half of them.
-    """
+    """Mask triangles with sides beyond their corners' sizes (N,); return if half or more stay."""
     corners = points[triangulation.triangles]
     longest = np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=-1).max(axis=1)
     mask = longest > LONGEST_SIDE * sizes[triangulation.triangles].max(axis=1)

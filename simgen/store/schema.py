@@ -407,10 +407,7 @@ class CaseTable:
         return np.asarray(self._array[begin:end]).tobytes()
 
     def rows(self, content: bytes | None = None) -> Iterator[Record]:
-        """Return the records in order; ValueError for a line that cannot be decoded.
-
-        A missing chunk, which reads as zeros, is such a line.
-        """
+        """Return the records; ValueError for an undecodable line, as of a missing chunk's zeros."""
         for line in (self.content() if content is None else content).splitlines():
             yield json.loads(line)
 
@@ -437,10 +434,7 @@ def bound_splits(root: zarr.Group) -> dict[str, str]:
 
 
 def version_digest(root: zarr.Group, tables: Mapping[str, bytes], commit: Mapping[str, Any]) -> str:
-    """Compute the digest of all that opening a version reads.
-
-    `tables` has design and splits, `commit` the metadata with the message.
-    """
+    """Compute the digest of a version: design and splits, metadata with the message."""
     return digest_record(
         {
             "root": dict(root.attrs),

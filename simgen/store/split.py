@@ -162,10 +162,7 @@ def outlying(
 def combine_training(
     records: Mapping[str, Mapping[str, Any]], left_out: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the record of the training split's moments of a field, from those of its cases by id.
-
-    `left_out` are the cases that are `outlying`.
-    """
+    """Combine the moments of a field of training cases by id, without the outlying ones."""
     kept = [record for case, record in records.items() if case not in left_out]
     first, *rest = map(Moments.from_record, kept)
     for each in rest:

@@ -90,11 +90,7 @@ class CaseFork:
             )
 
     def write(self, result: CaseResult, cloud: PointCloud | None) -> None:
-        """Write one case: an accepted one with its point cloud, any other with its record alone.
-
-        InputError where the cloud does not follow the dataset's schema, or lacks what its settings
-        ask for.
-        """
+        """Write one case; InputError where its cloud lacks what schema and settings ask for."""
         if (cloud is not None) != (result.status == "accepted"):
             raise InputError(
                 f"case {result.id} is {result.status}: a point cloud belongs to accepted cases and"
@@ -167,10 +163,7 @@ class CaseFork:
             raise InputError(f"case {point.id} {problem}")
 
     def recorded_since(self, case: str, within_s: float = 0.0) -> Record | None:
-        """Return the design row of a case that another writer has committed since; else None.
-
-        `within_s`: how long to wait for it, if it is known to be on its way.
-        """
+        """Return the design row of a case that another writer commits `within_s`; else None."""
         deadline = time.monotonic() + within_s
         while True:
             with translated(self.url):
@@ -397,10 +390,9 @@ class DatasetWriter:
         return names
 
     def publish(self, message: str = "", run: Mapping[str, Any] | None = None) -> str:
-        """Publish a version of all cases on record; return its name.
+        """Publish a version of all cases on record; return its name; if none is new, the newest.
 
-        If no case is new since the newest version, that one's name is returned. `run` holds the
-        parameters that make the version again. Raises InputError where no case is accepted.
+        `run` holds the parameters that make it again. InputError where no case is accepted.
         """
         return versions.retry_commit(self.url, lambda: self._publish_once(message, run or {}))
 
