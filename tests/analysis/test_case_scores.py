@@ -15,14 +15,6 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from courant.analysis import case_scores, comparison
-from courant.analysis.case_scores import (
-    NEAREST,
-    POD,
-    RANDOM,
-    map_anchors,
-    representative_anchors,
-    score_case,
-)
 from courant.analysis.scores import SCORES, AnchorFields, field_scores, temporal_moments
 from courant.evaluation.metrics import ratio
 from courant.field_model import Inputs, Queries
@@ -46,18 +38,18 @@ def test_scores_are_those_of_the_contributions_in_standard_deviations(
     whole = surrogate.decompose_case(case, start_s=start)
     fields = whole.contributions / np.asarray(surrogate.normaliser.std, np.float32)
     direct = AnchorFields.of(fields[-1], case.points, case.volumes, whole.anchors)
-    found = score_case(surrogate, case)
+    found = case_scores.score_case(surrogate, case)
     expected = field_scores(direct, found.spacing_m)
     assert {key: found.scores[key] for key in expected} == pytest.approx(expected, rel=1e-3)
     # The domain is the training cases' bounding box, which is wider than it is high.
     statistics = case.dataset.statistics["points"]
     domain = max(np.subtract(statistics["max"], statistics["min"]))
     assert found.spacing_m == pytest.approx(domain / np.sqrt(8))
-    for name in (RANDOM, NEAREST):
+    for name in (case_scores.RANDOM, case_scores.NEAREST):
         np.testing.assert_allclose(found.controls[name].total, found.fields.total)
         assert found.control_scores[name]["cancellation"] == pytest.approx(1.0, rel=1e-4)
-    assert found.control_scores[NEAREST]["own_anchor_nearest"] > 0.8
-    assert "anchor_distance" not in found.control_scores[POD]
+    assert found.control_scores[case_scores.NEAREST]["own_anchor_nearest"] > 0.8
+    assert "anchor_distance" not in found.control_scores[case_scores.POD]
     # Addresses sum to the error of the prediction.
     truth = surrogate.problem.solution(case, float(surrogate.times(start)[-1]))
     error = (surrogate.predict_case(case, start_s=start)[-1] - truth) / surrogate.normaliser.std
@@ -81,7 +73,7 @@ def test_places_are_judged_where_the_last_window_is(surrogate: Surrogate, case: 
     parts = moving.decomposition(case, start_s=start)
     places = moving.places(parts.window_anchors[-1][0, -1].numpy())
     starts = moving.places(parts.anchors[0].numpy())
-    found = score_case(moving, case)
+    found = case_scores.score_case(moving, case)
     np.testing.assert_allclose(found.fields.anchors, places)
     assert np.abs(places - starts).max() > 0.01 * found.spacing_m
     for prefix, anchors in (("", places), ("start_", starts)):
@@ -89,13 +81,13 @@ def test_places_are_judged_where_the_last_window_is(surrogate: Surrogate, case: 
         expected = float(np.median(away)) / found.spacing_m
         assert found.scores[f"{prefix}anchor_distance"] == pytest.approx(expected)
         assert f"{prefix}own_anchor_nearest" in found.scores
-    assert "start_anchor_distance" not in score_case(surrogate, case).scores
+    assert "start_anchor_distance" not in case_scores.score_case(surrogate, case).scores
 
 
 def test_pod_of_a_steady_case_is_of_the_training_cases_fields(
     surrogate: Surrogate, case: StoredCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fields = score_case(surrogate, case).fields
+    fields = case_scores.score_case(surrogate, case).fields
     snapshots = np.random.default_rng(0).normal(size=(6, case.num_points, 2)).astype(np.float32)
     asked: list[str] = []
 
@@ -107,12 +99,14 @@ def test_pod_of_a_steady_case_is_of_the_training_cases_fields(
     known = 0.7 * snapshots[1] + 0.3 * snapshots[4] + shift
     monkeypatch.setattr(type(surrogate.problem), "start", lambda self, case, asked=None: None)
     training = SimpleNamespace(at=at)
-    found = case_scores.case_controls(surrogate, case, fields, known, lambda: training)[POD]
+    found = case_scores.case_controls(surrogate, case, fields, known, lambda: training)[
+        case_scores.POD
+    ]
     # A field that the training fields span is the sum of their modes, and their mean.
     expected = np.linalg.norm(known - shift - snapshots.mean(axis=0), axis=-1)
     np.testing.assert_allclose(found.total, expected, rtol=1e-3)
     assert asked == [case.id]
-    assert POD not in case_scores.case_controls(surrogate, case, fields, known, None)
+    assert case_scores.POD not in case_scores.case_controls(surrogate, case, fields, known, None)
 
 
 def test_the_command_prints_a_table_and_writes_scores_and_arrays(
@@ -148,7 +142,7 @@ def test_the_strongest_fields_are_written_in_physical_units(
     assert done.exit_code == 0, done.output
     start = surrogate.problem.shown_start(case)
     whole = surrogate.decompose_case(case, start_s=start)
-    energies = score_case(surrogate, case).fields.energies
+    energies = case_scores.score_case(surrogate, case).fields.energies
     with np.load(tmp_path / f"{case.id}_fields.npz", allow_pickle=False) as found:
         np.testing.assert_allclose(found["energies"], energies, rtol=1e-4)
         np.testing.assert_array_equal(found["ranking"], np.argsort(-energies, kind="stable"))
@@ -283,7 +277,7 @@ def test_the_command_writes_the_decoder_weights_of_a_rollout(
         np.testing.assert_allclose(found["read_points"], case.points, atol=1e-4)
         assert "moved" not in found and "displacements" not in found
     with pytest.raises(InputError, match="anchor 8: this model has anchors 0 to 7"):
-        map_anchors(surrogate, case, [8], start)
+        case_scores.map_anchors(surrogate, case, [8], start)
 
 
 @pytest.mark.parametrize("kind", ["sampled", "learned"])
@@ -297,7 +291,7 @@ def test_how_far_levels_move_anchors_is_in_metres(
     with torch.no_grad():  # Its weights are zero at the start: only the bias is left.
         model.windows.updates["1"].displacement.bias[:2] = torch.tensor([0.3, 0.4])
     windowed = Surrogate(surrogate.url, surrogate.problem, surrogate.dataset, model)
-    found = map_anchors(windowed, case, [0], surrogate.problem.shown_start(case))
+    found = case_scores.map_anchors(windowed, case, [0], surrogate.problem.shown_start(case))
     assert found.displacements is not None
     np.testing.assert_allclose(found.displacements[0], 0, atol=1e-4)
     half = 0.5 * surrogate.normaliser.length_scale
@@ -307,6 +301,6 @@ def test_how_far_levels_move_anchors_is_in_metres(
 def test_representative_anchors_are_strong_and_differ_in_how_they_swing() -> None:
     energies = np.array([9.0, 8.0, 7.0, 6.0, 0.1, 0.1, 0.1, 0.1])
     variance = np.array([0.1, 0.9, 0.5, np.nan, 1.0, 1.0, 1.0, 1.0])
-    assert representative_anchors(energies, variance) == [1, 2, 3]
-    assert representative_anchors(energies[::-1], None) == [7, 6, 5]
-    assert representative_anchors(np.ones(1), np.ones(1)) == [0]
+    assert case_scores.representative_anchors(energies, variance) == [1, 2, 3]
+    assert case_scores.representative_anchors(energies[::-1], None) == [7, 6, 5]
+    assert case_scores.representative_anchors(np.ones(1), np.ones(1)) == [0]

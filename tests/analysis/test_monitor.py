@@ -12,13 +12,7 @@ from typer.testing import CliRunner
 
 import courant
 from courant.analysis.monitoring import MonitorJudgement, WatchedRollout, detect, judge_monitor
-from courant.prediction.monitor import (
-    FALSE_ALARMS,
-    Monitor,
-    MonitoredPrediction,
-    RolloutQuality,
-    fit_monitor,
-)
+from courant.prediction import monitor as monitoring
 from courant.prediction.surrogate import Surrogate
 from flows.cli.app import app
 from flows.terminal import screen
@@ -62,18 +56,18 @@ def swing() -> Swing:
 
 
 @pytest.fixture(scope="module")
-def monitor(swing: Swing) -> Monitor:
+def monitor(swing: Swing) -> monitoring.Monitor:
     training = [swing.rollout(seed) for seed in range(60)]
-    return fit_monitor(training, [swing.rollout(1000 + seed) for seed in range(100)])
+    return monitoring.fit_monitor(training, [swing.rollout(1000 + seed) for seed in range(100)])
 
 
-def flagged_at(monitor: Monitor, latents: np.ndarray) -> int | None:
+def flagged_at(monitor: monitoring.Monitor, latents: np.ndarray) -> int | None:
     raised = np.flatnonzero(monitor.quality(latents) >= 1)
     return int(raised[0]) + 1 if len(raised) else None
 
 
 def test_kicks_and_rest_are_flagged_and_healthy_rollouts_as_seldom_as_promised(
-    swing: Swing, monitor: Monitor
+    swing: Swing, monitor: monitoring.Monitor
 ) -> None:
     """States of a rollout that comes to rest are ever nearer to the mean: slowness shows it."""
     for seed in range(2000, 2020):
@@ -84,29 +78,29 @@ def test_kicks_and_rest_are_flagged_and_healthy_rollouts_as_seldom_as_promised(
     flagged = [flagged_at(monitor, swing.rollout(seed)) for seed in range(3000, 3400)]
     share = np.mean([each is not None for each in flagged])
     # Some are: a limit that none reaches would mean nothing.
-    assert share > 0 and share == pytest.approx(FALSE_ALARMS, abs=0.05)
+    assert share > 0 and share == pytest.approx(monitoring.FALSE_ALARMS, abs=0.05)
 
 
 def test_latents_that_stand_still_throughout_the_training_make_no_monitor_fail() -> None:
     still = np.ones((5, 3, 4)) + np.arange(4)
-    found = fit_monitor([still] * 3, [still] * 20)
+    found = monitoring.fit_monitor([still] * 3, [still] * 20)
     assert found.quality(still).max() <= 1
     assert flagged_at(found, still * np.linspace(1, 2, 5)[:, None, None]) == 1
 
 
 def test_latents_that_are_not_finite_raise_the_flag_and_too_few_calibrate_nothing(
-    swing: Swing, monitor: Monitor
+    swing: Swing, monitor: monitoring.Monitor
 ) -> None:
     latents = swing.rollout(2000)
     latents[7:] = np.nan
-    assert RolloutQuality(monitor.quality(latents), monitor.horizon).flagged_at == 7
+    assert monitoring.RolloutQuality(monitor.quality(latents), monitor.horizon).flagged_at == 7
     rollouts = [swing.rollout(seed) for seed in range(30)]
     with pytest.raises(InputError, match="needs 19 validation rollouts, there are 18"):
-        fit_monitor(rollouts, rollouts[:18])
+        monitoring.fit_monitor(rollouts, rollouts[:18])
     for each in rollouts[:3]:
         each[5:] = np.inf
     with pytest.raises(InputError, match="3 of 30 validation rollouts have latents that are not"):
-        fit_monitor(rollouts[3:], rollouts)
+        monitoring.fit_monitor(rollouts[3:], rollouts)
 
 
 def errors_that_double(at: int | None) -> np.ndarray:
@@ -134,11 +128,13 @@ def test_an_error_that_is_not_finite_has_doubled_and_a_short_rollout_cannot() ->
     assert detect(errors_that_double(5)[:10], 10, 3).doubled_at is None
 
 
-def test_detection_counts_flags_that_come_a_step_before_the_error_doubles(monitor: Monitor) -> None:
+def test_detection_counts_flags_that_come_a_step_before_the_error_doubles(
+    monitor: monitoring.Monitor,
+) -> None:
     """Sixteen rollouts are flagged at step 17; their errors double when it is planted."""
     departure = np.where(np.arange(STEPS) < 16, 0.5, 2.0)
     doubled = [18] * 4 + [22] * 4 + [17] * 2 + [14] * 2 + [None] * 4
-    times, quality = np.arange(1.0, STEPS + 1), RolloutQuality(departure, 10)
+    times, quality = np.arange(1.0, STEPS + 1), monitoring.RolloutQuality(departure, 10)
     watched = [WatchedRollout("a", 0.0, times, quality, errors_that_double(at)) for at in doubled]
     written = MonitorJudgement(monitor, 0.05, 400, tuple(watched)).to_json()
     counts = {"rollouts": 16, "doubled": 12, "detected": 8, "flagged_in_vain": 4}
@@ -174,14 +170,14 @@ def test_a_prediction_is_monitored_once_the_command_has_calibrated_the_run(
     assert {"error_level", "error_doubled_at_step", "lead_steps"} <= set(long)
     assert case.id in done.stdout and len(long["departure"]) == long["steps"] == 9
     found = courant.load(own.url, device="cpu").predict(case.points, monitor=True, steps=9, **asked)
-    assert isinstance(found, MonitoredPrediction) and found.quality.horizon == 2
+    assert isinstance(found, monitoring.MonitoredPrediction) and found.quality.horizon == 2
     np.testing.assert_array_equal(found.values, own.predict(case.points, steps=9, **asked))
     np.testing.assert_allclose(found.quality.departure, long["departure"], rtol=1e-5)
     assert found.quality.flagged_at == long["flagged_at_step"]
 
 
 def test_the_error_beside_the_departure_is_that_of_the_prediction(
-    own: Surrogate, dataset: Dataset, monitor: Monitor
+    own: Surrogate, dataset: Dataset, monitor: monitoring.Monitor
 ) -> None:
     case = dataset[dataset.cases("test")[0]]
     width = 2 * own.model.config.width
@@ -199,7 +195,7 @@ def test_the_error_beside_the_departure_is_that_of_the_prediction(
 
 
 def test_a_monitor_of_other_weights_or_of_a_model_without_latents_is_none(
-    own: Surrogate, plain: Surrogate, case: StoredCase, monitor: Monitor
+    own: Surrogate, plain: Surrogate, case: StoredCase, monitor: monitoring.Monitor
 ) -> None:
     path = Path(own.url) / "monitor.json"
     path.write_text(monitor.model_copy(update={"weights": "of another"}).model_dump_json())

@@ -11,21 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from courant.report.page import (
-    INPUTS,
-    PAGE,
-    SUMMARY,
-    Cell,
-    Panel,
-    PanelTable,
-    Picture,
-    Summary,
-    parent_index,
-    summary_line,
-    webp,
-    write_index,
-    write_page,
-)
+from courant.report import page as pages
 from courant.runs.directory import RunDirectory
 from simgen.errors import InputError
 from tests.serving.chromium import open_page
@@ -47,13 +33,13 @@ class Errors(dict[str, float]):
 def page_path(tmp_path: Path) -> Path:
     """Of an animation and a sortable table."""
     shades = [np.full((40, 120, 3), shade, np.uint8) for shade in (0, 120, 240)]
-    frames = [webp(Image.fromarray(each)) for each in shades]
+    frames = [pages.webp(Image.fromarray(each)) for each in shades]
     labels = ("step 1", "step 2", "step 3")
-    animation = Picture("rollout", "Caption.", frames, "Look.", "Score", labels=labels)
+    animation = pages.Picture("rollout", "Caption.", frames, "Look.", "Score", labels=labels)
     rows = [{"anchor": str(number), "share": value} for number, value in enumerate(VALUES)]
-    panel = Panel("one", "One", [animation], [PanelTable(rows, sortable=True)])
-    assert write_page(RunDirectory(tmp_path), "Run", [], "Verdict", [panel])[0] == []
-    return tmp_path / PAGE
+    panel = pages.Panel("one", "One", [animation], [pages.PanelTable(rows, sortable=True)])
+    assert pages.write_page(RunDirectory(tmp_path), "Run", [], "Verdict", [panel])[0] == []
+    return tmp_path / pages.PAGE
 
 
 def test_animations_step_by_key_tables_sort_and_nothing_is_wider_than_a_phone(
@@ -94,11 +80,11 @@ def test_without_scripts_the_last_picture_is_shown_and_no_control(page_path: Pat
 
 
 def test_markup_in_data_is_shown_and_not_obeyed(tmp_path: Path) -> None:
-    cells = (Cell("<script>1</script>", "bad"), "<b>1</b>")
-    table = PanelTable([{"<i>case</i>": cell} for cell in cells])
-    panel = Panel("cases", "Cases", tables=[table], note="1 < 2", code='ds["<b>"]')
-    write_page(RunDirectory(tmp_path), "<b>", ["<u>"], "", [panel])
-    body = (tmp_path / PAGE).read_text().partition("<body>")[2]
+    cells = (pages.Cell("<script>1</script>", "bad"), "<b>1</b>")
+    table = pages.PanelTable([{"<i>case</i>": cell} for cell in cells])
+    panel = pages.Panel("cases", "Cases", tables=[table], note="1 < 2", code='ds["<b>"]')
+    pages.write_page(RunDirectory(tmp_path), "<b>", ["<u>"], "", [panel])
+    body = (tmp_path / pages.PAGE).read_text().partition("<body>")[2]
     for markup in ("<script>", "<i>", "<u>", "<b>"):
         assert markup not in body
     assert '<span class="bad">&lt;script&gt;' in body
@@ -117,7 +103,7 @@ def test_the_verdict_compares_with_every_reference_and_counts_where_the_first_is
         },
         beats=lambda name: [False, True],
     )
-    first, _, rest = summary_line(found).partition(". ")
+    first, _, rest = pages.summary_line(found).partition(". ")
     assert "shaft power" in first and "head" not in first, "the parameters alone are better"
     assert "NMAE 0.200 on the test split, 0% above persistence's 0.200, 50% below" in rest
     assert "DMD's 0.000" in rest, "a reference without an error divides nothing"
@@ -129,7 +115,7 @@ DOT = "data:image/png;base64,AAAA"
 
 def add_report(reports: Path, name: str, nmae: float, **changes: str) -> None:
     """The files of a report that the index reads."""
-    summary = Summary(
+    summary = pages.Summary(
         family="cylinder-flow",
         experiment="demo",
         dataset="v3",
@@ -143,7 +129,11 @@ def add_report(reports: Path, name: str, nmae: float, **changes: str) -> None:
     ).model_copy(update=changes)
     folder = reports / name
     folder.mkdir(parents=True)
-    for file, text in ((PAGE, "page"), (INPUTS, "{}"), (SUMMARY, summary.model_dump_json())):
+    for file, text in (
+        (pages.PAGE, "page"),
+        (pages.INPUTS, "{}"),
+        (pages.SUMMARY, summary.model_dump_json()),
+    ):
         (folder / file).write_text(text)
 
 
@@ -156,9 +146,9 @@ def test_reports_are_listed_by_family_with_the_best_first_and_damaged_ones_last(
     add_report(tmp_path, "better", 0.1)
     add_report(tmp_path, "pipe", 0.4, family="branched-pipe")
     (tmp_path / "no-report").mkdir()
-    (tmp_path / "damaged" / SUMMARY).write_text("{")
-    (tmp_path / "elsewhere" / SUMMARY).write_text('{"thumbnail": "https://far-away"}')
-    page = Path(write_index(str(tmp_path))).read_text()
+    (tmp_path / "damaged" / pages.SUMMARY).write_text("{")
+    (tmp_path / "elsewhere" / pages.SUMMARY).write_text('{"thumbnail": "https://far-away"}')
+    page = Path(pages.write_index(str(tmp_path))).read_text()
     names = ("pipe", "better", "worse", "damaged", "elsewhere")
     places = [page.index(f'href="{name}/index.html"') for name in names]
     assert places == sorted(places) and "no-report" not in page and "far-away" not in page
@@ -169,18 +159,18 @@ def test_reports_are_listed_by_family_with_the_best_first_and_damaged_ones_last(
 
 def test_another_page_is_never_written_over(tmp_path: Path) -> None:
     add_report(tmp_path, "one", 0.3)
-    (tmp_path / PAGE).write_text("my own page")
+    (tmp_path / pages.PAGE).write_text("my own page")
     with pytest.raises(InputError, match="another page"):
-        write_index(str(tmp_path))
-    assert (tmp_path / PAGE).read_text() == "my own page"
+        pages.write_index(str(tmp_path))
+    assert (tmp_path / pages.PAGE).read_text() == "my own page"
     run = RunDirectory("/runs/one")
-    assert parent_index(run, RunDirectory(tmp_path / "one")) is None
-    (tmp_path / PAGE).unlink()
-    assert parent_index(run, RunDirectory(tmp_path / "one")) == str(tmp_path)
-    write_index(str(tmp_path))
-    assert write_index(str(tmp_path)), "its own page it does write over"
-    assert parent_index(run, RunDirectory(tmp_path / "other-name")) is None
-    assert parent_index(run, run) is None, "among runs an index of reports has no place"
+    assert pages.parent_index(run, RunDirectory(tmp_path / "one")) is None
+    (tmp_path / pages.PAGE).unlink()
+    assert pages.parent_index(run, RunDirectory(tmp_path / "one")) == str(tmp_path)
+    pages.write_index(str(tmp_path))
+    assert pages.write_index(str(tmp_path)), "its own page it does write over"
+    assert pages.parent_index(run, RunDirectory(tmp_path / "other-name")) is None
+    assert pages.parent_index(run, run) is None, "among runs an index of reports has no place"
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="has no folder with a report"):
-        write_index(str(tmp_path / "empty"))
+        pages.write_index(str(tmp_path / "empty"))

@@ -12,13 +12,6 @@ import courant
 from courant.prediction.surrogate import transferred_state
 from courant.runs.directory import RunDirectory
 from courant.serving import explorer
-from courant.serving.explorer import (
-    NOT_OPENED,
-    ContributionRequest,
-    Explored,
-    NearestRequest,
-    SectionRequest,
-)
 from courant.serving.predictions import Limits, RequestError
 from flows.serving import explore_model
 from simgen.errors import InputError
@@ -26,23 +19,25 @@ from tests.world import DESIGN
 
 
 @pytest.fixture
-def explored(pipes_run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Explored]:
+def explored(
+    pipes_run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[explorer.Explored]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    yield Explored(courant.load(pipes_run, device="cpu"), Limits())
+    yield explorer.Explored(courant.load(pipes_run, device="cpu"), Limits())
 
 
-def at(**place: Any) -> ContributionRequest:
-    return ContributionRequest(parameters=DESIGN, **place)
+def at(**place: Any) -> explorer.ContributionRequest:
+    return explorer.ContributionRequest(parameters=DESIGN, **place)
 
 
-def asked(**more: Any) -> SectionRequest:
-    return SectionRequest(parameters=DESIGN, **more)
+def asked(**more: Any) -> explorer.SectionRequest:
+    return explorer.SectionRequest(parameters=DESIGN, **more)
 
 
 @pytest.mark.openfoam
 @pytest.mark.filterwarnings("ignore:.*outside the training domain")
 def test_a_section_has_the_field_in_the_plane_and_a_place_is_a_sum(
-    explored: Explored, monkeypatch: pytest.MonkeyPatch
+    explored: explorer.Explored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     section = explored.section(asked(anchors=True))
     bare = explored.section(asked())
@@ -101,10 +96,10 @@ def test_a_transient_model_starts_from_the_nearest_solved_design(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     surrogate = courant.load(waves_run, device="cpu")
     dataset = surrogate.open_dataset()
-    explored = Explored(surrogate, Limits(), dataset.url)
+    explored = explorer.Explored(surrogate, Limits(), dataset.url)
     near = {"radius": 1.55, "center_x": 0.0, "center_y": 0.0}
-    section = explored.section(SectionRequest(parameters=near))
-    first = explored.nearest(NearestRequest(parameters=near)).designs[0]
+    section = explored.section(explorer.SectionRequest(parameters=near))
+    first = explored.nearest(explorer.NearestRequest(parameters=near)).designs[0]
     case = dataset[first.case]
     assert case.parameters["radius"] == 1.5 and 0 < first.distance < 0.05
     begin = surrogate.problem.start(case)
@@ -118,13 +113,13 @@ def test_a_transient_model_starts_from_the_nearest_solved_design(
     assert found.times is not None and section.start.endswith(f"t = {found.times[-1]:g} s")
     middle = len(section.x) // 2
     place = {"x": section.x[middle], "y": section.y[middle], "channel": 0}
-    parts = explored.contributions(ContributionRequest(parameters=near, **place))
+    parts = explored.contributions(explorer.ContributionRequest(parameters=near, **place))
     total = parts.offset + sum(each["value"] for each in parts.anchors) + parts.rest
     assert total == pytest.approx(parts.value, abs=1e-4), "of the state that is shown"
     with pytest.raises(RequestError, match="radius = 90"):
-        explored.section(SectionRequest(parameters={**near, "radius": 90}))
-    with pytest.raises(RequestError, match=NOT_OPENED):
-        Explored(surrogate, Limits()).section(SectionRequest(parameters=near))
+        explored.section(explorer.SectionRequest(parameters={**near, "radius": 90}))
+    with pytest.raises(RequestError, match=explorer.NOT_OPENED):
+        explorer.Explored(surrogate, Limits()).section(explorer.SectionRequest(parameters=near))
 
 
 def test_a_transient_model_without_its_dataset_has_no_page_and_the_way_out_is_said(

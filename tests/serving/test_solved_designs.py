@@ -11,14 +11,6 @@ from bench.synthetic_cases import publish_cases
 from courant.evaluation.quantities import Dependence
 from courant.prediction.surrogate import Surrogate
 from courant.serving import explorer
-from courant.serving.explorer import (
-    NOT_OPENED,
-    NUM_NEAREST,
-    Dependences,
-    Explored,
-    NearestDesigns,
-    NearestRequest,
-)
 from courant.serving.predictions import Limits, RequestError
 from simgen.case import CaseResult
 from simgen.regression import Sensitivity
@@ -31,12 +23,14 @@ def surrogate(pipes_run: str) -> Surrogate:
     return courant.load(pipes_run, device="cpu")
 
 
-def solved_by(surrogate: Surrogate) -> Explored:
-    return Explored(surrogate, Limits(), surrogate.open_dataset().url)
+def solved_by(surrogate: Surrogate) -> explorer.Explored:
+    return explorer.Explored(surrogate, Limits(), surrogate.open_dataset().url)
 
 
-def nearest(solved: Explored, design: dict[str, float], newest: bool = False) -> NearestDesigns:
-    return solved.nearest(NearestRequest(parameters=design, newest=newest))
+def nearest(
+    solved: explorer.Explored, design: dict[str, float], newest: bool = False
+) -> explorer.NearestDesigns:
+    return solved.nearest(explorer.NearestRequest(parameters=design, newest=newest))
 
 
 def test_the_nearest_solved_designs_have_their_parameters_split_and_the_solvers_quantities(
@@ -46,7 +40,7 @@ def test_the_nearest_solved_designs_have_their_parameters_split_and_the_solvers_
     stored = surrogate.open_dataset()[number]
     design = {**stored.parameters, "inlet_velocity": stored.parameters["inlet_velocity"] * 0.9}
     answer = nearest(solved, design)
-    assert (answer.version, answer.reason, len(answer.designs)) == ("v1", "", NUM_NEAREST)
+    assert (answer.version, answer.reason, len(answer.designs)) == ("v1", "", explorer.NUM_NEAREST)
     first = answer.designs[0]
     assert (first.case, first.parameters, first.added) == (stored.id, stored.parameters, False)
     assert first.quantities["branch1_share"] == pytest.approx(share(number))
@@ -73,21 +67,21 @@ def test_a_design_that_was_solved_since_is_found_once_it_is_looked_for(tmp_path:
     assert after.version == "v2" and len(simgen.open_dataset(url)) == NUM_CASES + 1
     assert (after.designs[0].case, after.designs[0].distance) == (point.id, 0.0)
     assert after.designs[0].added and after.designs[0].split == "train"
-    assert [each.added for each in after.designs[1:]] == [False] * (NUM_NEAREST - 1)
+    assert [each.added for each in after.designs[1:]] == [False] * (explorer.NUM_NEAREST - 1)
 
 
 def test_a_dataset_out_of_reach_is_reported_without_a_folder(
     surrogate: Surrogate, tmp_path: Path
 ) -> None:
-    gone = nearest(Explored(surrogate, Limits(), str(tmp_path / "gone")), DESIGN)
+    gone = nearest(explorer.Explored(surrogate, Limits(), str(tmp_path / "gone")), DESIGN)
     assert gone.designs == []
     assert "--dataset URL" in gone.reason and str(tmp_path) not in gone.reason
-    assert nearest(Explored(surrogate, Limits()), DESIGN).reason == NOT_OPENED
+    assert nearest(explorer.Explored(surrogate, Limits()), DESIGN).reason == explorer.NOT_OPENED
     with pytest.raises(RequestError, match="missing baffle_angle"):
         nearest(solved_by(surrogate), {"aperture": 28})
 
 
-def ended(explored: Explored) -> Dependences:
+def ended(explored: explorer.Explored) -> explorer.Dependences:
     for _ in range(3000):
         if explored.dependences().ready:
             break
@@ -122,4 +116,4 @@ def test_indices_are_computed_once_while_others_are_answered(
 def test_where_there_are_no_indices_the_reason_is_reported(surrogate: Surrogate) -> None:
     few = ended(solved_by(surrogate))
     assert few.quantities == {} and "8 designs a parameter" in few.reason
-    assert ended(Explored(surrogate, Limits())).reason == NOT_OPENED
+    assert ended(explorer.Explored(surrogate, Limits())).reason == explorer.NOT_OPENED

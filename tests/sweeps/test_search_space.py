@@ -214,6 +214,3 @@ def test_a_row_whose_sizes_are_not_the_datas_is_left_out_and_the_others_are_trie
         *sweep.left_out
     }
     assert more.startswith("bare does not apply to tiny: ") and "expected" in more
-    only = SearchSpace(name="one", design="isolated", choices=five)
-    with pytest.raises(InputError, match="space one: bare does not apply to tiny"):
-        plan_sweep(experiment, waves, only, None, str(tmp_path))

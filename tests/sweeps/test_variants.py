@@ -64,16 +64,6 @@ def test_any_model_takes_part_with_as_many_members_as_the_recipe_or_its_name_or_
     assert [each.model.num_members for each in found] == [3, 2, 16]
 
 
-def test_a_recipe_of_a_baseline_has_no_variants_of_courant(ducts: Dataset) -> None:
-    base = choose_contenders(["transolver"], tiny_steady(), ducts, {})["transolver"]
-    for name in ("courant", "courant-gwa", "courant-x2"):
-        with pytest.raises(
-            InputError, match=rf"{base.name} has a transolver in Courant.* leave {name} out"
-        ):
-            choose_contenders([name], base, ducts, {})
-    assert choose_contenders(["transolver"], base, ducts, {})["transolver"].model == base.model
-
-
 def test_sizes_of_courant_are_those_of_its_variants_and_locality_needs_places(
     ducts: Dataset,
 ) -> None:
