@@ -3,7 +3,6 @@ what becomes of them.
 """
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -85,16 +84,6 @@ def test_others_wait_for_the_first_and_get_the_case_one_after_the_other(tmp_path
     assert [line(other) for other in others] == ["owns True"] * 2
     assert [other.wait(600) for other in others] == [0, 0]
     assert list(tmp_path.iterdir()) == [], "the lock's file goes with the lock"
-
-
-def test_an_interrupt_ends_the_wait(tmp_path, start):
-    with own_case("case", tmp_path):
-        second = start(HOLD, tmp_path)
-        assert line(second) == "waits"
-        second.send_signal(signal.SIGINT)
-        output, _ = second.communicate(timeout=600)
-    assert second.returncode != 0
-    assert "KeyboardInterrupt" in output
 
 
 def test_owners_never_overlap_and_every_one_has_its_turn(tmp_path):

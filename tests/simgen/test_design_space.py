@@ -173,15 +173,9 @@ def test_a_file_is_read_whoever_wrote_it(tmp_path, content):
         (b"PK\x03\x04\x00\x00", "is no text but binary"),
         (b"radius,speed,speed\n2,1,2\n", "has more than one column 'speed'; keep one"),
         (b"radius,speed\n2,1\n9,1\n", "line 3: radius = 9"),
-        (b"radius\n2\n", "line 2: .*missing speed"),
-        (b"radius,speed\n2\n", "line 2: 1 values, its header has 2 columns"),
         (b"radius,speed\n2,1\n2,1,5\n", "line 3: 3 values, its header has 2 columns"),
         (b"radius,speed\n2,1_0\n", "line 2: speed = '1_0' is no number"),
-        (b"radius,speed\n2,\n", "line 2: speed = '' is no number"),
-        (b"radius;speed\n2;1\n", "line 2: radius;speed = '2;1' is no number"),
-        (b'radius,speed\n2,"1\n', "line 2: unexpected end of data"),
         (b"", "holds no design; expected a header radius,speed"),
-        (b"radius,speed\n", "holds no design"),
     ],
 )
 def test_any_other_file_is_one_line_that_names_it(tmp_path, content, message):

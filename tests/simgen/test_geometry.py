@@ -1,6 +1,5 @@
 """Centres, areas and volumes of a mesh small enough to know them."""
 
-import gzip
 import shutil
 
 import numpy as np
@@ -114,13 +113,6 @@ def test_a_mesh_that_moves_or_lies_in_parts_is_an_error_with_its_place(warped):
         read_geometry(warped)
 
 
-def test_a_packed_mesh_is_read(warped):
-    for file in (warped / "constant/polyMesh").iterdir():
-        file.with_name(f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
-        file.unlink()
-    np.testing.assert_allclose(read_geometry(warped).volumes, [1.25])
-
-
 def faces_of(polygons):
     points = np.concatenate(polygons)
     offsets = np.concatenate([[0], np.cumsum([len(polygon) for polygon in polygons])])
@@ -155,16 +147,6 @@ def nearest_of_all(place, polygons):
         for k in range(1, len(polygon) - 1)
     ]
     return min(points, key=lambda point: np.linalg.norm(point - place))
-
-
-def test_a_large_face_is_found_beside_many_small_ones_whose_centres_are_nearer():
-    small = [square((9 + x / 10, 9 + y / 10, 1.1), 0.1) for x in range(10) for y in range(10)]
-    faces = faces_of([square((5, 5, 0), 10), *small])
-    distance, direction = distance_to_faces(
-        np.array([[9.5, 9.5, 0.1]]), faces, np.arange(1 + len(small))
-    )
-    np.testing.assert_allclose(distance, [0.1])
-    np.testing.assert_allclose(direction, [[0, 0, -1]], atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(3))

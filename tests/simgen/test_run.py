@@ -12,7 +12,7 @@ import pytest
 
 from simgen.errors import CaseError, MachineError, ProgramError, SolverError
 from simgen.foam.run import run_application, run_solver
-from simgen.machine import descendants, start_of
+from simgen.machine import start_of
 from simgen.meshing import check_mesh
 from simgen.solving.preparation import as_program_error
 
@@ -116,14 +116,6 @@ def test_an_application_that_cannot_be_started_is_named(tmp_path):
     assert error.value.log_tail == "anyFoam: No such file or directory"
 
 
-def test_a_letter_of_another_encoding_does_not_end_a_solve(tmp_path, program):
-    program(
-        "latinFoam", b"#!/bin/sh\nprintf 'Rapha\\353l\\n'\nsleep 0.2\necho 'Time = 7'\necho End\n"
-    )
-    log, _ = run_application("latinFoam", tmp_path)
-    assert log.finished and log.time == 7
-
-
 def test_a_time_limit_ends_a_solver_behind_a_wrapper(tmp_path, program):
     program("wrappedFoam", WRAPPER)
     with pytest.raises(SolverError, match="wrappedFoam passed its time limit of 1 s at t = 1 s"):
@@ -180,23 +172,6 @@ def test_checking_cutting_and_joining_have_a_time_limit(tmp_path, program, monke
         else:
             run_solver("anyFoam", tmp_path, 2, time_limit_s=1)
     assert has_ended(tmp_path)
-
-
-def test_children_and_grandchildren_are_found_with_their_starts() -> None:
-    shell = subprocess.Popen(
-        ["sh", "-c", "sleep 300 & echo $!; wait"], stdout=subprocess.PIPE, text=True
-    )
-    assert shell.stdout is not None
-    grandchild = int(shell.stdout.readline())
-    try:
-        expected = {(one, start_of(one)) for one in (shell.pid, grandchild)}
-        assert expected <= descendants(os.getpid())
-        assert {(grandchild, start_of(grandchild))} == descendants(shell.pid)
-    finally:
-        os.kill(grandchild, 15)
-        shell.wait()
-    assert descendants(shell.pid) == set()
-    assert start_of(shell.pid) is None
 
 
 def write_case(parameters: dict[str, float]) -> float:

@@ -16,7 +16,7 @@ import pytest
 
 from simgen.case import CaseResult
 from simgen.cases import get_family
-from simgen.errors import InputError, MachineError, ProgramError
+from simgen.errors import InputError, MachineError
 from simgen.foam.field import read_field
 from simgen.foam.mesh import read_geometry
 from simgen.foam.run import run_application
@@ -150,13 +150,6 @@ def test_a_case_that_failed_before_it_was_stored_is_solved_again(tmp_path, monke
         new = CaseResult(point, "accepted", "", (), "", {})
         monkeypatch.setattr("simgen.solving.solve_case._solve", lambda *_, new=new: new)
         assert solve_case(point, tmp_path).status == ("accepted" if again else "rejected")
-
-
-def test_a_mistake_is_told_from_a_bounded_mesh_as_well(tmp_path):
-    point = point_of({})
-    broken = replace(point, parameters={"radius": 1.0})
-    with pytest.raises(ProgramError, match=r"center_y.*the program is at fault"):
-        solve_case(broken, tmp_path, time_limit_s=600)
 
 
 def test_a_solve_with_too_large_a_time_step_is_rejected_with_its_courant_number(tmp_path):

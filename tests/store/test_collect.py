@@ -3,7 +3,6 @@
 from datetime import timedelta
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import simgen
@@ -56,19 +55,6 @@ def test_the_chunks_of_a_killed_run_go_and_every_version_stays(writer, url):
     assert again.publish() == "v3"
     assert len(simgen.open_dataset(url)) == 6
     assert verify(simgen.open_dataset(url)).findings == []
-
-
-def test_nothing_of_a_running_generation_is_touched_by_default(writer, url):
-    publish(writer, 0)
-    running = writer.fork()
-    running.write(make_result(1), make_cloud(1))
-    found = collect(url)
-    assert (found.chunks_deleted, found.snapshots_deleted) == (0, 0)
-    writer.commit([running])
-    writer.publish()
-    np.testing.assert_array_equal(
-        simgen.open_dataset(url)[make_result(1).id]["velocity"][:], make_cloud(1).fields["velocity"]
-    )
 
 
 def test_the_history_between_versions_is_dropped_and_forks_of_the_newest_state_still_write(

@@ -3,9 +3,8 @@
 import pytest
 
 import simgen
-from simgen.errors import InputError
 from simgen.store.verify import compare, history
-from tests.store.conftest import add, make_result, publish
+from tests.store.conftest import add, make_result
 
 
 @pytest.fixture
@@ -37,16 +36,6 @@ def test_the_difference_of_two_versions(grown):
     assert not found.is_empty
     backwards = compare(after, before)
     assert set(backwards.removed) == set(found.added)
-
-
-def test_two_datasets_are_not_compared(grown, tmp_path):
-    from simgen.store.write import DatasetWriter
-    from tests.store.conftest import SCHEMA
-
-    other = DatasetWriter.open(str(tmp_path / "other" / "cylinder-flow"), SCHEMA)
-    publish(other, 0)
-    with pytest.raises(InputError, match="are different datasets"):
-        compare(simgen.open_dataset(grown), simgen.open_dataset(other.url))
 
 
 def test_the_history_says_what_each_version_brought(grown):

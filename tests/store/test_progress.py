@@ -1,10 +1,7 @@
 """How far a dataset is can be told from its commits alone."""
 
-import pytest
-
-from simgen.errors import InputError
 from simgen.store import versions as progress
-from simgen.store.versions import open_repository, read_progress
+from simgen.store.versions import read_progress
 from simgen.store.write import DatasetWriter
 from tests.store.conftest import make_cloud, make_result
 
@@ -38,12 +35,6 @@ def test_a_dataset_is_unpublished_until_a_version_holds_all_of_it(url, writer):
     assert (read_progress(url).state, read_progress(url).version) == ("unpublished", "v1")
 
 
-def test_nothing_is_left_of_what_was_published_whoever_solved_the_last_case(url, writer):
-    commit(writer, 0, num_left=1)
-    writer.publish()
-    assert (read_progress(url).num_left, read_progress(url).state) == (0, "published")
-
-
 def test_cases_left_by_a_writer_that_has_fallen_silent_are_not_called_solving(
     url, writer, monkeypatch
 ):
@@ -64,9 +55,3 @@ def test_the_pace_is_that_of_the_last_writer(url, writer):
     commit(writer, 1, num_left=0)
     commit(writer, 2, num_left=5)
     assert read_progress(url).case_s is None, "the commits before are another run's"
-
-
-def test_a_dataset_whose_creation_was_interrupted_is_told_so(tmp_path):
-    open_repository(str(tmp_path / "cylinder-flow"), create=True)
-    with pytest.raises(InputError, match="holds nothing yet"):
-        read_progress(str(tmp_path / "cylinder-flow"))

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import icechunk
@@ -47,21 +46,6 @@ def test_processes_that_create_commit_and_publish_at_once_all_land_on_a_local_pa
         out, err = process.communicate(timeout=600)
         assert process.returncode == 0, err
         assert out.startswith("v")
-    everything_is_there(url, range(8))
-
-
-@pytest.mark.end_to_end
-def test_writers_that_commit_and_publish_at_once_all_land_on_s3(s3):
-    url = f"{s3.url}/several/cylinder-flow"
-
-    def work(numbers):
-        writer = DatasetWriter.open(url, SCHEMA)
-        add(writer, *numbers)
-        return writer.publish()
-
-    with ThreadPoolExecutor(4) as threads:
-        published = list(threads.map(work, [(0, 1), (2, 3), (4, 5), (6, 7)]))
-    assert all(name.startswith("v") for name in published)
     everything_is_there(url, range(8))
 
 

@@ -1,12 +1,10 @@
 """The tables over cases: appended JSON lines; the digest of a case."""
 
 import numpy as np
-import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simgen.store import schema
 from simgen.store.schema import CaseTable, create_tables, digest_array, digest_case
 
 lines = st.lists(
@@ -35,31 +33,6 @@ def test_what_is_appended_comes_back_in_order_and_by_place(appended):
     table = CaseTable(root, "design")
     assert list(table.rows()) == expected
     assert [table.row(place) for place in places] == expected
-
-
-def test_an_append_writes_the_last_chunk_and_those_after_it_only(monkeypatch):
-    monkeypatch.setattr(schema, "TABLE_CHUNK_BYTES", 100)
-    root = make_root()
-    append(root, *({"number": number} for number in range(30)))
-    store = root.store
-    before = {key: value.to_bytes() for key, value in store._store_dict.items()}
-    append(root, {"number": 99})
-    changed = {
-        key for key, value in store._store_dict.items() if before.get(key) != value.to_bytes()
-    }
-    last = int(np.prod(root["design/records"].cdata_shape)) - 1
-    assert changed <= {
-        "design/records/zarr.json",
-        *(f"design/records/c/{each}" for each in (last - 1, last)),
-    }
-
-
-def test_a_missing_chunk_is_no_empty_table():
-    root = make_root()
-    append(root, {"case": "a"})
-    del root.store._store_dict["design/records/c/0"]
-    with pytest.raises(ValueError):
-        list(CaseTable(root, "design").rows())
 
 
 def test_the_digest_of_a_case_depends_on_its_content_alone():

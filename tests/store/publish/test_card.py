@@ -110,14 +110,6 @@ def test_designs_that_no_command_names_have_none(writer, url, tmp_path, given):
     assert "Make it again" not in write_card(dataset, tmp_path).read_text()
 
 
-def test_a_file_of_designs_and_a_split_that_were_asked_for_are_asked_for_again(writer, url):
-    add(writer, 0, 1)
-    writer.publish("", {**RUN, "designs": "corners.csv", "split": "calibration"})
-    (command,) = how_to_make(simgen.open_dataset(url))
-    assert "--designs corners.csv" in command and "--cases" not in command
-    assert "--split calibration" in command
-
-
 def test_the_command_is_one_that_the_command_line_takes(dataset):
     import typer.main
 

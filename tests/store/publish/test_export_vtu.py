@@ -50,11 +50,6 @@ def test_a_transient_case_is_a_collection_of_its_times(dataset, tmp_path):
     assert not list(tmp_path.rglob("*.part"))
 
 
-def test_an_empty_split_is_no_case_and_not_all_of_them(dataset, tmp_path):
-    assert export_vtu(dataset, tmp_path / "out", dataset.cases("calibration")) == []
-    assert list((tmp_path / "out").iterdir()) == []
-
-
 def test_what_cannot_be_exported_is_named(dataset, tmp_path):
     with pytest.raises(InputError, match="was rejected and has no fields: mass imbalance"):
         export_vtu(dataset, tmp_path, [make_result(2).id])

@@ -9,7 +9,7 @@ import simgen
 from simgen.design_space import Parameter
 from simgen.publish.card import write_card
 from simgen.regression import sobol_indices
-from simgen.store.verify import compare, verify
+from simgen.store.verify import verify
 from simgen.store.write import DatasetWriter
 from tests.store.conftest import make_cloud, make_result
 
@@ -61,18 +61,6 @@ def test_quantities_stand_in_the_table_of_designs_and_in_the_statistics(writer, 
     taken_back = dataset.cases("train")[0]
     left = simgen.open_dataset(url, writer.withdraw([taken_back], "a mistake"))
     assert np.isnan(left.design.loc[taken_back, "mean_drag"])
-
-
-def test_a_difference_shows_the_statistics_of_quantities_that_moved(writer, url):
-    write(writer, 0, 1, 2)
-    before = simgen.open_dataset(url, writer.publish("first"))
-    write(writer, *range(3, 12))
-    after = simgen.open_dataset(url, writer.publish("second"))
-    moved = {(each.field, each.figure): each for each in compare(before, after).statistics}
-    mean = moved["mean_drag", "mean"]
-    assert mean.before == (before.quantity_statistics["mean_drag"]["mean"],)
-    assert mean.after == (after.quantity_statistics["mean_drag"]["mean"],)
-    assert ("rms_lift", "mean") not in moved, "it is the same for all"
 
 
 def test_the_card_draws_quantities_and_says_what_they_depend_on(writer, url, tmp_path):
