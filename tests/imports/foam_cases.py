@@ -73,34 +73,9 @@ def ordered(points: np.ndarray, faces: Sequence[Face], patches: Mapping[str, str
 
 def box(merged: bool = False) -> FoamMesh:
     """The box; with `merged` its last two cells are one cell of ten faces."""
-    ids = np.arange((NX + 1) * (NY + 1) * 2).reshape(2, NY + 1, NX + 1)
-    grid = np.meshgrid(np.arange(2.0), np.arange(NY + 1.0), np.arange(NX + 1.0), indexing="ij")
-    points = np.stack([grid[2].ravel(), grid[1].ravel(), grid[0].ravel()], axis=1)
-    cell = np.arange(NX * NY).reshape(NY, NX)
-    if merged:
-        cell[-1, -1] = cell[-1, -2]
-    faces: list[Face] = []
-    for j in range(NY):
-        for i in range(NX):
-            low, high = ids[0, j : j + 2, i : i + 2], ids[1, j : j + 2, i : i + 2]
-            mine = int(cell[j, i])
-            right = tuple(map(int, (low[0, 1], low[1, 1], high[1, 1], high[0, 1])))
-            left = tuple(map(int, (low[0, 0], high[0, 0], high[1, 0], low[1, 0])))
-            top = tuple(map(int, (low[1, 0], high[1, 0], high[1, 1], low[1, 1])))
-            bottom = tuple(map(int, (low[0, 0], low[0, 1], high[0, 1], high[0, 0])))
-            front = tuple(map(int, (low[0, 0], low[1, 0], low[1, 1], low[0, 1])))
-            back = tuple(map(int, (high[0, 0], high[0, 1], high[1, 1], high[1, 0])))
-            if i + 1 == NX:
-                faces.append((right, mine, "outlet"))
-            elif (behind := int(cell[j, i + 1])) != mine:
-                faces.append((right, mine, behind))
-            faces.append((top, mine, int(cell[j + 1, i]) if j + 1 < NY else "walls"))
-            if i == 0:
-                faces.append((left, mine, "inlet"))
-            if j == 0:
-                faces.append((bottom, mine, "walls"))
-            faces += [(front, mine, "frontAndBack"), (back, mine, "frontAndBack")]
-    return ordered(points, faces, PATCHES)
+    across = {"front": "frontAndBack", "back": "frontAndBack"}
+    patch_of = {"left": "inlet", "right": "outlet", "bottom": "walls", "top": "walls", **across}
+    return block(patch_of, PATCHES, shape=(NX, NY, 1), merged=merged)
 
 
 @dataclass(frozen=True)
@@ -175,12 +150,14 @@ def write_mesh(directory: Path, mesh: FoamMesh, form: Form) -> None:
 DIMENSIONS = {"U": "0 1 -1 0 0 0 0", "p": "0 2 -2 0 0 0 0", "T": "0 0 0 1 0 0 0"}
 
 
-def field_value(name: str, places: np.ndarray, time: float, speed: float) -> np.ndarray:
-    """What the written case holds of a field at these places."""
-    x, y = places[:, 0], places[:, 1]
-    if name == "U":
-        return np.stack([speed * y + time, 0.1 * x, 0 * x], axis=1)
-    return speed * x - y + time if name == "p" else 300 + x + time
+def field_values(name: str, time: float, speed: float) -> Values:
+    """What the written case holds of a field."""
+    constant, slope = {
+        "U": ([time, 0, 0], [[0, speed, 0], [0.1, 0, 0], [0, 0, 0]]),
+        "p": ([time], [[speed, -1, 0]]),
+        "T": ([300 + time], [[1, 0, 0]]),
+    }[name]
+    return Values(np.array(constant, float), np.array(slope, float))
 
 
 def cell_places(mesh: FoamMesh) -> np.ndarray:
@@ -196,21 +173,17 @@ def cell_places(mesh: FoamMesh) -> np.ndarray:
 def write_field(
     directory: Path, mesh: FoamMesh, name: str, time: str, speed: float, form: Form
 ) -> None:
-    values = field_value(name, cell_places(mesh), float(time), speed)
-    kind = "vector" if values.ndim > 1 else "scalar"
-    body = f"dimensions [{DIMENSIONS[name]}];\ninternalField nonuniform List<{kind}> ".encode()
-    body += form.values(values) + b";\nboundaryField\n{\n"
-    for patch, type_ in mesh.patches.items():
-        corners = [face[0] for face in mesh.faces if face[2] == patch]
-        of_type = {"patch": "zeroGradient", "wall": "noSlip" if name == "U" else "zeroGradient"}
-        condition = "fixedValue" if patch == "inlet" else of_type.get(type_, type_)
-        body += f"    {patch}\n    {{\n        type {condition};\n".encode()
-        if condition == "fixedValue":
-            places = np.array([mesh.points[list(each)].mean(axis=0) for each in corners])
-            at = field_value(name, places.reshape(-1, 3), float(time), speed)
-            body += f"        value nonuniform List<{kind}> ".encode() + form.values(at) + b";\n"
-        body += b"    }\n"
-    form.write(directory / time / name, f"vol{kind.capitalize()}Field", body + b"}\n")
+    values = field_values(name, float(time), speed)
+    of_type = {"patch": "zeroGradient", "wall": "noSlip" if name == "U" else "zeroGradient"}
+    entries = [
+        Entry(patch, "fixedValue", {"value": values})
+        if patch == "inlet"
+        else Entry(patch, of_type.get(type_, type_))
+        for patch, type_ in mesh.patches.items()
+    ]
+    kind = "vector" if name == "U" else "scalar"
+    text = FieldText(kind, values, entries, DIMENSIONS[name])
+    text.write(directory / time / name, mesh, form)
 
 
 def write_dictionaries(directory: Path, end: float, speed: float, steady: bool) -> None:
@@ -282,10 +255,12 @@ def block(
     shear: np.ndarray | None = None,
     groups: Mapping[str, tuple[str, ...]] | None = None,
     seed: int = 0,
+    merged: bool = False,
 ) -> FoamMesh:
     """A block of hexahedra; `patch_of` names the patch of each of SIDES, `types` their types.
 
-    Points move by `jitter` along the sides that they lie on, and then by the matrix `shear`.
+    Points move by `jitter` along the sides that they lie on, and then by the matrix `shear`. With
+    `merged` the last two cells are one.
     """
     nx, ny, nz = shape
     ids = np.arange((nx + 1) * (ny + 1) * (nz + 1)).reshape(nx + 1, ny + 1, nz + 1)
@@ -299,6 +274,8 @@ def block(
     if shear is not None:
         points = points @ shear.T
     cell = np.arange(nx * ny * nz).reshape(nx, ny, nz)
+    if merged:
+        cell[cell == cell.max()] -= 1
     faces: list[Face] = []
     for i, j, k in np.ndindex(nx, ny, nz):
         c = ids[i : i + 2, j : j + 2, k : k + 2]
@@ -315,7 +292,7 @@ def block(
             labels = tuple(map(int, corners))
             if ((there < 0) | (there >= shape)).any():
                 faces.append((labels, int(cell[i, j, k]), patch_of[side]))
-            elif sum(step) > 0:
+            elif sum(step) > 0 and cell[i, j, k] != cell[tuple(there)]:
                 faces.append((labels, int(cell[i, j, k]), int(cell[tuple(there)])))
     return replace(ordered(points, faces, types), groups=groups or {})
 

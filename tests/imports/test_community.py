@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import h5py
@@ -16,7 +15,7 @@ from courant.recipes import get_recipe
 from simgen.errors import InputError
 from simgen.imports import published
 from simgen.imports.importing import import_cases
-from simgen.imports.published import MD5, READERS, hold_out, read_published
+from simgen.imports.published import READERS, hold_out, read_published
 from simgen.store.verify import verify
 
 RANDOM = np.random.default_rng(0)
@@ -89,10 +88,6 @@ def imported(name: str, tmp_path: Path, cases: int = 7):
     dataset = simgen.open_dataset(done.url)
     assert verify(dataset).findings == []
     return dataset
-
-
-def test_every_benchmark_is_written_here() -> None:
-    assert WRITERS.keys() == READERS.keys()
 
 
 @pytest.mark.parametrize(
@@ -195,13 +190,3 @@ def test_a_file_that_is_not_the_published_one_is_reported_by_its_checksum(name, 
         read_published(name, tmp_path)
     assert "--other-files" in str(printed.value) and "\n" not in str(printed.value)
     assert read_published(name, tmp_path, other_files=True)[1] == 20
-
-
-def test_the_published_file_is_taken_and_another_name_is_not(tmp_path, monkeypatch) -> None:
-    write_sorption(tmp_path, 20)
-    path = tmp_path / "1D_diff-sorp_NA_NA.h5"
-    monkeypatch.setitem(MD5, path.name, hashlib.md5(path.read_bytes()).hexdigest())
-    assert read_published("diffusion-sorption", tmp_path)[1] == 20
-    (tmp_path / "3D_CFD_mine.hdf5").write_bytes(b"")
-    with pytest.raises(InputError, match="is none of the files whose checksums are published"):
-        read_published("compressible-flow", tmp_path)

@@ -105,15 +105,6 @@ def test_a_macro_of_a_newer_release_is_no_number(tmp_path) -> None:
         read_number(tmp_path, DictionaryPlace.parse("a:in/V[0]"))
 
 
-def test_a_pattern_that_cannot_be_used_is_named(tmp_path) -> None:
-    """What it would stand for may be the entry that is looked for."""
-    (tmp_path / "a").write_text('"(inlet|outlet" { nu 1; }\n')
-    with pytest.raises(
-        CaseError, match=r'a: the pattern "\(inlet\|outlet" cannot be used: missing'
-    ):
-        read_entry(tmp_path / "a", ["inlet", "nu"])
-
-
 def test_a_file_that_includes_itself_is_one_line(tmp_path) -> None:
     (tmp_path / "a").write_text('#include "a"\nnu 1;\n')
     with pytest.raises(CaseError, match="includes itself"):

@@ -43,12 +43,8 @@ LONG = "v " + "7" * 90_000 + ";\n" + "".join(f"v{n} $v;\n" for n in range(30_000
 #: A dictionary, and the entry `nu` that is in it; None where it is an error.
 DICTIONARIES: dict[str, tuple[str, str | None]] = {
     "spaces before a file without a header": (" " * 45 + "nu 1;", "1"),
-    "comments before a file without a header": ("/* a */ " * 30 + "nu 1;", "1"),
-    "comments that do not end": ("nu 1;" + " /* " * 400_000, "1"),
     "a pattern that goes back": (f'nu ${"a" * 40};\n"(a+)+b" 1;\nb ${"a" * 40};\nnu 1;', "1"),
-    "code with strings that do not end": ("nu 1;\na #{ " + '"' + '\\"' * 500_000 + " #};", "1"),
     "dictionaries of any name in each other": (f"{NESTED}\na ${'b.' * 60}c;\nnu 1;", "1"),
-    "a name of many parts": (f"a ${'.'.join('b' * 400_000)};\nnu 1;", "1"),
     "what was passed over, doubled": (
         'd0 { #calc "x"\n }\n'
         + "".join(f"d{n} {{ $d{n - 1}; $d{n - 1}; }}\n" for n in range(1, 40))
@@ -56,7 +52,6 @@ DICTIONARIES: dict[str, tuple[str, str | None]] = {
         None,
     ),
     "a long value, brought in often": (f"{LONG}nu 1;", None),
-    "many long values in one": (LONG[:90_003] + f"a {'$v ' * 20_000};\nnu 1;", None),
 }
 
 
@@ -69,14 +64,6 @@ def test_a_dictionary_is_read_in_a_time_of_its_length(tmp_path, name) -> None:
         return
     with pytest.raises(CaseError):
         bounded(read_entry, tmp_path / "a", ["nu"])
-
-
-def test_files_that_include_others_many_times_end(tmp_path) -> None:
-    for depth in range(7):
-        (tmp_path / f"a{depth}").write_text(f'#include "a{depth + 1}"\n' * 100)
-    (tmp_path / "a7").write_text("")
-    with pytest.raises(CaseError, match="has too many entries"):
-        bounded(read_entry, tmp_path / "a0", ["nu"])
 
 
 def test_a_packed_file_does_not_fill_the_memory(tmp_path) -> None:
@@ -125,28 +112,13 @@ MESHES: dict[str, tuple[bool, Callable[[Path], None], str]] = {
         _changed("owner", b"(\n0", b"(\n700000000"),
         "has the label 700000000",
     ),
-    "a cell of a high number behind a face": (
-        True,
-        _changed("neighbour", b"\n(\1\0\0\0", b"\n(\xff\xff\xff\x7f"),
-        "has the label 2147483647",
-    ),
-    "a negative cell": (False, _changed("owner", b"(\n0", b"(\n-1"), "has the label -1"),
     "a face of very many corners": (True, _faces(2_000_000_000), "has the label 2000000000"),
-    "a face of fewer than no corners": (True, _faces(40), "its 55 faces are not those of"),
-    "a number of many digits": (False, _changed("faces", b"4(0", b"1" * 400_000), "faces"),
     "equal cells for all faces there could be": (
         False,
         lambda case: Form().write(
             case / "constant/polyMesh/owner", "labelList", b"9000000000000{0}"
         ),
         "has 9000000000000 labels for the 55 faces",
-    ),
-    "points without number in one place": (
-        False,
-        lambda case: Form().write(
-            case / "constant/polyMesh/points", "vectorField", b"9000000000000{(0 0 0)}"
-        ),
-        "has all points in one place",
     ),
     "a list that promises too much": (
         True,
@@ -157,11 +129,6 @@ MESHES: dict[str, tuple[bool, Callable[[Path], None], str]] = {
         False,
         _changed("boundary", b"nFaces 3", b"nFaces 9000000000"),
         "the patch inlet has 9000000000 faces from 17 on",
-    ),
-    "a patch that starts before the first face": (
-        False,
-        _changed("boundary", b"startFace 17", b"startFace -9"),
-        "the patch inlet has 3 faces from -9 on",
     ),
 }
 

@@ -7,7 +7,6 @@ the geometry that the import computes from the mesh: both are right, or they dif
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -82,29 +81,6 @@ def binary(case: Path) -> None:
     changed(case, "controlDict", "writeFormat ascii", "writeFormat binary")
     openfoam(case, "foamFormatConvert")
     assert b"format      binary" in (case / "1/C").read_bytes()
-
-
-def big_endian(case: Path) -> None:
-    """As OpenFOAM writes on such a machine: the words of each list are turned around."""
-    changed(case, "controlDict", "writeFormat ascii", "writeFormat binary")
-    openfoam(case, "blockMesh")
-    solved(case)
-    mesh = case / "constant/polyMesh"
-    for path in (*(case / time / name for time in ("0.5", "1") for name in "CV"), mesh / "points"):
-        turn_around(path, 3 if path.name in ("C", "points") else 1, 8)
-    for name in ("owner", "neighbour", "faces"):
-        turn_around(mesh / name, 1, 4)
-
-
-def turn_around(path: Path, components: int, width: int) -> None:
-    data = path.read_bytes().replace(b"LSB;", b"MSB;")
-    at, count = data.index(b"}"), 0
-    while found := re.compile(rb"(\d+)\s*\(").search(data, at):
-        begin, at = found.end(), found.end() + int(found[1]) * components * width
-        words = np.frombuffer(data[begin:at], f"u{width}").byteswap()
-        data, count = data[:begin] + words.tobytes() + data[at:], count + 1
-    assert count and b"MSB;" in data
-    path.write_bytes(data)
 
 
 def decomposed(case: Path) -> None:
@@ -182,7 +158,7 @@ def in_times_of_many_digits(case: Path) -> None:
 FORMS: dict[str, Callable[[Path], None]] = {
     each.__name__: each
     for each in (
-        *(binary, big_endian, decomposed, with_an_empty_processor, put_together_in_part),
+        *(binary, decomposed, with_an_empty_processor, put_together_in_part),
         *(one_cell, polyhedra, with_sets, a_region, in_times_of_many_digits),
     )
 }

@@ -17,7 +17,7 @@ from simgen.design_space import DesignPoint
 from simgen.errors import CaseError, MeshError
 from simgen.solving import solve_case as solving
 from simgen.solving.convert import convert
-from simgen.solving.gates import AskedTimes, check_patches
+from simgen.solving.gates import check_patches
 from simgen.solving.solve_case import solve_case
 from tests.simgen.lid_cavity import LidCavity
 
@@ -130,15 +130,6 @@ def test_a_snapshot_is_stored_at_the_step_nearest_to_the_time_asked_for(
     assert result.status == status, result.reason
     if status == "rejected":
         assert "number of stored times is 10, limit = 20" in result.reason
-
-
-def test_asked_times_are_met_within_half_a_step():
-    asked = AskedTimes.of(
-        CYLINDER, CYLINDER.settings("trial", {"end_time": 60.0, "snapshot_interval": 0.1})
-    )
-    assert len(asked.times) == len(asked.missing([])) == 600
-    assert asked.times[-1] == pytest.approx(60)
-    assert not asked.problem(asked.times + 0.04) and asked.problem(asked.times + 0.06)
 
 
 def test_a_mesh_without_a_patch_or_its_faces_is_an_error_before_it_is_solved(

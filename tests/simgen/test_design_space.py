@@ -46,33 +46,6 @@ def test_a_grid_holds_the_corners_of_the_box():
     assert {"radius": 4.0, "speed": 8.0} in designs
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"radius": 5.0, "speed": 0.0}, r"radius = 5 m is outside its range \[0.75, 4\] m"),
-        ({"radius": float("nan"), "speed": 0.0}, "radius = nan m is outside"),
-        ({"radius": 1.0}, "missing speed"),
-        ({"radius": 1.0, "speed": 0.0, "color": 1.0}, "unknown color; expected radius, speed"),
-    ],
-)
-def test_bad_parameters_are_named(values, message):
-    with pytest.raises(InputError, match=message):
-        SPACE.check(values)
-
-
-@pytest.mark.parametrize(
-    ("num", "method", "message"),
-    [
-        (0, "sobol", "at least one"),
-        (10**11, "uniform", "at most 1,000,000"),
-        (4, "halton", "choose one of sobol"),
-    ],
-)
-def test_bad_requests_are_refused(num, method, message):
-    with pytest.raises(InputError, match=message):
-        SPACE.sample(num, method)
-
-
 def test_ids_depend_on_physics_and_settings_but_not_on_order():
     point = DesignPoint("f", 1, {"a": 1.0, "b": 2.0}, {"end": 3.0})
     assert point.id == DesignPoint("f", 1, {"b": 2.0, "a": 1.0}, {"end": 3.0}).id
@@ -108,11 +81,18 @@ def test_repeated_points_are_kept_once():
     assert [point.id for point in unique(points)] == [point.id for point in points[:3]]
 
 
-def test_unknown_families_presets_and_settings_are_named():
+def test_what_is_no_design_sample_family_or_setting_is_named():
     cylinder = get_family("cylinder-flow")
     for call, message in (
+        (lambda: SPACE.check({"radius": 5.0, "speed": 0.0}), r"outside its range \[0.75, 4\] m"),
+        (lambda: SPACE.check({"radius": float("nan"), "speed": 0.0}), "radius = nan m is outside"),
+        (lambda: SPACE.check({"radius": 1.0}), "missing speed"),
+        (lambda: SPACE.check({"radius": 1.0, "speed": 0.0, "color": 1.0}), "unknown color"),
+        (lambda: SPACE.sample(0), "at least one"),
+        (lambda: SPACE.sample(10**11, "uniform"), "at most 1,000,000"),
+        (lambda: SPACE.sample(4, "halton"), "choose one of sobol"),
         (lambda: get_family("teapot"), "'teapot' is unknown; choose one of cylinder-flow"),
-        (lambda: cylinder.settings("quick"), "'quick' is unknown .* choose one of paper, trial"),
+        (lambda: cylinder.settings("quick"), "choose one of paper, trial"),
         (lambda: cylinder.settings("trial", {"mesh": 2.0}), "unknown mesh; expected end_time"),
         (lambda: cylinder.settings("trial", {"end_time": -1}), "end_time = -1 s is outside"),
         (

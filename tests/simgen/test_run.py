@@ -116,13 +116,6 @@ def test_an_application_that_cannot_be_started_is_named(tmp_path):
     assert error.value.log_tail == "anyFoam: No such file or directory"
 
 
-def test_a_time_limit_ends_a_solver_behind_a_wrapper(tmp_path, program):
-    program("wrappedFoam", WRAPPER)
-    with pytest.raises(SolverError, match="wrappedFoam passed its time limit of 1 s at t = 1 s"):
-        run_application("wrappedFoam", tmp_path, time_limit_s=1)
-    assert has_ended(tmp_path)
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_nothing_outlives_a_killed_driver(tmp_path, program, number):
     program("wrappedFoam", WRAPPER)

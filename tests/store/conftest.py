@@ -68,13 +68,18 @@ def make_result(
     return CaseResult(point, status, reason, gates, "last line" if reason else "", provenance)  # type: ignore[arg-type]
 
 
+def record(writer: DatasetWriter, result: CaseResult, cloud: PointCloud | None = None) -> None:
+    """Write and commit one case."""
+    fork = writer.fork()
+    fork.write(result, cloud)
+    writer.commit([fork])
+
+
 def add(writer: DatasetWriter, *numbers: int, family: CaseFamily = FAMILY) -> list[str]:
     """Write and commit accepted cases, each through a fork of its own; their ids."""
     results = [make_result(number, family=family) for number in numbers]
     for number, result in zip(numbers, results, strict=True):
-        fork = writer.fork()
-        fork.write(result, make_cloud(number))
-        writer.commit([fork])
+        record(writer, result, make_cloud(number))
     return [result.id for result in results]
 
 

@@ -4,20 +4,16 @@ import pytest
 
 import simgen
 from simgen.store.verify import compare, history
-from tests.store.conftest import add, make_result
+from tests.store.conftest import add, make_result, record
 
 
 @pytest.fixture
 def grown(writer, url):
     add(writer, 0, 1, 2)
-    fork = writer.fork()
-    fork.write(make_result(3, "failed", "time limit of 60 s"), None)
-    writer.commit([fork])
+    record(writer, make_result(3, "failed", "time limit of 60 s"))
     writer.publish("first")
     add(writer, 3, 4, 5)  # the failed one is solved as well
-    fork = writer.fork()
-    fork.write(make_result(6, "rejected", "Courant number is 7"), None)
-    writer.commit([fork])
+    record(writer, make_result(6, "rejected", "Courant number is 7"))
     writer.publish("second")
     return url
 

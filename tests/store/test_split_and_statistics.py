@@ -26,7 +26,7 @@ from simgen.store.split import (
 )
 from simgen.store.verify import verify
 from simgen.store.write import DatasetWriter
-from tests.store.conftest import SCHEMA, add, make_cloud, make_result
+from tests.store.conftest import SCHEMA, add, make_cloud, make_result, record
 
 ids = st.lists(
     st.text("0123456789abcdef", min_size=4, max_size=6), min_size=1, max_size=60, unique=True
@@ -77,9 +77,7 @@ def test_a_split_that_was_asked_for_holds_and_moves_no_other_case(writer, url):
     drawn = {case: first[case].split for case in first.cases()}
     later = range(8, 13)
     for number in later:
-        fork = writer.fork()
-        fork.write(replace(make_result(number), split="calibration"), make_cloud(number))
-        writer.commit([fork])
+        record(writer, replace(make_result(number), split="calibration"), make_cloud(number))
     second = simgen.open_dataset(url, writer.publish("and five to calibrate by"))
     assert second.cases("calibration") == [make_result(number).id for number in later]
     assert {case: second[case].split for case in drawn} == drawn

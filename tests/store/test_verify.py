@@ -8,16 +8,14 @@ from simgen.errors import StoreError
 from simgen.store.schema import CaseTable, version_digest
 from simgen.store.verify import verify
 from simgen.store.versions import BRANCH, open_repository
-from tests.store.conftest import add, make_result
+from tests.store.conftest import add, make_result, record
 
 
 @pytest.fixture
 def published(writer, url):
     """Two versions: four cases, a rejected one, then two more."""
     add(writer, 0, 1, 2, 3)
-    fork = writer.fork()
-    fork.write(make_result(4, "rejected", "Courant number is 7, limit 1.5"), None)
-    writer.commit([fork])
+    record(writer, make_result(4, "rejected", "Courant number is 7, limit 1.5"))
     writer.publish("first", {"family": "cylinder-flow"})
     add(writer, 5, 6)
     writer.publish("second")

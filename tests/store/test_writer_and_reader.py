@@ -14,7 +14,7 @@ from simgen.errors import InputError, StoreError
 from simgen.store import schema
 from simgen.store.versions import BRANCH, open_repository
 from simgen.store.write import DatasetWriter
-from tests.store.conftest import SCHEMA, add, make_cloud, make_result, publish
+from tests.store.conftest import SCHEMA, add, make_cloud, make_result, publish, record
 
 
 def test_a_case_comes_back_bit_for_bit(writer, url):
@@ -53,9 +53,7 @@ def test_versions_are_listed_with_their_runs_and_move_no_case_between_splits(wri
 def test_rejected_and_failed_cases_are_on_record_with_their_reasons(writer, url):
     add(writer, 0)
     for number, status in ((1, "rejected"), (2, "failed")):
-        fork = writer.fork()
-        fork.write(make_result(number, status, "Courant number is 7, limit 1.5"), None)
-        writer.commit([fork])
+        record(writer, make_result(number, status, "Courant number is 7, limit 1.5"))
     writer.publish()
     dataset = simgen.open_dataset(url)
     rejected = make_result(1).id
@@ -71,9 +69,7 @@ def test_rejected_and_failed_cases_are_on_record_with_their_reasons(writer, url)
 def test_without_an_accepted_case_there_is_no_version(writer):
     with pytest.raises(InputError, match="there is no case to publish"):
         writer.publish()
-    fork = writer.fork()
-    fork.write(make_result(1, "rejected", "max Courant number is 7"), None)
-    writer.commit([fork])
+    record(writer, make_result(1, "rejected", "max Courant number is 7"))
     with pytest.raises(
         InputError, match=r"none of 1 cases was accepted.*was rejected: max Courant number is 7"
     ):

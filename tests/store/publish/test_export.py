@@ -15,7 +15,7 @@ from bench.damage import flip, objects
 from simgen.errors import InputError, StoreError
 from simgen.publish.export import export
 from simgen.store import verify
-from tests.store.conftest import add, make_cloud, make_result, publish
+from tests.store.conftest import add, make_cloud, make_result, publish, record
 
 # Nothing of this project: what a downstream team's environment has.
 READER = """
@@ -42,9 +42,7 @@ print(json.dumps({
 @pytest.fixture
 def dataset(writer, url):
     add(writer, 0, 1, 2)
-    fork = writer.fork()
-    fork.write(make_result(3, "rejected", "Courant number is 7, limit 1.5"), None)
-    writer.commit([fork])
+    record(writer, make_result(3, "rejected", "Courant number is 7, limit 1.5"))
     writer.publish()
     return simgen.open_dataset(url)
 

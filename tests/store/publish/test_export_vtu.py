@@ -13,15 +13,13 @@ from simgen.cell_mesh import CellMesh
 from simgen.errors import InputError
 from simgen.publish.export import export_vtu
 from simgen.store.verify import verify
-from tests.store.conftest import add, make_cloud, make_result
+from tests.store.conftest import add, make_cloud, make_result, record
 
 
 @pytest.fixture
 def dataset(writer, url):
     add(writer, 0, 1)
-    fork = writer.fork()
-    fork.write(make_result(2, "rejected", "mass imbalance"), None)
-    writer.commit([fork])
+    record(writer, make_result(2, "rejected", "mass imbalance"))
     writer.publish("two cases")
     return simgen.open_dataset(url)
 
@@ -102,9 +100,7 @@ def test_a_case_with_a_mesh_is_exported_as_its_cells_and_faces(writer, url, tmp_
 
 def test_a_case_that_would_be_overwritten_by_anothers_boundary_is_named(writer, url, tmp_path):
     for name in ("duct", "duct_boundary"):
-        fork = writer.fork()
-        fork.write(replace(make_result(0), name=name), make_cloud(0))
-        writer.commit([fork])
+        record(writer, replace(make_result(0), name=name), make_cloud(0))
     imported = simgen.open_dataset(url, writer.publish())
     with pytest.raises(InputError, match="cases duct and duct_boundary would both write"):
         export_vtu(imported, tmp_path)

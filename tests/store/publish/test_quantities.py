@@ -11,7 +11,7 @@ from simgen.publish.card import write_card
 from simgen.regression import sobol_indices
 from simgen.store.verify import verify
 from simgen.store.write import DatasetWriter
-from tests.store.conftest import make_cloud, make_result
+from tests.store.conftest import make_cloud, make_result, record
 
 
 def drag(parameters: dict[str, float]) -> float:
@@ -38,9 +38,7 @@ def write(writer: DatasetWriter, *numbers: int) -> None:
 
 def test_quantities_stand_in_the_table_of_designs_and_in_the_statistics(writer, url):
     write(writer, 0, 1, 2, 3)
-    fork = writer.fork()
-    fork.write(with_figures(4, "rejected"), None)
-    writer.commit([fork])
+    record(writer, with_figures(4, "rejected"))
     dataset = simgen.open_dataset(url, writer.publish("five"))
     table = dataset.design
     assert [each.name for each in dataset.schema.quantities] == [
