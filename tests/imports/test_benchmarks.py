@@ -7,7 +7,6 @@ import pytest
 from skfem import MeshQuad
 
 import simgen
-from simgen.errors import InputError
 from simgen.imports import generated
 from simgen.imports.generated import (
     GRIDS,
@@ -127,12 +126,3 @@ def test_a_benchmark_grows_in_its_own_splits_and_is_not_solved_twice(
     grown = simgen.open_dataset(url)
     assert grown.cases("test") == dataset.cases("test")
     assert [len(grown.cases(split)) for split in ("train", "validation")] == [3, 1]
-
-
-def test_an_unknown_benchmark_and_wrong_numbers_are_one_line(tmp_path) -> None:
-    with pytest.raises(InputError, match="choose one of darcy"):
-        generate_benchmark("airfoil", str(tmp_path), 1, 1)
-    with pytest.raises(InputError, match="expected 1 to 9000"):
-        generate_benchmark("diffusion-sorption", str(tmp_path), 9001, 1)
-    with pytest.raises(InputError, match="and 0 to 50000"):
-        generate_benchmark("darcy", str(tmp_path), 1, 50_001)

@@ -32,6 +32,7 @@ def test_a_folder_is_described_then_imported_and_listed(courant, tmp_path) -> No
     for number in (1, 2, 3):
         write_case(tmp_path / f"Tunnel/run{number}", speed=number)
     write_case(tmp_path / "Tunnel/run4", speed=4, change=lambda case: (case / "1/T").unlink())
+    (tmp_path / "Tunnel/run1/0.75/uniform").mkdir(parents=True)
     words = ["import", "openfoam", "Tunnel", "--fields", "U,T=heat", "--store", "store"]
     words += ["--parameter", PARAMETER]
     printed = courant(*words, "--dry-run")
@@ -40,10 +41,11 @@ def test_a_folder_is_described_then_imported_and_listed(courant, tmp_path) -> No
     assert "parameter speed: 1 to 3 m/s" in printed
     assert "patches of kind wall: walls" in printed
     assert "skipped: run4: its time 1 has no T; it has U, p" in printed
-    assert "would import 3 new cases, 1 skipped" in printed
+    assert "left out: run1: times before 0 or without U or T in the case itself: 0.75" in printed
+    assert "would import 3 new cases, 1 skipped, 1 left out" in printed
     assert not Path("store").exists()
     printed = courant(*words)
-    assert "store/tunnel v1: 3 cases of the folder, 3 new, 1 skipped" in printed
+    assert "store/tunnel v1: 3 cases of the folder, 3 new, 1 skipped, 1 left out" in printed
     assert "run1" in courant(*words, "--dry-run") and "on record" in courant(*words, "--dry-run")
     assert "store/tunnel" in courant("ls", "--store", "store")
     assert "imported from Tunnel" in courant("show", "store/tunnel")
@@ -88,26 +90,3 @@ def test_names_of_any_letters_are_imported_and_shown(tmp_path, encoding, letter)
     assert not (tmp_path / "store").exists()
     on_terminal(encoding, *words, "--name", "tunnel")
     assert "r-n1" in on_terminal(encoding, "show", str(tmp_path / "store/tunnel"))
-
-
-def test_a_store_whose_name_is_no_utf8_is_one_line_and_nothing_is_left(courant, tmp_path) -> None:
-    write_case(tmp_path / "cases/run1")
-    store = Path(os.fsdecode(os.fsencode(tmp_path) + b"/st\xfcre"))
-    words = ("import", "openfoam", "cases", "--fields", "U", "--store", str(store))
-    printed = courant(*words, exit_code=1)
-    assert "is in a folder whose name is no UTF-8; choose another" in printed
-    assert printed.count("\n") == 1 and not store.exists()
-
-
-def test_what_is_left_out_has_a_line_and_is_counted(courant, tmp_path) -> None:
-    case = write_case(tmp_path / "cases/run1")
-    (case / "0.75/uniform").mkdir(parents=True)
-    words = ("import", "openfoam", "cases", "--fields", "U", "--store", "store")
-    for printed, end in (
-        (courant(*words, "--dry-run"), "0 skipped, 1 left out"),
-        (courant(*words), "1 new, 1 left out"),
-    ):
-        assert (
-            "left out: run1: times before 0 or without U in the case itself: 0.75" in printed
-            and end in printed
-        )

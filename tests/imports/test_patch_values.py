@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import simgen
+from bench import foam_fuzz
 from simgen.errors import CaseError, InputError
 from simgen.foam.field import COMPUTED, patch_entries
 from simgen.foam.reader import FoamReader
@@ -210,3 +211,9 @@ def test_a_pattern_that_takes_other_engines_years_is_matched_at_once(tmp_path) -
     entries = (fixed('".*"', 9), fixed('"(a|b|le|f|t|(l|e|f)*)*x"', 1))
     _, rows = imported_values(scalar_case(tmp_path, *entries), {"T": "T"})
     assert len(rows) == len(SIDES)
+
+
+def test_drawn_cases_have_the_values_of_openfoam() -> None:
+    outcomes = foam_fuzz.run(range(16), seed=1)
+    assert [each for each in outcomes if not each.is_good] == []
+    assert sum(each.verdict == "equal" for each in outcomes) > 4

@@ -30,20 +30,23 @@ from vtkmodules.vtkIOXML import vtkXMLDataSetWriter, vtkXMLPolyDataWriter
 import simgen
 from simgen.errors import InputError
 from simgen.foam.run import find_openfoam, run_application
-from simgen.imports.folder import FolderOptions, import_plan, plan_folder
+from simgen.imports.folder import FolderOptions, import_plan, plan_folder, read_case_table
 from simgen.imports.openfoam import FoamOptions
 from simgen.imports.vtk import VtkFolder, VtkOptions
 from simgen.imports.vtk_reader import MeshReader
+from simgen.publish.export import export_vtu
+from simgen.store.verify import verify
 from tests.imports.foam_cases import Form, box, import_openfoam, plan_openfoam, write_case
 
 EMPTY, TETRA, PIXEL, VOXEL, HEXAHEDRON, POLYHEDRON, QUADRATIC_QUAD = 0, 10, 8, 11, 12, 42, 23
 
 
-def import_folder(tmp_path: Path, fields: str = "v p"):
+def import_folder(tmp_path: Path, fields: str = "v p", options: VtkOptions | None = None, **more):
     """Import tmp_path/files; the dataset, what was skipped and the notes."""
-    asked = FolderOptions(tmp_path / "files", str(tmp_path / "store/vtk"), "vtk")
+    asked = FolderOptions(tmp_path / "files", str(tmp_path / "store/vtk"), "vtk", **more)
     with MeshReader() as meshes:
-        reader = VtkFolder(VtkOptions({name: name for name in fields.split()}), meshes)
+        options = options or VtkOptions({name: name for name in fields.split()})
+        reader = VtkFolder(options, meshes)
         plan = plan_folder(asked, reader)
         skipped = {each.case: each.reason for each in plan.skipped}
         done = import_plan(plan, reader, on_skipped=skipped.__setitem__)
@@ -485,6 +488,89 @@ def test_folders_of_foam_to_vtk(options, merged, tmp_path) -> None:
     for step in (-2, -1):
         np.testing.assert_allclose(case["U"][step][:, :2], own["U"][step], rtol=1e-6, atol=1e-6)
         np.testing.assert_allclose(case["p"][step], own["p"][step], rtol=1e-6, atol=1e-6)
+
+
+# Hostile files
+
+
+PLANE = np.array([[x, y, 0.5] for x in range(4) for y in range(3)], dtype=float)
+QUADS = [("quad", np.array([[0, 3, 4, 1], [1, 4, 5, 2], [3, 6, 7, 4], [4, 7, 8, 5]]))]
+
+
+def write_plane(file: Path, factor: float = 1.0, **change) -> None:
+    arrays = {"v": factor * PLANE * [1, 1, 0], "p": factor * PLANE[:, 0], **change}
+    arrays = {name: values for name, values in arrays.items() if values is not None}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    meshio.Mesh(PLANE, QUADS, point_data=arrays).write(file)
+
+
+def test_files_are_steady_cases_and_each_hostile_one_is_one_line(tmp_path) -> None:
+    folder = tmp_path / "files"
+    for number in (1, 2, 3):
+        write_plane(folder / f"sub/run{number}.{'vtk' if number == 3 else 'vtu'}", number)
+    write_plane(folder / "nan.vtu", 4, p=np.full(12, np.nan))
+    write_plane(folder / "lacks.vtu", 5, p=None)
+    write_plane(folder / "twin.vtu", 1)
+    (folder / "cut.vtu").write_bytes((folder / "sub/run1.vtu").read_bytes()[:900])
+    (folder / "empty.vtu").touch()
+    write_run(folder / "series")
+    steps = [f'<DataSet timestep="{n}" file="series/o_{n}.vtu"/>' for n in range(3)]
+    write_list(folder / "series.pvd", steps)
+    table = tmp_path / "designs.csv"
+    names = ["sub/run1", "sub/run2", "sub/run3", "nan", "lacks", "twin", "cut", "empty", "series"]
+    table.write_text("case,speed (m/s)\n" + "".join(f"{n},{i}\n" for i, n in enumerate(names)))
+    options = VtkOptions({"v": "velocity", "p": "p"}, units={"velocity": "m/s"})
+    dataset, skipped, _ = import_folder(tmp_path, options=options, table=read_case_table(table))
+    expected = {
+        "nan": "p in nan.vtu holds 12 values that are not finite",
+        "lacks": "it has no array p; it has v",
+        "cut": "cut.vtu cannot be read as a mesh",
+        "empty": "empty.vtu cannot be read as a mesh",
+        "series": "it is transient, the dataset is steady",
+    }
+    assert {name: skipped.get(name, "")[: len(says)] for name, says in expected.items()} == expected
+    assert skipped["twin"] == "all its values are those of sub-run1: one is a copy"
+    assert len(skipped) == 6 and not any("\n" in why for why in skipped.values())
+    assert verify(dataset).findings == []
+    assert dataset.schema.dimension == 2
+    case = dataset["sub-run2"]
+    np.testing.assert_allclose(case["velocity"], 2 * PLANE[:, :2])
+    assert case.parameters == {"speed": 1.0}
+
+
+def test_symmetric_tensors_have_their_components_by_name_both_ways(tmp_path) -> None:
+    """VTK lists xx, yy, zz, xy, yz, xz."""
+    names = ("xx", "yy", "zz", "xy", "yz", "xz")
+    tensor = np.tile(np.arange(6.0), (len(PLANE), 1))
+    write_plane(tmp_path / "files/run.vtu", sigma=tensor)
+    dataset, _, _ = import_folder(tmp_path, options=VtkOptions({"sigma": "stress"}))
+    (field,) = dataset.schema.fields
+    stored = dict(zip(field.components, dataset[0]["stress"][0].tolist(), strict=True))
+    assert stored == {name: float(at) for at, name in enumerate(names)}
+    (exported,) = export_vtu(dataset, tmp_path / "exported")
+    np.testing.assert_array_equal(meshio.read(exported).point_data["stress"], tensor)
+
+
+def test_a_mesh_that_changes_is_reported(tmp_path) -> None:
+    folder = tmp_path / "files"
+    for number in (1, 5):
+        lines = [
+            f'<DataSet timestep="{n}" file="run{number}/{name}"/>'
+            for n, name in enumerate(write_run(folder / f"run{number}", factor=number))
+        ]
+        write_list(folder / f"run{number}.pvd", lines)
+    write(with_values(voxels(1.0)), folder / "run1/o_1.vtu")
+    _, skipped, _ = import_folder(tmp_path)
+    assert list(skipped) == ["run1"] and "its mesh changes: run1/o_1.vtu" in skipped["run1"]
+
+
+def test_a_unit_of_a_field_that_is_not_imported_is_one_line(tmp_path) -> None:
+    """The array's name in place of the field's, or a slip of the pen."""
+    write_plane(tmp_path / "files/run.vtu")
+    options = VtkOptions({"v": "velocity", "p": "p"}, units={"p": "Pa", "v": "m/s"})
+    with pytest.raises(InputError, match=r"for v, which is not imported; choose of velocity, p$"):
+        import_folder(tmp_path, options=options)
+    assert not (tmp_path / "store").exists()
 
 
 # Attacks

@@ -5,8 +5,8 @@ what becomes of them.
 import os
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -90,7 +90,7 @@ def test_owners_never_overlap_and_every_one_has_its_turn(tmp_path):
     """Threads that come and go, so that files of locks vanish under those who have just opened
     them.
     """
-    inside, turns, most = [], [], []
+    inside, most = [], []
 
     def work(number: int) -> None:
         for _ in range(20):
@@ -99,15 +99,10 @@ def test_owners_never_overlap_and_every_one_has_its_turn(tmp_path):
                 most.append(len(inside))
                 time.sleep(0.001)
                 inside.remove(number)
-                turns.append(number)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert len(turns) == 160
-    assert max(most) == 1
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(work, range(8)))
+    assert (len(most), max(most)) == (160, 1)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -40,13 +40,6 @@ def test_a_line_has_the_ids_of_the_process_of_every_block_and_of_the_sender(
     assert "case" not in after and after["flow_run"] == "f-1"
 
 
-def test_text_leaves_logging_alone() -> None:
-    before = logging.getLogger().handlers[:]
-    start("text")
-    assert logging.getLogger().handlers == before
-    assert not logging.getLogger("simgen").isEnabledFor(logging.INFO)
-
-
 def test_no_line_holds_a_secret_whatever_is_logged(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,7 @@ from simgen.foam.log import (
     stalled,
     y_plus_figures,
 )
+from simgen.provenance import core_seconds
 from simgen.solving.gates import back_flow
 
 STEP = """Time = {time}
@@ -186,3 +187,14 @@ def test_a_residual_that_fell_before_its_last_fifth_has_stalled():
     assert stalled(history)
     assert not stalled([(n, 10.0**-n) for n, _ in history])
     assert not stalled(history[:9]), "too short to tell"
+
+
+WALLS = {"wall_time_s": {"mesh": 2.0, "solve": 30.0}, "cores": 4}
+
+
+def test_the_solvers_own_processor_time_goes_before_wall_time_on_all_cores() -> None:
+    measured = {**WALLS, "cpu_time_s": {"solve": 50.0}}
+    assert core_seconds(measured, ("solve",)) == 50.0
+    assert core_seconds(measured, ("mesh", "solve")) == pytest.approx(8.0 + 50.0)
+    assert core_seconds(WALLS, ("solve",)) == 120.0
+    assert core_seconds({}, ("solve",)) is None

@@ -70,30 +70,6 @@ def test_a_store_that_refuses_connections_is_a_clear_error_and_the_next_run_comp
     intact(url, [0, 1])
 
 
-@pytest.mark.parametrize("share", [0.3, 0.9])
-def test_a_store_that_is_cut_off_in_the_midst_of_a_commit_is_as_before_or_has_it_all(
-    proxy, s3, share
-):
-    url = f"{s3.url}/cut-{share}/cylinder-flow"
-    writer = DatasetWriter.open(url, SCHEMA)
-    publish(writer, 0)
-    before = proxy.seen
-    add(writer, 1)
-    bytes_of_a_commit = proxy.seen - before
-    proxy.cut_after = proxy.seen + int(share * bytes_of_a_commit)
-    with pytest.raises(StoreError) as error:
-        add(writer, 2)
-        raise StoreError(
-            "went through"
-        )  # the count of bytes differs a little from one commit to the next
-    one_line(error)
-    proxy.heal()
-    intact(url, [0])  # v1, whatever has become of the commit
-    again = DatasetWriter.open(url, SCHEMA)
-    publish(again, 2)
-    intact(url, [0, 1, 2])
-
-
 def test_wrong_keys_are_named_by_every_reader_and_writer(s3, monkeypatch, tmp_path):
     url = f"{s3.url}/keys/cylinder-flow"
     writer = DatasetWriter.open(url, SCHEMA)

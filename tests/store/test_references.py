@@ -92,20 +92,6 @@ def test_a_newest_commit_that_is_lost_is_an_error_and_no_older_version_is_taken_
     assert len(simgen.open_dataset(three, "v2")) == 2
 
 
-def test_commits_that_go_in_a_circle_are_damage_and_no_endless_search(three):
-    """A later commit's content in place of an earlier one's names its successor as its parent."""
-    ids = {each.name: each.snapshot_id for each in simgen.open_dataset(three).versions()}
-    folder = Path(three) / "snapshots"
-    (folder / ids["v1"]).write_bytes((folder / ids["v2"]).read_bytes())
-    fails(
-        three,
-        "its commits go in a circle",
-        lambda: simgen.open_dataset(three, "v1"),
-        lambda: collect(three),
-    )
-    assert len(simgen.open_dataset(three)) == 3
-
-
 def test_a_tag_on_a_commit_that_was_never_published_is_one_line(writer, url):
     add(writer, 0)
     repository = open_repository(url)

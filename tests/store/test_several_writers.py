@@ -1,5 +1,6 @@
-"""Two writers at once: both land, or one gets a clear error; never a torn version."""
+"""Two writers at once: both land, or one gets a clear error; forked readers end with one."""
 
+import multiprocessing
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import simgen
 from simgen.errors import StoreError
 from simgen.store import versions as lock
 from simgen.store.write import DatasetWriter
-from tests.store.conftest import SCHEMA, add, make_cloud, make_result
+from tests.store.conftest import SCHEMA, add, make_cloud, make_result, publish
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,3 +79,36 @@ def test_a_conflict_is_tried_again_with_the_other_writers_cases_in_view(url, wri
     add(writer, 0)
     assert writer.publish() == "v1"
     everything_is_there(url, [0])
+
+
+@pytest.fixture
+def dataset(writer, url):
+    return publish(writer, 0, 1)
+
+
+def attempt_reads(dataset, url, sending):
+    case = dataset[0]
+    for attempt in (
+        lambda: case.points,
+        lambda: case.provenance,
+        lambda: dataset.versions(),
+        lambda: simgen.open_dataset(url),
+    ):
+        try:
+            attempt()
+            sending.send("read")
+        except StoreError as error:
+            sending.send(str(error))
+
+
+def test_whatever_a_forked_process_reads_it_does_not_hang(dataset, url):
+    dataset[0].points, dataset[0].provenance
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(
+        target=attempt_reads, args=(dataset, url, sending)
+    )
+    process.start()
+    for _ in range(4):
+        assert receiving.poll(60)
+        assert "this process was forked" in receiving.recv()
+    process.join()

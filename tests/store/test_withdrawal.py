@@ -97,25 +97,6 @@ def test_what_cannot_be_withdrawn_is_one_line_and_changes_nothing(published, wri
     assert list(writer.known().values()).count("accepted") == 8
 
 
-def test_two_writers_of_one_case_that_do_not_agree_leave_one_whole_case(writer, url):
-    """Both began before the other was done: what they wrote under one name must not mix."""
-    add(writer, 5)
-    for number, (first, second) in enumerate(
-        (("failed", "accepted"), ("rejected", "accepted"), ("failed", "failed"))
-    ):
-        forks = [writer.fork(), writer.fork()]
-        for fork, status in zip(forks, (first, second), strict=True):
-            accepted = status == "accepted"
-            reason = "" if accepted else f"reason of {id(fork)}"
-            fork.write(
-                make_result(number, status, reason), make_cloud(number) if accepted else None
-            )
-            writer.commit([fork])
-        assert writer.known()[make_result(number).id] == second
-    writer.publish()
-    assert verify(simgen.open_dataset(url)).findings == []
-
-
 def test_a_fork_knows_what_was_put_on_record_since_it_was_made(writer):
     add(writer, 1)
     rewrite(writer, 2, "failed")
