@@ -98,8 +98,6 @@ def test_the_model_learns_from_the_given_field(plane: Dataset, plane_run: RunDir
         ({"prescribed": {"pressure": ["wall"]}}, "leave it out"),
         ({"fields": ["permeability"]}, "solved field permeability is unknown"),
         ({"given": ["pressure"]}, "given field pressure is unknown"),
-        ({"given": []}, "model.num_features = 1, expected 2"),
-        ({"distance_kinds": ["wall"]}, "patch kind wall is unknown"),
     ],
 )
 def test_an_experiment_that_asks_for_what_is_not_there_is_one_line(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from simgen.errors import CaseError
-from simgen.foam.field import component_columns, read_field
-from simgen.foam.mesh import PatchRange, read_boundary, read_faces, read_labels
+from simgen.foam.field import read_field
+from simgen.foam.mesh import PatchRange, read_boundary
 
 HEADER = """FoamFile
 {{
@@ -74,22 +74,6 @@ def test_a_truncated_file_is_an_error_that_names_it(tmp_path, binary, keep):
     (tmp_path / "U").write_bytes(data[: int(keep * len(data))])
     with pytest.raises(CaseError, match=r"U (is cut short|has no internalField)|expected"):
         read_field(tmp_path / "U")
-
-
-def test_labels_points_and_faces_in_both_formats(tmp_path):
-    labels = np.array([3, 1, 4, 1, 5], "<i4")
-    header = HEADER.format(format="binary", kind="labelList", name="owner").encode()
-    (tmp_path / "owner").write_bytes(header + b"5\n(" + labels.tobytes() + b")\n")
-    np.testing.assert_array_equal(read_labels(tmp_path / "owner", 6), labels)
-    offsets, corners = np.array([0, 4, 7], "<i4"), np.array([0, 1, 2, 3, 3, 2, 4], "<i4")
-    compact = b"3\n(" + offsets.tobytes() + b")\n7\n(" + corners.tobytes() + b")\n"
-    (tmp_path / "faces").write_bytes(header.replace(b"labelList", b"faceCompactList") + compact)
-    ascii_header = HEADER.format(format="ascii", kind="faceList", name="faces")
-    (tmp_path / "faces_ascii").write_text(ascii_header + "2\n(\n4(0 1 2 3)\n3(3 2 4)\n)\n")
-    for name in ("faces", "faces_ascii"):
-        found_offsets, found_corners = read_faces(tmp_path / name, 5)
-        np.testing.assert_array_equal(found_offsets, offsets)
-        np.testing.assert_array_equal(found_corners, corners)
 
 
 #: What a patch may hold beside its value, by OpenFOAM's grammar.
@@ -161,14 +145,6 @@ def test_a_packed_field_is_read_and_a_damaged_one_named(tmp_path):
     (tmp_path / "U.gz").write_bytes(packed[:-20])
     with pytest.raises(CaseError, match="U cannot be read: Compressed file ended"):
         read_field(tmp_path / "U")
-
-
-def test_components_are_taken_by_their_names():
-    assert component_columns(("x", "z"), 3) == [0, 2]
-    assert component_columns(("yy",), 6) == [3]
-    assert component_columns(("p",), 1) == [0]
-    assert component_columns(("p",), 3) is None
-    assert component_columns(("x", "y"), 1) is None
 
 
 @pytest.mark.parametrize("count", ["2\n", ""], ids=["OpenFOAM's", "PyFoam's"])

@@ -68,49 +68,14 @@ def test_a_cube_of_two_prisms(cube, monkeypatch, block):
     np.testing.assert_allclose(outward, 0, atol=1e-15)
 
 
-#: Of this hexahedron with one corner drawn out, as OpenFOAM v1912 gives them (postProcess -func
-#: writeCellVolumes, writeCellCentres).
-WARPED_POINTS = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 0)]
-WARPED_POINTS += [(0, 0, 1), (1, 0, 1), (0, 1, 1), (1.3, 1.2, 1.5)]
-WARPED_FACES = ["0 2 3 1", "4 5 7 6", "0 1 5 4", "2 6 7 3", "0 4 6 2", "1 3 7 5"]
-WARPED_CENTRE = [0.5683389877600042, 0.5571219517226499, 0.5905795060425039]
-WARPED_FACE_CENTRES = [
-    (0.5, 0.5, 0),
-    (0.5992634297237983, 0.5781785327013447, 1.135488392485029),
-    (0.5, 0, 0.5),
-    (0.6124836144535895, 1.05486332044531, 0.6556028717807446),
-    (0, 0.5, 0.5),
-    (1.081863515326693, 0.5864145745634631, 0.6503570633767763),
-]
-
-
-@pytest.fixture
-def warped(tmp_path):
-    lists = {
-        "points": [f"({x} {y} {z})" for x, y, z in WARPED_POINTS],
-        "faces": [f"4({face})" for face in WARPED_FACES],
-        "owner": [0] * 6,
-        "neighbour": [],
-        "boundary": ["walls { type wall; nFaces 6; startFace 0; }"],
-    }
-    return write_mesh(tmp_path, lists)
-
-
-def test_a_warped_cell_is_as_openfoam_gives_it(warped):
-    found = read_geometry(warped)
-    np.testing.assert_allclose(found.face_centres, WARPED_FACE_CENTRES, rtol=0, atol=1e-14)
-    np.testing.assert_allclose(found.centres, [WARPED_CENTRE], rtol=1e-14)
-    np.testing.assert_allclose(found.volumes, [1.25], rtol=1e-14)
-
-
-def test_a_mesh_that_moves_or_lies_in_parts_is_an_error_with_its_place(warped):
-    shutil.copytree(warped / "constant/polyMesh", warped / "0.5/polyMesh")
+def test_a_mesh_that_moves_or_lies_in_parts_is_an_error_with_its_place(cube):
+    shutil.copytree(cube / "constant/polyMesh", cube / "0.5/polyMesh")
     with pytest.raises(CaseError, match=r"has 0\.5/polyMesh beside constant/polyMesh"):
-        read_geometry(warped)
-    (warped / "constant").rename(warped / "processor0")
-    shutil.rmtree(warped / "0.5")
+        read_geometry(cube)
+    (cube / "constant").rename(cube / "processor0")
+    shutil.rmtree(cube / "0.5")
     with pytest.raises(CaseError, match=r"processor0.* reconstructParMesh"):
-        read_geometry(warped)
+        read_geometry(cube)
 
 
 def faces_of(polygons):

@@ -17,9 +17,6 @@ import pytest
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.errors import InputError, MachineError
-from simgen.foam.field import read_field
-from simgen.foam.mesh import read_geometry
-from simgen.foam.run import run_application
 from simgen.machine import descendants
 from simgen.solving.solve_case import MOST_KILLS, solve_case, write_result
 
@@ -103,20 +100,6 @@ def test_the_boundary_cloud_carries_the_boundary_conditions(cloud):
     np.testing.assert_allclose(boundary.areas[inlet].sum(), 20, rtol=1e-6)
     outlet = boundary.patch == kinds.index("outlet")
     assert not boundary.fields["kinematic_pressure"][:, outlet].any()
-
-
-def test_geometry_agrees_with_openfoam_itself(solved):
-    for function in ("writeCellCentres", "writeCellVolumes"):
-        arguments = ("-func", function, "-time", "1")
-        run_application("postProcess", solved.directory, arguments=arguments)
-    geometry = read_geometry(solved.directory)
-    centres = read_field(solved.directory / "1" / "C")
-    np.testing.assert_allclose(geometry.centres, centres.internal, atol=1e-8)
-    np.testing.assert_allclose(
-        geometry.volumes, read_field(solved.directory / "1" / "V").internal[:, 0], rtol=1e-8
-    )
-    inlet = geometry.patches["inlet"].faces
-    np.testing.assert_allclose(geometry.face_centres[inlet], centres.boundary["inlet"], atol=1e-8)
 
 
 def test_progress_tells_where_the_case_stands(tmp_path):

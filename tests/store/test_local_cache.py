@@ -82,15 +82,6 @@ def test_the_folder_stays_within_its_bound_and_loses_what_was_used_longest_ago(
     assert reads == ["velocity"]
 
 
-def test_an_array_beyond_the_bound_is_handed_over_and_not_kept(dataset, tmp_path):
-    cache = LocalCache(tmp_path / "cache", 100)
-    np.testing.assert_array_equal(
-        cache.arrays(dataset[0], "velocity")["velocity"], make_cloud(0).fields["velocity"]
-    )
-    assert bytes_in(cache) == 0
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == []
-
-
 def fill(cache, dataset):
     """In another process: every case, several times over."""
     return [float(cache.arrays(dataset[n % 4], "velocity")["velocity"].sum()) for n in range(20)]

@@ -1,6 +1,8 @@
 """Two writers at once: both land, or one gets a clear error; forked readers end with one."""
 
 import multiprocessing
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -112,3 +114,45 @@ def test_whatever_a_forked_process_reads_it_does_not_hang(dataset, url):
         assert receiving.poll(60)
         assert "this process was forked" in receiving.recv()
     process.join()
+
+
+CLOCK = Path(__file__).parents[2] / "bench" / "chaos" / "clock.c"
+COMMIT_ONE = """
+import sys
+from simgen.store.write import DatasetWriter
+from tests.store.conftest import SCHEMA, add, publish
+
+add(DatasetWriter.open(sys.argv[1], SCHEMA), 0)
+"""
+
+needs_a_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+
+
+def commit_with_a_clock_off(
+    url: str, seconds: int, folder: Path
+) -> subprocess.CompletedProcess[str]:
+    library, clock = folder / "clock.so", folder / "clock"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, CLOCK], check=True)
+    clock.write_text(f"{seconds:+d}\n")
+    variables = {**os.environ, "LD_PRELOAD": str(library), "CHAOS_CLOCK": str(clock)}
+    return subprocess.run(
+        [sys.executable, "-c", COMMIT_ONE, url], env=variables, capture_output=True, text=True
+    )
+
+
+@needs_a_compiler
+def test_a_clock_that_is_a_little_behind_is_waited_for(url, tmp_path):
+    assert commit_with_a_clock_off(url, 8, tmp_path).returncode == 0
+    writer = DatasetWriter.open(url, SCHEMA)
+    publish(writer, 1)
+    assert len(simgen.open_dataset(url)) == 2
+
+
+@needs_a_compiler
+@pytest.mark.parametrize("seconds", [7200, -7200])
+def test_a_clock_that_is_hours_off_is_named(url, tmp_path, seconds):
+    DatasetWriter.open(url, SCHEMA)
+    done = commit_with_a_clock_off(url, seconds, tmp_path)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert "set the clock right and run again" in last, done.stderr

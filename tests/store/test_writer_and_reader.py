@@ -8,11 +8,15 @@ import meshio
 import numpy as np
 import pytest
 import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import simgen
 from simgen.errors import InputError, StoreError
 from simgen.store import schema
-from simgen.store.versions import BRANCH, open_repository
+from simgen.store import versions as progress
+from simgen.store.schema import CaseTable, create_tables, digest_array, digest_case
+from simgen.store.versions import BRANCH, open_repository, read_progress
 from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, add, make_cloud, make_result, publish, record
 
@@ -237,3 +241,102 @@ def test_arrays_of_another_type_are_refused(writer):
     ):
         with pytest.raises(InputError, match=problem):
             writer.fork().write(make_result(0), wrong)
+
+
+def commit_case(writer: DatasetWriter, number: int, num_left: int | None, status: str = "accepted"):
+    fork = writer.fork()
+    fork.write(make_result(number, status), make_cloud(number) if status == "accepted" else None)
+    writer.commit([fork], num_left)
+
+
+def test_cases_left_and_the_time_that_they_take_follow_from_the_commits(url, writer):
+    commit_case(writer, 0, num_left=3)
+    begun = read_progress(url)
+    assert (begun.num_left, begun.case_s, begun.left_s) == (3, None, None)
+    commit_case(writer, 1, num_left=2, status="rejected")
+    commit_case(writer, 2, num_left=1)
+    found = read_progress(url)
+    assert found.num_cases == {"accepted": 2, "rejected": 1, "failed": 0}
+    assert (found.state, found.num_left, found.version) == ("solving", 1, None)
+    assert found.case_s is not None and found.case_s > 0 and found.left_s == found.case_s
+    assert found.solver_s == 3 * 2.0, "the solvers' own seconds, without meshing"
+
+
+def test_a_dataset_is_unpublished_until_a_version_holds_all_of_it(url, writer):
+    commit_case(writer, 0, num_left=0)
+    assert read_progress(url).state == "unpublished"
+    writer.publish()
+    found = read_progress(url)
+    assert (found.state, found.version) == ("published", "v1")
+    commit_case(writer, 1, num_left=0)
+    assert (read_progress(url).state, read_progress(url).version) == ("unpublished", "v1")
+
+
+def test_cases_left_by_a_writer_that_has_fallen_silent_are_not_called_solving(
+    url, writer, monkeypatch
+):
+    commit_case(writer, 0, num_left=1)
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(progress, "PATIENT_CASES", 10_000)
+    assert read_progress(url).state == "solving", "cases like the last one take longer"
+    monkeypatch.setattr(progress, "PATIENT_CASES", 0)
+    assert read_progress(url).state == "silent"
+
+
+def test_a_dataset_without_a_case_is_begun(url, writer):
+    assert read_progress(url).state == "begun"
+
+
+def test_the_pace_is_that_of_the_last_writer(url, writer):
+    commit_case(writer, 0, num_left=1)
+    commit_case(writer, 1, num_left=0)
+    commit_case(writer, 2, num_left=5)
+    assert read_progress(url).case_s is None, "the commits before are another run's"
+
+
+lines = st.lists(
+    st.dictionaries(
+        st.text(max_size=5), st.text(max_size=40) | st.integers() | st.none(), max_size=4
+    )
+)
+
+
+def make_root():
+    root = zarr.create_group(zarr.storage.MemoryStore())
+    create_tables(root)
+    return root
+
+
+def append(root, *records):
+    return CaseTable(root, "design").append(records)
+
+
+@given(st.lists(lines, max_size=5))
+@settings(deadline=None, max_examples=25)
+def test_what_is_appended_comes_back_in_order_and_by_place(appended):
+    root = make_root()
+    places = [place for batch in appended for place in append(root, *batch)]
+    expected = [record for batch in appended for record in batch]
+    table = CaseTable(root, "design")
+    assert list(table.rows()) == expected
+    assert [table.row(place) for place in places] == expected
+
+
+def test_the_digest_of_a_case_depends_on_its_content_alone():
+    values = np.arange(12.0, dtype="f4").reshape(4, 3)
+
+    def digest(**arrays):
+        return digest_case({}, {name: digest_array(name, *of) for name, of in arrays.items()})
+
+    one = digest(a=(values, "m"), b=(values,))
+    assert one == digest(b=(values,), a=(np.asfortranarray(values), "m"))
+    changed = values.copy()
+    changed[3, 2] = np.nextafter(changed[3, 2], 99, dtype="f4")
+    for other in (
+        {"a": (changed, "m"), "b": (values,)},
+        {"a": (values.reshape(3, 4), "m"), "b": (values,)},
+        {"a": (values, "km"), "b": (values,)},
+        {"a": (values.astype("f8"), "m"), "b": (values,)},
+        {"a": (values, "m")},
+    ):
+        assert digest(**other) != one
