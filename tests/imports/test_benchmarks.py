@@ -1,13 +1,20 @@
-"""Data of public benchmarks that are made here: right by refinement, and the same every time."""
+"""Public benchmarks: those made here are right by refinement; published files keep their splits."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import h5py
 import numpy as np
 import pytest
+import scipy.io
 from skfem import MeshQuad
 
 import simgen
-from simgen.imports import generated
+from courant.problems import open_problem
+from courant.recipes import get_recipe
+from simgen.errors import InputError
+from simgen.imports import generated, published
 from simgen.imports.generated import (
     GRIDS,
     VALIDATION_FROM,
@@ -17,6 +24,8 @@ from simgen.imports.generated import (
     concentration,
     generate_benchmark,
 )
+from simgen.imports.importing import import_cases
+from simgen.imports.published import READERS, hold_out, read_published
 from simgen.store.verify import verify
 
 SMALL = {
@@ -126,3 +135,174 @@ def test_a_benchmark_grows_in_its_own_splits_and_is_not_solved_twice(
     grown = simgen.open_dataset(url)
     assert grown.cases("test") == dataset.cases("test")
     assert [len(grown.cases(split)) for split in ("train", "validation")] == [3, 1]
+
+
+RANDOM = np.random.default_rng(0)
+
+
+def write_elasticity(folder: Path, cases: int) -> None:
+    np.save(folder / "Random_UnitCell_XY_10.npy", RANDOM.random((972, 2, cases)))
+    np.save(folder / "Random_UnitCell_sigma_10.npy", np.arange(cases) + np.zeros((972, 1)))
+
+
+def write_curved(folder: Path, cases: int, names: str, grid: tuple[int, int], of: int) -> None:
+    for part in "XY":
+        np.save(folder / names.format(part), RANDOM.random((cases, *grid)))
+    values = np.arange(cases)[:, None] + 10.0 * np.arange(of)
+    np.save(
+        folder / names.format("Q"), np.broadcast_to(values[..., None, None], (cases, of, *grid))
+    )
+
+
+def write_darcy(folder: Path, cases: int) -> None:
+    for number in (1, 2):
+        a = RANDOM.random((cases, 11, 11))
+        path = folder / f"piececonst_r11_N1024_smooth{number}.mat"
+        scipy.io.savemat(path, {"coeff": a, "sol": a + number})
+
+
+def write_sorption(folder: Path, cases: int) -> None:
+    with h5py.File(folder / "1D_diff-sorp_NA_NA.h5", "w") as file:
+        for number in range(cases):
+            file[f"{number:04d}/data"] = np.full((6, 16, 1), number, "f4")
+            file[f"{number:04d}/grid/x"] = np.linspace(0.03, 0.97, 16)
+            file[f"{number:04d}/grid/t"] = 5.0 * np.arange(6)
+
+
+def write_flow(folder: Path, cases: int) -> None:
+    with h5py.File(folder / "3D_CFD_Rand_M1.0_Eta1e-08_Zeta1e-08_periodic_Train.hdf5", "w") as file:
+        for at, name in enumerate(("density", "Vx", "Vy", "Vz", "pressure")):
+            values = np.arange(16.0)[:, None, None] + 100 * at + np.zeros((cases, 3, 16, 16, 16))
+            file[name] = values.astype("f4")
+        for axis in "xyz":
+            file[f"{axis}-coordinate"] = np.linspace(0, 1, 16)
+        file["t-coordinate"] = 0.05 * np.arange(4)
+
+
+WRITERS = {
+    "elasticity": write_elasticity,
+    "pipe": lambda folder, cases: write_curved(folder, cases, "Pipe_{}.npy", (129, 129), 3),
+    "airfoil": lambda folder, cases: write_curved(
+        folder, cases, "NACA_Cylinder_{}.npy", (221, 51), 5
+    ),
+    "darcy": write_darcy,
+    "diffusion-sorption": write_sorption,
+    "compressible-flow": write_flow,
+}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch) -> None:
+    """Splits and grids of a few cases and points."""
+    monkeypatch.setattr(published, "NUM_TRAIN", 3)
+    monkeypatch.setattr(published, "NUM_TEST", 2)
+    monkeypatch.setattr(published, "DARCY_SIZE", 11)
+
+
+def imported(name: str, tmp_path: Path, cases: int = 7):
+    WRITERS[name](tmp_path, cases)
+    schema, number, cases_of = read_published(name, tmp_path, other_files=True)
+    done = import_cases(str(tmp_path / "store"), schema, cases_of)
+    assert done.num_cases == number
+    dataset = simgen.open_dataset(done.url)
+    assert verify(dataset).findings == []
+    return dataset
+
+
+@pytest.mark.parametrize(
+    ("name", "test"), [("elasticity", [5, 6]), ("pipe", [3, 4]), ("airfoil", [3, 4])]
+)
+def test_splits_and_quantities_are_the_published_ones(name, test, tmp_path) -> None:
+    dataset = imported(name, tmp_path)
+    assert dataset.cases("train") == [f"{name}-{n:04d}" for n in (0, 1, 2)]
+    assert dataset.cases("test") == [f"{name}-{n:04d}" for n in test]
+    field = dataset.schema.fields[0].name
+    quantity = {"airfoil": 40.0}.get(name, 0.0)
+    assert np.unique(dataset[dataset.cases("test")[0]][field][:]) == [test[0] + quantity]
+    assert dataset.schema.grid_shape == {"pipe": (129, 129), "airfoil": (221, 51)}.get(name)
+
+
+def test_darcy_is_trained_on_one_file_and_tested_on_the_other(tmp_path) -> None:
+    dataset = imported("darcy", tmp_path, 4)
+    assert dataset.schema.grid_shape == (3, 3)
+    assert [len(dataset.cases(split)) for split in ("train", "test")] == [3, 2]
+    for split, shift in (("train", 1), ("test", 2)):
+        case = dataset[dataset.cases(split)[0]]
+        np.testing.assert_allclose(case["pressure"][:] - case["permeability"][:], shift, rtol=1e-5)
+
+
+def test_sorption_is_read_whole(tmp_path) -> None:
+    dataset = imported("diffusion-sorption", tmp_path, 20)
+    assert [len(dataset.cases(split)) for split in ("train", "test")] == [18, 2]
+    case = dataset["sorption-0007"]
+    assert case["concentration"].shape == (6, 16, 1) and case["concentration"][2, 3, 0] == 7
+    np.testing.assert_allclose(case.time, 5.0 * np.arange(6))
+
+
+def test_flow_keeps_every_eighth_point_in_each_direction(tmp_path) -> None:
+    dataset = imported("compressible-flow", tmp_path, 3)
+    case = dataset["flow-0001"]
+    assert dataset.schema.grid_shape == (2, 2, 2) and len(case.time) == 3
+    # The values are the index along x; the fields' numbers tell them apart.
+    np.testing.assert_allclose(case["velocity"][1][:, 2], 300 + np.array([0] * 4 + [8] * 4))
+    np.testing.assert_allclose(case.points[:, 0], np.repeat([0, 8 / 15], 4), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_the_recipe_of_the_datasets_name_fits_it(name, tmp_path) -> None:
+    dataset = imported(name, tmp_path, 10)
+    family = dataset.schema.family
+    assert open_problem(get_recipe(family), dataset).wrong_sizes() == []
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_missing_file_says_where_it_is_published(name, tmp_path) -> None:
+    with pytest.raises(InputError, match="get it from https://"):
+        read_published(name, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "content", "says"),
+    [
+        ("elasticity", "Random_UnitCell_XY_10.npy", np.zeros((4, 2, 7)), r"expected \(972, 2, any"),
+        ("elasticity", "Random_UnitCell_sigma_10.npy", np.zeros((972, 6)), "different numbers"),
+        ("pipe", "Pipe_Q.npy", b"", "cannot be read"),
+    ],
+)
+def test_a_wrong_file_is_one_line(name, file, content, says, tmp_path) -> None:
+    WRITERS[name](tmp_path, 7)
+    if isinstance(content, bytes):
+        (tmp_path / file).write_bytes(content)
+    else:
+        np.save(tmp_path / file, content)
+    with pytest.raises(InputError, match=says) as printed:
+        schema, _, cases = read_published(name, tmp_path, other_files=True)
+        import_cases(str(tmp_path / "store"), schema, cases)
+    assert "\n" not in str(printed.value)
+    assert not (tmp_path / "store").exists()
+
+
+def test_training_cases_can_be_held_out_to_choose_by(tmp_path) -> None:
+    write_elasticity(tmp_path, 7)
+    schema, number, cases = read_published("elasticity", tmp_path)
+    with pytest.raises(InputError, match="3 validation cases of 5 in all: expected less than half"):
+        hold_out(cases, 3, number)
+    done = import_cases(str(tmp_path / "store"), schema, hold_out(cases, 2, number))
+    dataset = simgen.open_dataset(done.url)
+    names = {split: dataset.cases(split) for split in ("validation", "train", "test")}
+    assert names == {
+        "validation": ["elasticity-0000", "elasticity-0001"],
+        "train": ["elasticity-0002"],
+        "test": ["elasticity-0005", "elasticity-0006"],
+    }
+
+
+@pytest.mark.parametrize("name", ["diffusion-sorption", "compressible-flow"])
+def test_a_file_that_is_not_the_published_one_is_reported_by_its_checksum(name, tmp_path) -> None:
+    WRITERS[name](tmp_path, 20)
+    with pytest.raises(
+        InputError, match=r"has the MD5 \w{32}, the published file \w{32}: "
+    ) as printed:
+        read_published(name, tmp_path)
+    assert "--other-files" in str(printed.value) and "\n" not in str(printed.value)
+    assert read_published(name, tmp_path, other_files=True)[1] == 20

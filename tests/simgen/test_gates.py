@@ -1,5 +1,9 @@
-"""The gates that every solved case passes, and the figures that they judge."""
+"""The gates that every solved case passes, and cases that are damaged before they are judged."""
 
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -7,11 +11,17 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from simgen import cases
 from simgen.case import CaseFamily, Field, Gate, SolvedCase
-from simgen.errors import CaseError
+from simgen.cases import get_family
+from simgen.design_space import DesignPoint
+from simgen.errors import CaseError, MeshError
+from simgen.solving import solve_case as solving
+from simgen.solving.convert import convert
 from simgen.solving.gates import (
     AskedTimes,
     check_fields,
+    check_patches,
     completeness,
     judge,
     mass_imbalance,
@@ -19,7 +29,9 @@ from simgen.solving.gates import (
     rejection,
     stored_times,
 )
+from simgen.solving.solve_case import solve_case
 from tests.imports.foam_cases import box, write_case
+from tests.simgen.lid_cavity import LidCavity
 from tests.store.conftest import FAMILY, make_result
 
 #: A case of 6 s, solved to its end with a snapshot a second.
@@ -181,3 +193,137 @@ def test_times_that_no_stored_one_meets_are_missing(
     assert asked.missing(stored).tolist() == missing
     assert bool(asked.problem(stored)) == bool(missing)
     assert "holds 5 stored times, its settings ask for 4" in asked.problem([*asked.times, 4.2])
+
+
+CYLINDER = get_family("cylinder-flow")
+Damage = Callable[[Path], None]
+
+
+@pytest.fixture
+def cylinder() -> DesignPoint:
+    return CYLINDER.point(
+        {"radius": 1.5, "center_x": 0.0, "center_y": 1.0},
+        CYLINDER.settings("trial", {"end_time": 6.0, "mesh_size": 2.0}),
+    )
+
+
+@pytest.fixture
+def cavity(monkeypatch: pytest.MonkeyPatch) -> DesignPoint:
+    family = LidCavity()
+    monkeypatch.setitem(cases.FAMILIES, family.name, family)
+    return family.point(
+        {"height": 1.0, "lid_velocity": 1.0}, family.settings("trial", {"end_time": 0.1})
+    )
+
+
+def remove(*times: str) -> Damage:
+    return lambda directory: [shutil.rmtree(directory / time) for time in times] and None
+
+
+def shorten(file: str) -> Damage:
+    """Without the file's last half, as a full disk or a killed writer leaves it."""
+    return lambda directory: os.truncate(directory / file, (directory / file).stat().st_size // 2)
+
+
+def move_points(directory: Path) -> None:
+    file = directory / "constant/polyMesh/points"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+#: Damage to a transient case of six snapshots or a steady one, and a part of the reason for which
+#: it is not accepted.
+DAMAGES = {
+    "a middle time missing": ("cylinder", remove("3"), "asked times not stored is 1"),
+    "a file cut short": ("cylinder", shorten("4/U"), "/4/U is cut short"),
+    "points moved": ("cylinder", move_points, "mesh files changed while it was solved is 1"),
+    "the last iteration missing": ("cavity", remove("0.1"), "last iterations not stored is 1"),
+}
+
+
+def judged_after(
+    damage: Damage, point: DesignPoint, scratch: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """How a case ends whose directory is damaged between the solver's end and the judgement."""
+    run_solver = solving.run_solver
+
+    def run_and_damage(application, directory, *arguments, **options):
+        ended = run_solver(application, directory, *arguments, **options)
+        damage(directory)
+        return ended
+
+    monkeypatch.setattr(solving, "run_solver", run_and_damage)
+    return solve_case(point, scratch)
+
+
+@pytest.mark.openfoam
+@pytest.mark.parametrize("what", DAMAGES)
+def test_a_damaged_case_is_not_accepted(what, request, tmp_path, monkeypatch):
+    family, damage, reason = DAMAGES[what]
+    result = judged_after(damage, request.getfixturevalue(family), tmp_path, monkeypatch)
+    assert result.status in ("rejected", "failed")
+    assert reason in result.reason
+
+
+@pytest.mark.openfoam
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (remove("3"), "the first that is missing is t = 3 s"),
+        (shorten("4/U"), "/4/U is cut short"),
+        (remove(*map(str, range(1, 13))), "holds no solved time"),
+    ],
+)
+def test_what_a_solved_case_loses_before_its_conversion_is_named(solved, tmp_path, damage, problem):
+    shutil.copytree(solved.directory, tmp_path / "case")
+    damage(tmp_path / "case")
+    with pytest.raises(CaseError, match=problem):
+        convert(SolvedCase(solved.point, tmp_path / "case"))
+
+
+@pytest.mark.openfoam
+@pytest.mark.parametrize(
+    ("time_step", "snapshot_interval", "status"),
+    [(0.3, 1.0, "accepted"), (0.2, 0.5, "accepted"), (1.0, 0.5, "rejected")],
+)
+def test_a_snapshot_is_stored_at_the_step_nearest_to_the_time_asked_for(
+    time_step, snapshot_interval, status, tmp_path
+):
+    settings = {
+        "end_time": 10.0,  # no multiple of 0.3
+        "time_step": time_step,
+        "snapshot_interval": snapshot_interval,
+        "mesh_size": 2.0,
+    }
+    design = {"radius": 4.0, "center_x": 0.0, "center_y": 0.0}
+    point = CYLINDER.point(design, CYLINDER.settings("trial"))
+    # Not by way of the family, which refuses the last of them before anything is solved.
+    point = replace(point, settings={**point.settings, **settings})
+    result = solve_case(point, tmp_path)
+    assert result.status == status, result.reason
+    if status == "rejected":
+        assert "number of stored times is 10, limit = 20" in result.reason
+
+
+def test_a_mesh_without_a_patch_or_its_faces_is_an_error_before_it_is_solved(
+    tmp_path: Path,
+) -> None:
+    mesh = tmp_path / "constant/polyMesh"
+    mesh.mkdir(parents=True)
+
+    def check(**faces: int) -> None:
+        entries = "".join(
+            f"{name} {{ type patch; nFaces {number}; startFace 0; }}\n"
+            for name, number in faces.items()
+        )
+        (mesh / "boundary").write_text(f"FoamFile {{}}\n{len(faces)}\n(\n{entries})\n")
+        check_patches(CYLINDER, tmp_path)
+
+    whole = dict.fromkeys(CYLINDER.patches, 3)
+    check(**whole)
+    with pytest.raises(MeshError, match="no face on the patch cylinder"):
+        check(**{**whole, "cylinder": 0})
+    del whole["outlet"]
+    with pytest.raises(MeshError, match="lacks the patch outlet"):
+        check(**whole)

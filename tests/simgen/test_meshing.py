@@ -3,7 +3,7 @@
 import signal
 import socket
 import tempfile
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -20,12 +20,7 @@ def test_a_connection_that_breaks_after_meshing_does_not_end_the_process(in_thre
         with gmsh_model("square") as gmsh:
             gmsh.model.occ.addRectangle(0, 0, 0, 1, 1)
 
-    if in_thread:
-        worker = threading.Thread(target=mesh)
-        worker.start()
-        worker.join()
-    else:
-        mesh()
+    ThreadPoolExecutor(1).submit(mesh).result() if in_thread else mesh()
     assert signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN
     ours, theirs = socket.socketpair()
     theirs.close()

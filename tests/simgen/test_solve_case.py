@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import threading
@@ -172,18 +171,6 @@ def test_a_solver_that_is_killed_every_time_fails_with_the_way_out(tmp_path, mon
     assert result.status == "failed" and "was killed by SIGKILL" in result.reason
     assert "--retry-failed" in result.reason and "--cores" in result.reason
     assert solve_case(point, scratch).status == "accepted", "solved again where that is asked for"
-
-
-def test_a_directory_that_is_removed_leaves_no_verdict_where_a_solver_still_writes(tmp_path):
-    point = point_of({"end_time": 20.0, "mesh_size": 2.0})
-
-    def remove_the_mesh(progress):
-        if progress.fraction:
-            shutil.rmtree(tmp_path / point.id / "constant", ignore_errors=True)
-
-    with pytest.raises(MachineError, match=f"{point.id} was removed"):
-        solve_case(point, tmp_path, on_progress=remove_the_mesh)
-    assert solve_case(point, tmp_path).status == "accepted"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
