@@ -113,13 +113,6 @@ MESHES: dict[str, tuple[bool, Callable[[Path], None], str]] = {
         "has the label 700000000",
     ),
     "a face of very many corners": (True, _faces(2_000_000_000), "has the label 2000000000"),
-    "equal cells for all faces there could be": (
-        False,
-        lambda case: Form().write(
-            case / "constant/polyMesh/owner", "labelList", b"9000000000000{0}"
-        ),
-        "has 9000000000000 labels for the 55 faces",
-    ),
     "a list that promises too much": (
         True,
         _changed("points", b"40\n(", b"4000000000000000000\n("),

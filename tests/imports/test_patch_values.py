@@ -172,9 +172,7 @@ def scalar_case(directory: Path, *entries: Entry | str) -> Path:
     ("entry", "problem"),
     [
         (Entry("left", "groovyBC"), "patch left has no value, and groovyBC .* groovyBC=cell"),
-        (Entry("left", "fixedValue"), "patch left has no value, and fixedValue"),
         (Entry("left", "inletOutlet", {"inletValue": one(1)}), "and inletOutlet does not say"),
-        (Entry("left", "fixedGradient"), "and fixedGradient does not say"),
         (Entry("left", "partialSlip", {"refValue": one(1)}), "and partialSlip does not say"),
         (
             Entry("left", "fixedGradient", {"gradient": one(1, 2, 3)}),

@@ -619,10 +619,6 @@ ATTACKS = {
         xml_of_points(99_999_999_999, 'format="ascii">0 0 0</DataArray>')
     ),
     "extent": lambda file: write_image(file.with_suffix(".vti"), "0 9999 0 9999 0 9999"),
-    "legacy": lambda file: file.with_suffix(".vtk").write_text(
-        "# vtk DataFile Version 2.0\nx\nASCII\nDATASET UNSTRUCTURED_GRID\n"
-        "POINTS 99999999999 double\n0 0 0\n"
-    ),
     "corner": lambda file: file.with_suffix(".vtk").write_text(
         "# vtk DataFile Version 2.0\nx\nASCII\nDATASET UNSTRUCTURED_GRID\nPOINTS 1 double\n"
         "0 0 0\nCELLS 1 2\n1 2000000000\nCELL_TYPES 1\n1\nCELL_DATA 1\nSCALARS p double\n"

@@ -83,11 +83,6 @@ def test_a_conflict_is_tried_again_with_the_other_writers_cases_in_view(url, wri
     everything_is_there(url, [0])
 
 
-@pytest.fixture
-def dataset(writer, url):
-    return publish(writer, 0, 1)
-
-
 def attempt_reads(dataset, url, sending):
     case = dataset[0]
     for attempt in (
@@ -103,7 +98,8 @@ def attempt_reads(dataset, url, sending):
             sending.send(str(error))
 
 
-def test_whatever_a_forked_process_reads_it_does_not_hang(dataset, url):
+def test_whatever_a_forked_process_reads_it_does_not_hang(writer, url):
+    dataset = publish(writer, 0, 1)
     dataset[0].points, dataset[0].provenance
     receiving, sending = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(

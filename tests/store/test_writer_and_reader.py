@@ -222,6 +222,7 @@ def commit_case(writer: DatasetWriter, number: int, num_left: int | None, status
 
 
 def test_cases_left_and_the_time_that_they_take_follow_from_the_commits(url, writer):
+    assert read_progress(url).state == "begun"
     commit_case(writer, 0, num_left=3)
     begun = read_progress(url)
     assert (begun.num_left, begun.case_s, begun.left_s) == (3, None, None)
@@ -253,10 +254,6 @@ def test_cases_left_by_a_writer_that_has_fallen_silent_are_not_called_solving(
     assert read_progress(url).state == "solving", "cases like the last one take longer"
     monkeypatch.setattr(progress, "PATIENT_CASES", 0)
     assert read_progress(url).state == "silent"
-
-
-def test_a_dataset_without_a_case_is_begun(url, writer):
-    assert read_progress(url).state == "begun"
 
 
 def test_the_pace_is_that_of_the_last_writer(url, writer):
