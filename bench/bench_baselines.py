@@ -143,7 +143,7 @@ class Contender:
 
 def configs() -> dict[str, ModelConfig]:
     """Return the models by name, each of which reads the whole mesh."""
-    courant = replace(presets.branched_pipe_full_mesh(), num_parameters=0)
+    courant = replace(presets.branched_pipe(), num_features=14, num_parameters=0)
     baselines = {kind: published(kind, "Br.Pipe") for kind in ("transolver", "upt", "mgn")}
     return {
         "courant": courant,

@@ -94,7 +94,12 @@ def models(short: bool) -> dict[str, tuple[CourantConfig, int, int, int]]:
     return {
         "Cyl.Flow": (presets.cylinder_flow(), 8, 2_400, 10),
         "Br.Pipe": (presets.branched_pipe(), 1, 12_000, 1),
-        "Br.Pipe, windows": (presets.branched_pipe_gaussian_window(), 1, 12_000, 1),
+        "Br.Pipe, windows": (
+            replace(presets.branched_pipe(), gaussian_window="both"),
+            1,
+            12_000,
+            1,
+        ),
     }
 
 

@@ -209,7 +209,7 @@ def gaussian_window(sizes: Sizes) -> list[dict[str, Any]]:
     """Br.Pipe on the full mesh: a training step with windows in encoder and decoder over one
     without any.
     """
-    mesh = presets.branched_pipe_full_mesh()
+    mesh = replace(presets.branched_pipe(), num_features=14)
     plain = case(mesh, batch=1, points=sizes.window_points)
     windowed = case(replace(mesh, gaussian_window="both"), batch=1, points=sizes.window_points)
     calls: dict[str, Callable[[], object]] = {

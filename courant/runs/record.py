@@ -19,13 +19,16 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import pydantic
+from filelock import FileLock
+from fsspec.implementations.local import LocalFileSystem
 from pydantic import Field, FiniteFloat, StringConstraints
 
 from courant.experiment import Experiment
@@ -244,8 +247,14 @@ def heartbeat(run: RunDirectory) -> Iterator[None]:
         }
         run.write_json(HEARTBEAT, beat)
 
-    check_unused(run)
-    write()
+    lock: AbstractContextManager[object] = nullcontext()
+    if isinstance(run.filesystem, LocalFileSystem):
+        (folder := Path(run.path(""))).mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / "heartbeat.lock")
+    # Of two that start at the same moment neither would find the other's heartbeat.
+    with lock:
+        check_unused(run)
+        write()
     ended = threading.Event()
 
     def beat() -> None:

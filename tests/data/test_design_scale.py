@@ -14,7 +14,8 @@ import courant
 import simgen
 from courant.data.batch import BatchOrder
 from courant.data.normalisation import Normaliser
-from courant.evaluation.references import TRAINING_MEAN, references
+from courant.evaluation.record import TRAINING_MEAN
+from courant.evaluation.references import references
 from courant.experiment import Experiment
 from courant.prediction.surrogate import Surrogate
 from courant.problems import open_problem

@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 import simgen
-from courant.evaluation.record import EVALUATION, fingerprint
+from courant.evaluation.record import (
+    EVALUATION,
+    CaseErrors,
+    EvaluatedDataset,
+    Evaluation,
+    MetricValues,
+    Timing,
+    fingerprint,
+)
 from courant.recipes import get_recipe
 from courant.report.page import PAGE, keep_inputs
 from courant.runs.directory import RunDirectory
@@ -29,7 +37,6 @@ from flows.stages import (
 from simgen.cases import FAMILIES
 from simgen.errors import InputError
 from simgen.store.write import DatasetWriter
-from tests.report.test_page import evaluation
 from tests.simgen.heated_plate import HeatedPlate
 from tests.store.conftest import NUM_SNAPSHOTS, SCHEMA, add, make_cloud, make_result
 
@@ -72,8 +79,35 @@ def job(asked: Generation, tmp_path: Path) -> MainJob:
 
 def measure(run: RunDirectory, folder: Path) -> None:
     """Leave an evaluation of the run's weights, and a report of one figure."""
-    found = evaluation(model=[0.1], persistence=[0.2], training_mean=[0.5])
-    record = found.model_copy(update={"run": run.url, "fingerprint": fingerprint(run, "test")})
+    score = MetricValues({"nmae": 0.1, "relative_l2": 0.5, "rae": 0.8, "maximum": 0.9})
+    predictors = ("model", "persistence", "training mean")
+    scores = dict.fromkeys(predictors, score)
+    steps = {name: {"all": (0.1,), "velocity.x": (0.1,)} for name in predictors}
+    record = Evaluation(
+        run=run.url,
+        fingerprint=fingerprint(run, "test"),
+        date="2025-01-01",
+        split="test",
+        task="transient",
+        dataset=EvaluatedDataset(url="lake", version="v1", family="lake"),
+        components=("velocity.x",),
+        step_s=1.0,
+        num_windows=1,
+        cases={"a": CaseErrors(windows=1, overall=scores, nmae=steps)},
+        overall=scores,
+        by_component={name: {"velocity.x": score} for name in predictors},
+        nmae=steps,
+        relative_l2=steps,
+        timing=Timing(
+            prediction_s=1.0,
+            prediction_total_s=1.0,
+            prediction_processor_s=1.0,
+            prediction_device="CPU",
+            prediction_threads=1,
+            solver_s=None,
+            solver_host="unknown",
+        ),
+    )
     run.write_json(EVALUATION, record.model_dump(mode="json"))
     report = RunDirectory(folder)
     for name in (PAGE, "errors.png"):

@@ -59,7 +59,7 @@ def test_a_folder_is_described_then_imported_and_listed(courant, tmp_path) -> No
         ((".", "--fields", "U", "--limit", "speed=1"), "is no limit"),
         ((".", "--fields", ","), "--fields names no field"),
         ((".", "--fields", "U", "--parameter", "nu=nu"), "is no place in a case's dictionaries"),
-        ((".", "--fields", "U", "--parameters", "none.csv"), "none.csv does not exist"),
+        ((".", "--fields", "U", "--parameters", "none.csv"), "none.csv cannot be read"),
     ],
 )
 def test_a_wrong_command_is_one_line(courant, words, says) -> None:

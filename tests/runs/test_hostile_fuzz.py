@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import courant
-from courant.evaluation.evaluate import read_evaluation
+from courant.evaluation.record import read_evaluation
 from courant.experiment import parse_experiment
 from courant.prediction.surrogate import Surrogate
 from courant.runs.checkpoint import read_latest_checkpoint

@@ -37,6 +37,23 @@ with heartbeat(run):
     sys.stdin.read()
 """
 
+SLOWLY = """
+import sys, time
+from courant.runs import record
+from courant.runs.directory import RunDirectory
+record.ENDING_S = 0.0
+write = RunDirectory.write_json
+RunDirectory.write_json = lambda *given: (time.sleep(2), write(*given))
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    with record.heartbeat(RunDirectory(sys.argv[1])):
+        print("trains", flush=True)
+        sys.stdin.readline()
+except record.InUseError:
+    print("waits", flush=True)
+"""
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
@@ -68,6 +85,21 @@ def test_a_run_is_trained_by_one_process_of_a_machine_at_a_time(
     finally:
         worker.kill()
         worker.wait(600)
+
+
+def test_of_two_that_start_at_the_same_moment_one_trains(tmp_path: Path) -> None:
+    """Each would find no sign of the other, which takes two seconds to write here."""
+    command = [sys.executable, "-c", SLOWLY, str(tmp_path / "runs" / "new")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as one, subprocess.Popen(command, **pipes) as other:
+        for process in (one, other):
+            assert process.stdout and process.stdout.readline() == b"ready\n"
+        for process in (one, other):
+            assert process.stdin
+            process.stdin.write(b"go\n")
+            process.stdin.flush()
+        said = {process.stdout.readline() for process in (one, other) if process.stdout}
+    assert said == {b"trains\n", b"waits\n"}
 
 
 def test_a_run_whose_process_id_another_process_has_now_is_free(run: RunDirectory) -> None:
