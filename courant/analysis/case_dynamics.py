@@ -211,13 +211,15 @@ def read_rhythm(surrogate: Surrogate, case: StoredCase, start: float) -> CaseRhy
 
 
 def follow_case(
-    surrogate: Surrogate, case: StoredCase, *, steps: int = MAX_STEPS
+    surrogate: Surrogate, case: StoredCase, *, steps: int = MAX_STEPS, start_s: float | None = None
 ) -> CaseDynamics | None:
     """Roll a case out, at most `steps` and to its end; None where there is no rhythm.
 
+    From `start_s`, or from where training windows begin, which may be before vortices are shed.
     A steady model or flow has none, nor a model without latents, nor a case too short to show it.
     """
-    step_s, start, model = surrogate.step_s, surrogate.problem.start(case), surrogate.model
+    step_s, model = surrogate.step_s, surrogate.model
+    start = surrogate.problem.start(case, start_s)
     if step_s is None or start is None or case.time is None:
         return None
     steps = min(steps, int((case.time[-1] - start) / step_s + 1e-6))
@@ -261,6 +263,7 @@ def study_frequencies(
     steps: int = STEPS,
     progress: Progress = lambda done, total: None,
     keep: Callable[[str, CaseDynamics], None] = lambda case, found: None,
+    start_s: float | None = None,
 ) -> dict[str, Any]:
     """Roll cases out, at most `steps` and to their ends, and find the frequencies of each.
 
@@ -272,7 +275,7 @@ def study_frequencies(
     found: list[dict[str, Any]] = []
     without: list[str] = []
     for number, case in enumerate(cases, start=1):
-        followed = follow_case(surrogate, dataset[case], steps=steps)
+        followed = follow_case(surrogate, dataset[case], steps=steps, start_s=start_s)
         if followed is None:
             without.append(case)
         else:

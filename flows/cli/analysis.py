@@ -219,6 +219,9 @@ def analyse_frequencies(
     run: RunUrl,
     case: ChosenCases = None,
     steps: Annotated[int, option("Most steps of each rollout.", min=8, max=10_000)] = 40,
+    start: Annotated[
+        float | None, option("Time of the first state in s; default: where training windows begin.")
+    ] = None,
     out: OutFolder = "analysis",
     dataset: MovedDataset = None,
 ) -> None:
@@ -231,7 +234,7 @@ def analyse_frequencies(
         folder.write_arrays(f"{name}_frequencies.npz", rollout.arrays())
 
     with progress_bar("rolling out") as progress:
-        found = study_frequencies(surrogate, opened, chosen, steps, progress, keep)
+        found = study_frequencies(surrogate, opened, chosen, steps, progress, keep, start)
     if cases := found["cases"]:
         medians = found["medians"]
         columns = {

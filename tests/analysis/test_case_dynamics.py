@@ -113,6 +113,8 @@ def test_flow_latents_and_processor_have_the_frequencies_that_were_planted(
     found = follow_case(surrogate_of(dataset), dataset[0])
     assert found is not None
     assert len(found.times) == NUM_FRAMES // 3 - 1 and found.horizon == 2
+    later = follow_case(surrogate_of(dataset), dataset[0], start_s=5 * STEP_S)
+    assert later is not None and len(later.times) == len(found.times) - 4
     assert found.reference_hz == pytest.approx(WAVE_HZ, rel=0.02)
     assert found.predicted_hz == pytest.approx(PLANTED_HZ, rel=0.02)
     np.testing.assert_allclose(found.lock_in, 0.1, atol=0.03)
