@@ -350,7 +350,9 @@ def distributions(dataset: Dataset) -> Figure:
         for number, component in enumerate(field.components):
             axis, of = next(remaining), values[:, number]
             mean, std = statistics["mean"][number], statistics["std"][number]
-            axis.hist(of, 100, spanning(of), density=True, color=SPLIT_COLORS["train"], alpha=0.85)
+            axis.hist(
+                of, 100, range=spanning(of), density=True, color=SPLIT_COLORS["train"], alpha=0.85
+            )
             axis.axvline(mean, color="k", lw=1)
             axis.axvspan(mean - std, mean + std, color="k", alpha=0.08, lw=0)
             name = f"{field.name} {component}" if len(field.components) > 1 else field.name
