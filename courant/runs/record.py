@@ -19,7 +19,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
@@ -247,14 +247,17 @@ def heartbeat(run: RunDirectory) -> Iterator[None]:
         }
         run.write_json(HEARTBEAT, beat)
 
-    lock: AbstractContextManager[object] = nullcontext()
-    if isinstance(run.filesystem, LocalFileSystem):
-        (folder := Path(run.path(""))).mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / "heartbeat.lock")
+    is_local, folder = isinstance(run.filesystem, LocalFileSystem), Path(run.path(""))
+    if is_local:
+        folder.mkdir(parents=True, exist_ok=True)
     # Of two that start at the same moment neither would find the other's heartbeat.
-    with lock:
-        check_unused(run)
-        write()
+    with FileLock(folder / "heartbeat.lock") if is_local else nullcontext() as lock:
+        try:
+            check_unused(run)
+            write()
+        finally:
+            if lock is not None:  # those that wait for a removed file make it anew
+                Path(lock.lock_file).unlink(missing_ok=True)
     ended = threading.Event()
 
     def beat() -> None:
