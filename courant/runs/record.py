@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -179,7 +179,7 @@ def environment(device: torch.device, workers: int) -> dict[str, Any]:
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": {name: version(name) for name in _PACKAGES},
+        "packages": _versions(),
         "source_revision": source_revision(),
         "device": torch.cuda.get_device_name(device) if is_gpu else processor,
         "cpus": os.cpu_count(),
@@ -188,6 +188,15 @@ def environment(device: torch.device, workers: int) -> dict[str, Any]:
         "host": platform.node(),
         "process": os.getpid(),
     }
+
+
+def _versions() -> dict[str, str]:
+    """Return the packages' versions; a machine that only trains may lack those of store and Ray."""
+    found = {}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def check_trained(run: RunDirectory) -> None:

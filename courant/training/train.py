@@ -247,7 +247,7 @@ class Fitting:
             task, self.model, self.bare, self.optimiser, self.average, world
         )
         self.flops_per_sample: float | None = None
-        self.records: list[EpochRecord] = []
+        self.records = [each for each in records.read_records(run) if each.epoch <= state.epoch]
         self.trackers: Trackers | None = None
 
     def open(self, dataset: Dataset) -> None:
@@ -256,8 +256,6 @@ class Fitting:
         records.describe_run(self.run, experiment, dataset, self.task.problem.normaliser)
         self.run.write_json(records.ENVIRONMENT, records.environment(self.device, self.world))
         records.write_status(self.run, "running")
-        known = records.read_records(self.run)
-        self.records = [record for record in known if record.epoch <= self.state.epoch]
         records.write_records(self.run, self.records)
         self.trackers = Trackers(self.run, experiment, self.state.epoch + 1)
         logger.info(
