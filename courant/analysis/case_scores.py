@@ -46,6 +46,7 @@ MAX_VALUES = 1 << 22  # contributions in memory at once: 16 MiB, and a few times
 WORST_SHARE = 0.1  # share of the anchors whose part in the error is reported
 MAX_SNAPSHOTS = 256  # stored snapshots that POD is made from
 RANDOM, NEAREST, POD = "random partition", "nearest-anchor partition", "POD"
+CORE_RADIUS = 0.5  # around a vortex core, in spacings of the anchors: they resolve no nearer ones
 MAX_CELLS = 2048  # at which predictions are compared in an ablation: every n-th of the case
 TOGETHER = 16  # anchors that are left out at once, each in a copy of the state
 MAPPED_WEIGHTS = 8_192  # points whose weights are in memory, times steps, heads and anchors
@@ -213,6 +214,7 @@ def score_case(
         if len(values) > 1:
             found["time"] = measures.product_sums(values[0], values[-1], here)
             found["moments"] = measures.temporal_moments(values, here)
+            found["motion"] = measures.motion_sums(values, at, here)
         for key, value in found.items():
             sums[key] = value + sums.get(key, 0.0)
         if isinstance(part, seam.Partitions):
@@ -244,6 +246,13 @@ def score_case(
         scores |= {} if whole is None else {"contiguity": whole}
     if "seed" in sums:
         scores["seed_correlation"] = match(sums["seed"]).score
+    if start is not None and "motion" in sums:
+        cores = solved_cores(surrogate, case, start, CORE_RADIUS * spacing_m)
+        if cores is not None:
+            strongest = measures.by_energy(fields.gram)[: measures.TOP]
+            columns = [*range(cores[0].shape[1]), -1]
+            motion = sums["motion"][:, strongest][..., columns]
+            scores |= measures.following_scores(motion, cores, spacing_m)
     addresses = ErrorAddresses.joined(addressed) if addressed else None
     if addresses is not None:
         scores["error_carried"] = addresses.worst_part()
@@ -264,6 +273,30 @@ def _chunk(decomposed: seam.FieldDecomposition) -> int:
 def _places(surrogate: Surrogate, anchors: Tensor | None) -> np.ndarray | None:
     """Return anchors (1, L, d) of a model in metres, (L, 3); None for anchors without places."""
     return None if anchors is None else surrogate.places(anchors[0].detach().cpu().numpy())
+
+
+def solved_cores(
+    surrogate: Surrogate, case: StoredCase, start_s: float, radius: float
+) -> list[np.ndarray] | None:
+    """Return the vortex cores (n, d) m of the solution at each step of a training's rollout.
+
+    None where the velocity is not modelled in all directions of the domain, or the case has no
+    solution at one of the times.
+    """
+    dimension = case.dataset.schema.dimension
+    names = [f"velocity.{axis}" for axis in "xyz"[:dimension]]
+    times = surrogate.times(start_s)
+    if times is None or dimension < 2 or not set(names) <= set(surrogate.channels):
+        return None
+    columns = [surrogate.channels.index(name) for name in names]
+    points, found = case.points[:, :dimension], []
+    for time in times.tolist():
+        state = surrogate.problem.solution(case, time)
+        if state is None:
+            return None
+        strength = measures.swirl(measures.velocity_gradients(points, state[:, columns]))
+        found.append(measures.vortex_cores(points, strength, radius))
+    return found
 
 
 def case_controls(

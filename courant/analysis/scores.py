@@ -31,11 +31,17 @@ Stability: whether the same fields are there again, across time or seeds.
     matching      the pairs k, l(k) that make the sum of the correlations largest (Hungarian)
     score         the mean of c_{k,l(k)}, weighted by the energy of a_k
 
-Meaning: the regions of anchors, and how much their fields vary in time.
+Meaning: the regions of anchors, and which anchors move with the flow.
 
     contiguity         the share of the volume in the largest connected piece of its region
     temporal variance  v_k = mean over time of |delta_k - its mean|^2 / mean of |delta_k|^2, from 0
                        (constant) to 1 (oscillates around zero)
+    swirl              lambda_ci, the largest imaginary part of the eigenvalues of the velocity's
+                       gradient (Zhou et al. 1999, J. Fluid Mech. 387): zero in a shear flow, half
+                       the vorticity in a rotation
+    vortex core        a point of largest swirl within a radius, of at least a fifth of the largest
+    vortex distance    from the centroid of delta_k - its mean to the nearest core at each step,
+                       beside the same to the cores of all other steps, which is what chance gives
 """
 
 from __future__ import annotations
@@ -58,6 +64,9 @@ TOP = 8  # anchors that the paper's figures show
 ENERGY_SHARE = 0.9  # share of a field's energy that its support has
 JOINED_NEIGHBOURS = {1: 2, 2: 6, 3: 10}  # nearest points that are joined, by dimension
 CONNECTED = 0.99
+STENCIL = {1: 3, 2: 8, 3: 16}  # points that a gradient is fitted to, by dimension
+WEAKEST = 0.2  # swirl of a core, over the largest in the domain
+MAX_CANDIDATES = 5000
 
 
 @dataclass(frozen=True)
@@ -200,6 +209,8 @@ _TABLE: dict[str, list[tuple[Any, ...]]] = {
     "meaning": [
         ("contiguity", "contiguity of the partition", "0 .. 1", "large"),
         ("temporal_variance", "temporal variance", "0 .. 1", "neither"),
+        ("vortex_distance", "moving part to vortex / spacing", "0 .. √L", "neither"),
+        ("vortex_chance", "the same at other times", "0 .. √L", "neither"),
     ],
     "error": [("error_carried", "error at the worst tenth of anchors", "0.1 .. 1", "neither")],
     "rhythm": [
@@ -413,6 +424,98 @@ def contiguity(
         return float(largest.sum() / volumes.sum())
 
     return share(labels) if share(np.zeros_like(labels)) >= CONNECTED else None
+
+
+def velocity_gradients(points: np.ndarray, velocity: np.ndarray) -> np.ndarray:
+    """Return du_i/dx_j at points (N, d) of velocities (N, d), (N, d, d), by least squares.
+
+    Each is fitted to the nearest points, weighted by the inverse square of their distance, so a
+    linear flow is found exactly. Zero where the points do not span the domain's directions.
+    """
+    dimension = points.shape[1]
+    number = min(STENCIL[dimension] + 1, len(points))
+    near = np.asarray(cKDTree(points).query(points, k=number)[1]).reshape(len(points), number)
+    apart = points[near[:, 1:]].astype(np.float64) - points[:, None]
+    change = velocity[near[:, 1:]].astype(np.float64) - velocity[:, None]
+    weight = 1 / np.maximum(np.square(apart).sum(axis=-1, keepdims=True), 1e-300)
+    moments = np.swapaxes(apart * weight, 1, 2) @ apart
+    flux = np.swapaxes(apart * weight, 1, 2) @ change
+    return np.swapaxes(np.linalg.pinv(moments, rcond=1e-9, hermitian=True) @ flux, 1, 2)
+
+
+def swirl(gradients: np.ndarray) -> np.ndarray:
+    """Return lambda_ci of gradients (N, d, d), (N,) 1/s."""
+    return np.asarray(np.abs(np.linalg.eigvals(gradients).imag).max(axis=-1))
+
+
+def vortex_cores(points: np.ndarray, strength: np.ndarray, radius: float) -> np.ndarray:
+    """Return the points (n, d) where the swirl `strength` (N,) is largest within a radius."""
+    largest = float(strength.max())
+    if largest <= 0:
+        return points[:0]
+    candidates = np.flatnonzero(strength >= WEAKEST * largest)
+    candidates = candidates[np.argsort(-strength[candidates], kind="stable")][:MAX_CANDIDATES]
+    around = cKDTree(points[candidates]).query_ball_point(points[candidates], radius)
+    # Candidates are in order: a core is the first of those around it.
+    cores = [number for number, near in enumerate(around) if min(near) == number]
+    return points[candidates[cores]]
+
+
+def motion_sums(fields: np.ndarray, points: np.ndarray, volumes: np.ndarray) -> np.ndarray:
+    """Return sums over points of V x |delta'|^2 and V |delta'|^2, (T, L, d + 1).
+
+    `fields` (T, L, M, C), of which delta' is what differs from the mean over time. The sums add up
+    over parts of the points.
+    """
+    density = np.square(fields - fields.mean(axis=0)).sum(axis=-1) * volumes
+    extended = np.concatenate([points, np.ones((len(points), 1))], axis=1)
+    return np.asarray(density.astype(np.float64) @ extended)
+
+
+def core_distances(
+    centroids: np.ndarray, cores: Sequence[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return distances (T, L) from centroids (T, L, d) to the nearest core now, and at other times.
+
+    The second is the mean over all other steps. NaN at a step without a core, and for a centroid
+    that is not known.
+    """
+    num = len(cores)
+    every = np.full((num, *centroids.shape[:2]), np.nan)
+    known = np.isfinite(centroids).all(axis=-1)
+    for step, places in enumerate(cores):
+        if len(places):
+            found = cKDTree(places).query(np.nan_to_num(centroids))[0]
+            every[step] = np.where(known, found, np.nan)
+    now = every[np.arange(num), np.arange(num)]
+    others = ~np.eye(num, dtype=bool)
+    filled, counted = np.nan_to_num(every), np.isfinite(every)
+    total = np.einsum("st,stk->tk", others.astype(float), filled)
+    count = np.einsum("st,stk->tk", others.astype(float), counted.astype(float))
+    return now, ratio(total, count)
+
+
+def following_scores(
+    motion: np.ndarray, cores: Sequence[np.ndarray], spacing_m: float
+) -> dict[str, float]:
+    """Return the median over fields of their mean distances, now and at other times, in spacings.
+
+    Takes `motion_sums` over all points, (T, L, d + 1). Nothing where there are no cores at two
+    steps or more.
+    """
+    if sum(len(places) > 0 for places in cores) < 2:
+        return {}
+    now, others = core_distances(ratio(motion[..., :-1], motion[..., -1:]), cores)
+    both = np.isfinite(now) & np.isfinite(others)
+    seen = both.any(axis=0)
+    if not seen.any():
+        return {}
+    means = (
+        np.where(both, each, 0.0).sum(axis=0)[seen] / both.sum(axis=0)[seen]
+        for each in (now, others)
+    )
+    here, elsewhere = (float(np.median(each)) / spacing_m for each in means)
+    return {"vortex_distance": here, "vortex_chance": elsewhere}
 
 
 def partition_fields(fields: AnchorFields, labels: np.ndarray) -> AnchorFields:
