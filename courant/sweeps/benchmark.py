@@ -16,7 +16,7 @@ The phases follow from the run directories that those before them left:
                 processor time)
     search      each learning rate at a share of the budget; the lowest validation NMAE wins
     seeds       the budget itself, with the chosen rate: each model's first seed, then the others;
-                each is assessed (`courant.sweeps.assess`) once it is trained
+                each is evaluated on the test split once it is trained
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from pydantic import AfterValidator, Field, ValidationError
 
 from courant.data_config import Frozen
+from courant.evaluation.record import read_evaluation
 from courant.experiment import MACHINE, MAX_EPOCHS, MAX_NAME, Experiment, wrong_keys
 from courant.models import kinds
 from courant.recipes.compared import compared
 from courant.recipes.variants import LEGIBLE, PLACED
 from courant.runs.directory import RunDirectory
-from courant.runs.record import read_records, read_status
+from courant.runs.record import read_records, read_status, write_status
 from courant.sweeps.search_space import BASELINE, CHOICE, SearchSpace, label, show
 from courant.sweeps.sweep import TRIALS, Trial, is_done, read_result
 from simgen.errors import InputError
@@ -461,11 +462,11 @@ def contender_of(trial: Trial) -> str:
 
 
 class Phase(NamedTuple):
-    """Trials that are left to train, or to assess."""
+    """Trials that are left to train, or to evaluate."""
 
     name: str
     trials: list[Trial]
-    counts: bool  # Each is assessed, and has a process of its own: its peak memory is in the table
+    counts: bool  # Each is evaluated, and has a process of its own: its peak memory is in the table
 
 
 def next_phase(benchmark: Benchmark) -> Phase | None:
@@ -476,16 +477,26 @@ def next_phase(benchmark: Benchmark) -> Phase | None:
         ("first seed", partial(final_trials, first=True), True),
         ("further seeds", final_trials, True),
     ):
-        waiting = [each for each in planned(benchmark) if not is_complete(each, assessed=counts)]
+        waiting = [each for each in planned(benchmark) if not is_complete(each, evaluated=counts)]
         if waiting:
             return Phase(name, waiting, counts)
     return None
 
 
-def is_complete(trial: Trial, *, assessed: bool) -> bool:
-    """Whether a trial has ended, and is `assessed` if it could be trained."""
-    from courant.sweeps.assess import is_assessed
-
+def is_complete(trial: Trial, *, evaluated: bool) -> bool:
+    """Whether a trial has ended, and is `evaluated` if it could be trained."""
     result = read_result(trial)
-    whole = not assessed or result.state != "finished" or is_assessed(trial.run)
-    return is_done(result, early_stopping=False) and whole
+    if evaluated and result.state == "finished":
+        return read_evaluation(trial.run, "test") is not None
+    return is_done(result, early_stopping=False)
+
+
+def evaluate_trial(run: RunDirectory, dataset_url: str) -> None:
+    """Evaluate a trained trial on the test split; one that predicts NaN has failed by itself."""
+    from courant.evaluation.evaluate import evaluate
+    from courant.prediction.surrogate import NotFiniteError
+
+    try:
+        evaluate(run.url, "test", dataset_url)
+    except NotFiniteError as error:
+        write_status(run, "failed", reason=str(error))

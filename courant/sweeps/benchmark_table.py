@@ -10,27 +10,26 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pandas
 from pydantic import TypeAdapter
 
-from courant.data_config import SteadyData, TransientData
-from courant.evaluation.ledger import Interval, Ledger, SolverTimes
+from courant.data_config import TransientData
+from courant.evaluation.ledger import Interval, Ledger, SolverTimes, solver_times
 from courant.evaluation.metrics import ALL, METRICS
 from courant.evaluation.record import MODEL, Evaluation, read_evaluation
 from courant.experiment import Experiment
-from courant.models import BASELINES, count
+from courant.models import count
+from courant.problems import open_problem
 from courant.recipes import RECIPES, get_recipe
-from courant.recipes.compared import benchmark_of, compared
+from courant.recipes.compared import benchmark_of
 from courant.runs.record import read_records
 from courant.sweeps import benchmark as plans
-from courant.sweeps.assess import FAILED, read_assessment
 from courant.sweeps.benchmark import COURANT, Benchmark
 from courant.sweeps.sweep import Trial, read_result
-from simgen.cases import FAMILIES
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -80,8 +79,6 @@ class PredictorRow:
     paper_nmae: float | None = None
     wall_s: Interval | None = None  # Of a training
     memory_gb: float | None = None
-    prediction_s: dict[str, float | None] = field(default_factory=dict)
-    """Processor time by number of points; None where it would have taken too long"""
     ledger: Ledger | None = None  # in processor time; the search is with the speed trials
     curves: tuple[TrainingCurve, ...] = ()
 
@@ -103,7 +100,6 @@ class BenchmarkTable:
     num_cases: dict[str, int]
     step_s: float | None
     rows: tuple[PredictorRow, ...]  # The lowest NMAE first, failures last
-    paper: PaperNumbers
     quantities: tuple[QuantityRow, ...]  # those that follow from the modelled fields
     device: str
 
@@ -152,7 +148,6 @@ class BenchmarkTable:
             "rates": benchmark.rates,
             "cases": self.num_cases,
             "verdict": self.verdict(),
-            "paper": self.paper.words,
             "rows": [
                 {**vars(row), "break_even": row.ledger and row.ledger.break_even}
                 for row in self.rows
@@ -168,14 +163,17 @@ class BenchmarkTable:
 
 
 def read_table(benchmark: Benchmark, dataset: Dataset, trials: Sequence[Trial]) -> BenchmarkTable:
-    """Read the records of assessed trials; InputError where none of them was trained."""
-    paper = paper_numbers(benchmark, dataset)
+    """Read the records of evaluated trials; InputError where none of them was trained."""
+    paper, tests = paper_errors(benchmark), dataset.cases("test")
+    solver = solver_times(dataset, open_problem(benchmark.base, dataset), tests)
     found: dict[str, list[tuple[Trial, Evaluation | None]]] = {
         name: [] for name in benchmark.contenders
     }
     for trial in trials:
         found[plans.contender_of(trial)].append((trial, read_evaluation(trial.run, "test")))
-    models = [_row(benchmark, name, pairs, paper) for name, pairs in found.items()]
+    models = [
+        _row(benchmark, name, pairs, paper.get(name), solver) for name, pairs in found.items()
+    ]
     trained = {name: [each for _, each in pairs if each] for name, pairs in found.items()}
     first = next(itertools.chain.from_iterable(trained.values()), None)
     if first is None:
@@ -196,7 +194,6 @@ def read_table(benchmark: Benchmark, dataset: Dataset, trials: Sequence[Trial]) 
         num_cases={split: len(dataset.cases(split)) for split in ("train", "validation", "test")},
         step_s=first.step_s,
         rows=tuple(sorted([*models, *references], key=by_error)),
-        paper=paper,
         quantities=quantity_rows(trained),
         device=first.timing.prediction_device,
     )
@@ -206,7 +203,8 @@ def _row(
     benchmark: Benchmark,
     name: str,
     evaluated: Sequence[tuple[Trial, Evaluation | None]],
-    paper: PaperNumbers,
+    paper_nmae: float | None,
+    solver: SolverTimes,
 ) -> PredictorRow:
     searched = [
         trial
@@ -214,13 +212,11 @@ def _row(
         if plans.contender_of(trial) == name
     ]
 
-    def reason(trial: Trial) -> str:
-        return read_result(trial).reason or str(read_assessment(trial.run).get(FAILED, ""))
-
     rate, parameters = plans.chosen_rate(benchmark, name), count(benchmark.contenders[name].model)
     trained = [(trial, found) for trial, found in evaluated if found is not None]
     if rate is None or not trained:
-        reasons = filter(None, map(reason, [*(trial for trial, _ in evaluated), *searched]))
+        tried = [*(trial for trial, _ in evaluated), *searched]
+        reasons = filter(None, (read_result(trial).reason for trial in tried))
         return PredictorRow(name, failures=(next(reasons, "not trained"),), parameters=parameters)
     records = [read_records(trial.run) for trial, _ in trained]
     curves = []
@@ -234,10 +230,9 @@ def _row(
         seed = trial.experiment.training.seed
         curves.append(TrainingCurve(seed, validated, spent[-1], found.overall[MODEL].nmae))
     memory = [each.peak_memory_gb for of in records for each in of if each.peak_memory_gb]
-    assessment = read_assessment(trained[0][0].run)
     evaluations = [found for _, found in trained]
     ledger = Ledger(
-        solver=TypeAdapter(SolverTimes).validate_python(assessment["solver"]),
+        solver=solver,
         training=Interval.of([curve.processor_s for curve in curves]),
         tuning_s=sum(
             record.processor_s for trial in searched for record in read_records(trial.run)
@@ -248,7 +243,7 @@ def _row(
         name=name,
         errors=_errors(evaluations, MODEL),
         failures=tuple(
-            f"seed {trial.experiment.training.seed}: {reason(trial) or 'not trained'}"
+            f"seed {trial.experiment.training.seed}: {read_result(trial).reason or 'not trained'}"
             for trial, found in evaluated
             if found is None
         ),
@@ -256,10 +251,9 @@ def _row(
         rate=rate,
         rate_at_edge=benchmark.searches and rate in (benchmark.rates[0], benchmark.rates[-1]),
         epochs=trained[0][0].experiment.training.epochs,
-        paper_nmae=paper.nmae.get(name),
+        paper_nmae=paper_nmae,
         wall_s=Interval.of([sum(each.seconds for each in of) for of in records]),
         memory_gb=max(memory, default=None),
-        prediction_s=dict(assessment["prediction_processor_s"]),
         ledger=ledger,
         curves=tuple(curves),
     )
@@ -310,84 +304,19 @@ def quantity_rows(found: Mapping[str, Sequence[Evaluation]]) -> tuple[QuantityRo
     return tuple(rows)
 
 
-_ABOUT = 1.15  # Parameters over the paper's, up to which a model counts as of its size
-_MEASURE = (
-    "Its tables of these benchmarks are captioned NMAE, while its text has them judged by"
-    " relative L2, the mean over test cases: hold the numbers against both columns"
-)
-_BUDGET = "each model trained for epochs of its own on one A100, here by one budget"
-
-
-class PaperNumbers(NamedTuple):
-    """The paper's errors by contender, and what has to be known before they are compared."""
-
-    nmae: dict[str, float]
-    words: str
-
-
-def paper_numbers(benchmark: Benchmark, dataset: Dataset) -> PaperNumbers:
-    """Return the paper's numbers for the contenders, none where the task is another."""
+def paper_errors(benchmark: Benchmark) -> dict[str, float]:
+    """Return the paper's errors by contender; none where the task is another."""
     base, family = benchmark.base, benchmark.base.family
     known_as = benchmark_of(family) or family
     if known_as not in _ERRORS:
-        return PaperNumbers({}, f"The paper has no dataset {family}: there is nothing to compare.")
+        return {}
     # Published cases without a recipe of their own share the other one.
-    recipe = get_recipe(family if family in RECIPES else known_as)
-    asked, theirs = _task(base), _task(recipe)
-    if asked != theirs:
-        other = ", ".join(name for name in theirs if asked.get(name) != theirs[name])
-        return PaperNumbers({}, f"The paper's task is another ({other}): its errors are left out.")
+    if _task(base) != _task(get_recipe(family if family in RECIPES else known_as)):
+        return {}
     numbers = {
-        name: nmae
-        for name in benchmark.contenders
-        if (nmae := _number(known_as, name, benchmark.space is not None)) is not None
+        name: _number(known_as, name, benchmark.space is not None) for name in benchmark.contenders
     }
-    published = known_as in BENCHMARKS
-    apart = [
-        f"{what}: {theirs}, here {ours}"
-        for what, theirs, ours in _compared(base, recipe, dataset, known_as)
-        if theirs != ours
-    ]
-    if published and getattr(dataset.schema.source, "name", "") != f"{family}, as published":
-        apart.append("those data are generated anew here, by other seeds and a solver")
-    if published and isinstance(base.data, TransientData):
-        apart.append("ten steps predicted from ten, here from every time of a case in turn")
-    if isinstance(base.data, SteadyData) and base.data.scaled_by:
-        apart.append("fields learned as they are, here relative to design parameters")
-    other_sizes = []
-    for name, experiment in benchmark.contenders.items():
-        if (kind := experiment.model.kind) not in (COURANT, *BASELINES):
-            continue
-        named = recipe if kind == COURANT else compared(recipe, kind)
-        paper, here = count(named.model), count(experiment.model)
-        if paper and here and not 1 / _ABOUT < here / paper < _ABOUT:
-            other_sizes.append(name)
-    if other_sizes:
-        apart.append(f"models of other sizes than here ({', '.join(other_sizes)})")
-    data = "the published data" if published else "data of its own"
-    words = f"The paper's numbers are of {data}: {'; '.join([*apart, _BUDGET])}."
-    return PaperNumbers(numbers, f"{words} {_MEASURE}." if published else words)
-
-
-def _compared(
-    base: Experiment, recipe: Experiment, dataset: Dataset, known_as: str
-) -> list[tuple[str, object, object]]:
-    """Return what the paper's numbers are compared by: its name, the paper's and that of here."""
-    train, validation, test = map(len, map(dataset.cases, ("train", "validation", "test")))
-    first = dataset[dataset.cases()[0]]
-    if known_as in BENCHMARKS:
-        theirs, ours = (each.training.derivative_weight for each in (recipe, base))
-        cases = ("training cases", "test cases", "points a case")
-        return [
-            *zip(cases, BENCHMARKS[known_as], (train, test, first.num_points), strict=True),
-            ("weight of derivatives in the loss", theirs, ours),
-        ]
-    own = FAMILIES[base.family].settings("paper", {}) if base.family in FAMILIES else {}
-    settings = first.settings
-    return [
-        ("designs", DESIGNS[base.family], train + validation + test),
-        *((name, own[name], settings[name]) for name in own if name in settings),
-    ]
+    return {name: error for name, error in numbers.items() if error is not None}
 
 
 def _task(experiment: Experiment) -> dict[str, Any]:
@@ -445,18 +374,3 @@ _ERRORS: dict[str, tuple[float | None, ...]] = {
     "compressible-flow-3d": (0.017, 0.018, 0.017, None, 0.038, 0.019, None),
 }
 """tab:bench-unstr, where elasticity is too, and tab:bench-str, by dataset"""
-DESIGNS = {"branched-pipe": 300, "centrifugal-pump": 300, "cylinder-flow": 200}
-"""tab:dataset-details"""
-
-
-BENCHMARKS = {
-    "elasticity": (1000, 200, 972),
-    "darcy-flow": (1000, 200, 85 * 85),
-    "airfoil": (1000, 200, 221 * 51),
-    "pipe": (1000, 200, 129 * 129),
-    "diffusion-sorption": (9000, 1000, 1024),
-    "compressible-flow-3d": (1000, 200, 16**3),
-}
-"""Training and test cases, and points of a case at the paper's resolution, of the community
-benchmarks in tab:courant-training and the text below it
-"""

@@ -30,7 +30,13 @@ from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 from courant.experiment import Experiment, parse_experiment
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records, write_status
-from courant.sweeps.benchmark import Benchmark, final_trials, is_complete, next_phase
+from courant.sweeps.benchmark import (
+    Benchmark,
+    evaluate_trial,
+    final_trials,
+    is_complete,
+    next_phase,
+)
 from courant.sweeps.search_space import label
 from courant.sweeps.sweep import ENDED, Sweep, Trial, TrialResult, is_done, read_result, write_table
 from simgen.errors import InputError
@@ -143,7 +149,7 @@ def run_benchmark(
     on_phase: Callable[[str, int], None] = lambda phase, num: None,
     on_trial: OnTrial | None = None,
 ) -> list[Trial]:
-    """Train and assess whatever is not on record; return the trials that count.
+    """Train and evaluate whatever is not on record; return the trials that count.
 
     `on_phase` is called with a phase's name and the number of its trials that are left. InputError
     for a folder that holds another benchmark, for a budget below one epoch of a model, or for
@@ -192,8 +198,8 @@ def run_trials(
 ) -> None:
     """Train the trials of a sweep or benchmark to their end, with Tune's notes in its folder.
 
-    Trials that `count` are assessed, and no two of them share a process: a trial's peak memory is
-    its own. TrainingError for a trial that did not end, however often it was started again.
+    Trials that `count` are evaluated, and no two of them share a process: a trial's peak memory
+    is its own. TrainingError for a trial that did not end, however often it was started again.
     """
     from courant.training.train import TrainingError
 
@@ -203,7 +209,7 @@ def run_trials(
         trials={each.number: (each.experiment.model_dump_json(), each.run.url) for each in trials},
         dataset=(of.dataset_url, of.version),
         share=share,
-        assesses=count,
+        evaluates=count,
         logs=log_context(),
     )
     settings = [
@@ -242,7 +248,7 @@ def run_trials(
     on_end(follower.results)
     left = [each for each in trials if follower.results[each.number].state not in ENDED]
     if count:
-        left = [each for each in trials if not is_complete(each, assessed=True)]
+        left = [each for each in trials if not is_complete(each, evaluated=True)]
     if left:
         cause = f" ({_last_line(grid.errors[0])})" if grid.errors else ""
         raise TrainingError(
@@ -296,7 +302,7 @@ def run_trial(
     trials: dict[int, tuple[str, str]],
     dataset: tuple[str, str],
     share: Share,
-    assesses: bool,
+    evaluates: bool,
     logs: LogContext,
 ) -> None:
     """Train the trial `config["trial"]["number"]` to its end, from its newest checkpoint if any.
@@ -308,7 +314,6 @@ def run_trial(
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import simgen
     from courant.runs.checkpoint import checkpoint_epochs
-    from courant.sweeps.assess import assess
     from courant.training.train import TrainingError, fit
     from courant.training.workers import use_threads
 
@@ -338,8 +343,8 @@ def run_trial(
     except TrainingError as error:
         write_status(run, "failed", reason=str(error))
         return
-    if assesses:
-        assess(url, dataset[0])
+    if evaluates:
+        evaluate_trial(run, dataset[0])
     report(read_records(run)[-1])
 
 

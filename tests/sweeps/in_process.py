@@ -1,4 +1,4 @@
-"""Plan benchmarks, and train and assess them in this process as Ray's processes do."""
+"""Plan benchmarks, and train and evaluate them in this process as Ray's processes do."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,10 +7,10 @@ from typing import Any
 import simgen
 from courant.experiment import Experiment
 from courant.runs.record import is_finished, write_status
-from courant.sweeps.assess import assess
 from courant.sweeps.benchmark import (
     Benchmark,
     choose_contenders,
+    evaluate_trial,
     next_phase,
     parse_budget,
     plan_benchmark,
@@ -36,11 +36,11 @@ def planned(
 
 
 def run_here(benchmark: Benchmark) -> tuple[list[str], list[str]]:
-    """Do what is left of a benchmark; return the names of the trained and the assessed trials."""
+    """Do what is left of a benchmark; return the names of the trained and the evaluated trials."""
     benchmark.write()
     dataset = simgen.open_dataset(benchmark.dataset_url, benchmark.version)
     trained: list[str] = []
-    assessed: list[str] = []
+    evaluated: list[str] = []
     while (phase := next_phase(benchmark)) is not None:
         for trial in phase.trials:
             if not is_finished(trial.run):
@@ -51,6 +51,6 @@ def run_here(benchmark: Benchmark) -> tuple[list[str], list[str]]:
                 write_status(trial.run, "failed", reason=str(error))
                 continue
             if phase.counts:
-                assessed.append(trial.experiment.name)
-                assess(trial.run.url, dataset.url)
-    return trained, assessed
+                evaluated.append(trial.experiment.name)
+                evaluate_trial(trial.run, dataset.url)
+    return trained, evaluated

@@ -13,11 +13,11 @@ import pytest
 import ray
 
 import courant
+from courant.evaluation.record import read_evaluation
 from courant.experiment import parse_experiment
 from courant.runs.checkpoint import checkpoint_epochs
 from courant.runs.directory import RunDirectory
 from courant.runs.record import is_finished, read_records
-from courant.sweeps.assess import read_assessment
 from courant.sweeps.benchmark import final_trials
 from courant.sweeps.ray_trials import run_benchmark, run_sweep
 from courant.sweeps.search_space import parse_space
@@ -158,7 +158,7 @@ def _wait_until_gone(process: int) -> None:
     raise AssertionError(f"process {process} outlives its driver")
 
 
-def test_benchmarks_are_trained_and_assessed_in_processes_of_their_own(
+def test_benchmarks_are_trained_and_evaluated_in_processes_of_their_own(
     ducts: Dataset, tmp_path: Path
 ) -> None:
     benchmark = planned(
@@ -168,15 +168,15 @@ def test_benchmarks_are_trained_and_assessed_in_processes_of_their_own(
     trials = run_benchmark(benchmark, on_phase=lambda *phase: phases.append(phase))
     assert phases == [("first seed", 1), ("further seeds", 1)]
     assert [trial.run.url for trial in final_trials(benchmark)] == [t.run.url for t in trials]
-    assert read_assessment(trials[0].run)["prediction_processor_s"]["1000"] > 0
+    assert read_evaluation(trials[0].run, "test") is not None
     (record,) = read_records(trials[0].run)
     assert record.processor_s > 0
     # A process of its own: not this one's peak, and a plausible one.
     assert 0.1 < record.peak_memory_gb < 4
-    trials[0].run.write_json("assessment.json", {})
+    trials[0].run.write_json("evaluation.json", {})
     run_benchmark(benchmark, on_phase=lambda *phase: phases.append(phase))
     assert phases[2:] == [("first seed", 1)] and read_records(trials[0].run) == [record]
-    trials[0].run.write_json("assessment.json", {})
+    trials[0].run.write_json("evaluation.json", {})
     moved = benchmark.model_copy(update={"dataset_url": str(tmp_path / "nowhere")})
     with pytest.raises(TrainingError, match=r"trials 1 did not end \(.*nowhere"):
         run_benchmark(moved)
