@@ -37,10 +37,8 @@ from flows.settings import keep_loopback_direct, load_settings
 from flows.solving import Execution, SolvedFork, solve_cases
 from flows.stages import Generation, PublishedVersion, Result, Stage
 from flows.terminal import progress_note, read_progress, start_logs
-from simgen.cases import get_family
 from simgen.design_space import DesignPoint
 from simgen.log_lines import fields_here, set_field
-from simgen.store.schema import Schema
 from simgen.store.write import DatasetWriter
 
 logger = logging.getLogger("flows.prefect")
@@ -140,13 +138,6 @@ def solve_followed(
     finally:
         for each in tasks:
             each.wait()
-
-
-@flow(name="solve-cases", validate_parameters=False)
-def solve_in_flow(points: Sequence[DesignPoint], dataset: str, execution: Execution) -> None:
-    """Solve cases in a flow run of their own, for a job on a cluster."""
-    writer = DatasetWriter.open(dataset, Schema.of(get_family(points[0].family)))
-    solve_followed(points, writer, execution)
 
 
 def _generate(stage: Generation) -> PublishedVersion:

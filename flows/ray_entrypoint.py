@@ -5,89 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from pathlib import Path
 
-import simgen
-from courant.experiment import parse_experiment
 from courant.ray_session import connect_ray
 from courant.runs.directory import RunDirectory
+from flows import stages
 from flows.ray_jobs import unseal
 from flows.terminal import start_logs
 from simgen.errors import SimgenError
 from simgen.log_lines import set_field
-
-report = partial(print, flush=True)
-
-
-def on_trial(result: Any) -> None:
-    if result.state != "running":
-        report(result.line())
-
-
-def train(experiment: Any, dataset: str, version: str, runs: str) -> None:
-    from courant.training.ray_train import train as train_on_ray
-
-    given = parse_experiment(experiment)
-    train_on_ray(given, dataset, version, runs, on_epoch=lambda record: report(record.line()))
-
-
-def sweep(
-    experiment: Any,
-    space: Any,
-    dataset: str,
-    version: str,
-    runs: str,
-    trials: int,
-    seed: int,
-    **execution: Any,
-) -> None:
-    from courant.sweeps.ray_trials import run_sweep
-    from courant.sweeps.search_space import SearchSpace
-    from courant.sweeps.sweep import plan_sweep
-
-    given, opened = parse_experiment(experiment), simgen.open_dataset(dataset, version)
-    plan = plan_sweep(given, opened, SearchSpace.model_validate(space), trials, runs, seed)
-    run_sweep(plan, on_trial=on_trial, **execution)
-
-
-def benchmark(benchmark: Any, **execution: Any) -> None:
-    from courant.sweeps.benchmark import Benchmark
-    from courant.sweeps.ray_trials import run_benchmark
-
-    run_benchmark(
-        Benchmark.model_validate(benchmark),
-        on_phase=lambda phase, num: report(f"{phase}: {num} to do"),
-        on_trial=on_trial,
-        **execution,
-    )
-
-
-def solve(points: Any, dataset: str, execution: Any, retry_failed: bool) -> None:
-    from flows.solving import Execution, solve_cases
-    from flows.stages import to_solve
-    from simgen.cases import get_family
-    from simgen.design_space import DesignPoint
-    from simgen.store.schema import Schema
-    from simgen.store.write import DatasetWriter
-
-    designs = [DesignPoint(**point) for point in points]
-    writer = DatasetWriter.open(dataset, Schema.of(get_family(designs[0].family)))
-    left = to_solve(designs, writer.known(), retry_failed)
-    if not left:  # another run may have committed the last ones since this was asked for
-        return
-    if os.environ.get("PREFECT_API_URL"):
-        from flows.prefect_flows import solve_in_flow
-
-        solve_in_flow(left, writer.url, Execution(**execution))
-    else:
-        solve_cases(left, writer, Execution(**execution))
-
-
-KINDS: dict[str, Callable[..., None]] = {
-    each.__name__: each for each in (train, sweep, benchmark, solve)
-}
 
 
 def main() -> int:
@@ -101,9 +27,18 @@ def main() -> int:
         begin_worker = unseal()
         request = RunDirectory(folder).read_json(name)
         connect_ray(begin_worker=begin_worker)
-        KINDS[request.pop("kind")](**request)
+        for field, (file, content) in request["files"].items():
+            Path(file).write_text(content)
+            request["fields"][field] = file
+        stage = getattr(stages, request["stage"])(**request["fields"])
+        if isinstance(stage, stages.Generation) and os.environ.get("PREFECT_API_URL"):
+            from flows.prefect_flows import in_flow
+
+            in_flow(stage)  # so that its cases are tasks
+        else:
+            stages.execute(stage)
     except SimgenError as error:
-        report(f"error: {error}")
+        print(f"error: {error}", flush=True)
         return 1
     return 0
 

@@ -4,8 +4,9 @@
     s3://bucket/runs
 
 Notable features:
-- A job's id is a hash of its request, so a flow whose process was restarted finds its job instead
-  of submitting it again. The request is kept in object storage as JSON, where results are, too.
+- A job executes a stage: its request has the stage's parameters and the content of its files. A
+  job's id is a hash of it, so a flow whose process was restarted finds its job instead of
+  submitting it again. The request is kept in object storage as JSON, where results are, too.
 - The code is sent as the job's working directory, a copy of the three packages.
 - Environment variables are passed only if they are named in COURANT_JOB_ENV. Ray shows a runtime
   environment on its pages, in logs and on command lines. So they are sealed with the token that the
@@ -28,21 +29,22 @@ import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from cryptography.fernet import Fernet, InvalidToken
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
 from courant.runs.directory import RunDirectory
-from flows.settings import LOOPBACK, check_job_reach, host_of, load_settings
+from flows.settings import LOOPBACK, absolute, check_job_reach, host_of, load_settings
 from simgen.errors import InputError, SimgenError
 from simgen.log_lines import about, fields_here, parse_line
 from simgen.provenance import REVISION_FILE, source_revision
+from simgen.whole_file import local_path
 
 POLL_S = 2.0
 RAY_LINE = re.compile(r"INFO job_manager\.py|^Running entrypoint for job ")
@@ -64,60 +66,67 @@ PLAIN_VARIABLES = (
 )
 SEALED = "COURANT_SEALED_VARIABLES"
 PACKAGES = ("simgen", "courant", "flows")
+FILES = ("experiment", "space", "sizes", "designs")
+"""Parameters of stages that may name a file"""
 
 
 class JobError(SimgenError):
     """A job that failed, was stopped, or can no longer be followed."""
 
 
-@dataclass(frozen=True)
-class JobRequest:
-    """A job's request; `parameters` are JSON, and kept as `<place>/jobs/<id>.json`."""
+def request_of(stage: Any) -> dict[str, Any]:
+    """Return the stage's request: its class, its parameters, and the files that they name.
 
-    kind: Literal["train", "sweep", "benchmark", "solve"]
-    name: str
-    place: str
-    """The store or the runs that the job writes to: a URL that the cluster reaches"""
-    parameters: dict[str, Any]
-
-    @property
-    def submission_id(self) -> str:
-        """Return the id of a request's job, the same for everyone; attempts append their number."""
-        content = json.dumps([self.kind, self.place, self.parameters], sort_keys=True)
-        digest = hashlib.sha256(content.encode()).hexdigest()[:10]
-        return f"courant-{self.kind}-{self.name}-{digest}"
+    InputError for a folder that the cluster does not see.
+    """
+    fields, files = asdict(stage), dict[str, list[str]]()
+    for name in FILES:
+        if (file := local_path(fields.get(name) or "")).is_file():
+            files[name] = [file.name, file.read_text()]
+    for name in {"dataset", "designs", "store", "runs", "out"} & (fields.keys() - files.keys()):
+        if fields[name]:
+            fields[name] = absolute(fields[name])
+            check_job_reach(fields[name])
+    return {"stage": type(stage).__name__, "fields": fields, "files": files}
 
 
-def run_job(
-    request: JobRequest, on_line: Callable[[str], None], on_poll: Callable[[], None] = lambda: None
-) -> str:
-    """Run the request on the cluster and wait; return the id of the job that did it.
+def job_id(name: str, place: str, request: Mapping[str, Any]) -> str:
+    """Return the id of a request's job, the same for everyone; attempts append their number."""
+    content = json.dumps([place, request], sort_keys=True)
+    return f"courant-{name}-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
+
+
+def run_job(name: str, place: str, stage: Any, on_line: Callable[[str], None]) -> None:
+    """Execute a stage on the cluster and wait; `place` is where its request is kept, and its work.
 
     A running job of this request is followed instead of submitting it again. `on_line` is given
-    each line of the job's log, `on_poll` is called every POLL_S seconds. An interruption (Ctrl-C,
-    SIGTERM, Prefect's cancellation) stops the job; where only the following fails, the job
-    continues and the next call finds it.
+    each line of the job's log. An interruption (Ctrl-C, SIGTERM, Prefect's cancellation) stops the
+    job; where only the following fails, the job continues and the next call finds it.
 
     Raises InputError where the cluster cannot take the job, JobError where the job did not succeed
     or can no longer be seen.
     """
     address = load_settings().jobs_address
     assert address is not None, "run_job is for RAY_ADDRESS=http://..."
-    check_job_reach(request.place)
+    check_job_reach(place)
+    request = request_of(stage)
+    known = job_id(name, place, request)
     logging.getLogger("ray").setLevel(logging.WARNING)
     with _as_input_errors(address):
         client = JobSubmissionClient(address)
-        attempts = _attempts(client, request)
+        attempts = _attempts(client, known)
         running = [number for number, job in attempts.items() if not job.status.is_terminal()]
         # A number that none had: older attempts may have been deleted.
         number = running[-1] if running else max(attempts, default=0) + 1
-    job = f"{request.submission_id}-{number}"
+    job = f"{known}-{number}"
     try:
         if not running:
             with _as_input_errors(address):
-                _submit(client, request, job, address)
+                folder = RunDirectory(place) / "jobs"
+                folder.write_json(f"{known}.json", request)
+                _submit(client, f"{folder.url}/{known}.json", job, address)
         on_line(f"job {job} on {address}")
-        details = _follow(client, job, on_line, on_poll)
+        details = _follow(client, job, on_line)
     except Exception:
         raise
     except BaseException:  # interrupted, even during submission: the job ends before the flow does
@@ -136,21 +145,16 @@ def run_job(
         printed = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
         reason = printed[-1] if printed else _first_line(details.message or "no reason given")
         raise JobError(f"job {job} on {address} failed: {reason}")
-    return job
 
 
-def _attempts(client: JobSubmissionClient, request: JobRequest) -> dict[int, JobDetails]:
-    """Return this request's jobs on the cluster by their number, in order."""
+def _attempts(client: JobSubmissionClient, known: str) -> dict[int, JobDetails]:
+    """Return a request's jobs on the cluster by their number, in order."""
     found = {(job.submission_id or "").rpartition("-"): job for job in client.list_jobs()}
-    known = request.submission_id
     numbers = {int(n): job for (of, _, n), job in found.items() if of == known and n.isdecimal()}
     return dict(sorted(numbers.items()))
 
 
-def _submit(client: JobSubmissionClient, request: JobRequest, job: str, address: str) -> None:
-    folder, file = RunDirectory(request.place) / "jobs", f"{request.submission_id}.json"
-    folder.write_json(file, {"kind": request.kind, **request.parameters})
-    url = f"{folder.url}/{file}"
+def _submit(client: JobSubmissionClient, url: str, job: str, address: str) -> None:
     with tempfile.TemporaryDirectory(prefix="courant-job-") as code:
         pack_code(Path(code))
         deadline = time.monotonic() + PATIENCE_S
@@ -166,7 +170,7 @@ def _submit(client: JobSubmissionClient, request: JobRequest, job: str, address:
                 return
             except RuntimeError as error:
                 # Another process with the same request may have been faster.
-                if any(each.submission_id == job for each in _attempts(client, request).values()):
+                if any(each.submission_id == job for each in client.list_jobs()):
                     return
                 # A dashboard answers before the agent has started that starts jobs.
                 if NO_AGENT not in str(error) or time.monotonic() > deadline:
@@ -184,12 +188,7 @@ def pack_code(target: Path) -> None:
     (target / REVISION_FILE).write_text(source_revision())
 
 
-def _follow(
-    client: JobSubmissionClient,
-    job: str,
-    on_line: Callable[[str], None],
-    on_poll: Callable[[], None],
-) -> JobDetails:
+def _follow(client: JobSubmissionClient, job: str, on_line: Callable[[str], None]) -> JobDetails:
     """Follow a job to its end; its log is read whole each time, and so correct after any gap."""
     shown, answered, lost = 0, time.monotonic(), 0
     while True:
@@ -221,7 +220,6 @@ def _follow(
                 ids, message = parse_line(line)  # of a line in JSON
                 with about(**ids):
                     on_line(message)
-        on_poll()
         if ended:
             return details
         time.sleep(POLL_S)

@@ -34,7 +34,7 @@ from flows.terminal import Bars, announce
 from simgen.case import Status
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint, unique
-from simgen.errors import InputError, SimgenError, StoreError
+from simgen.errors import InputError, SimgenError
 from simgen.foam.run import find_openfoam
 from simgen.log_lines import about, duration_text
 from simgen.solving.case_lock import make_scratch
@@ -163,17 +163,10 @@ class Generation(asks.GenerationRequest):
         writer, left = self.open()
         execution = Execution(self.time_limit_s, self.cores, self.archive_raw, self.split)
         if left and load_settings().jobs_address:
-            from flows.ray_jobs import JobRequest, run_job
+            from flows.ray_jobs import run_job
 
             store, _, family = self.url.rpartition("/")
-            # All points, however many are solved by now: it stays the same job.
-            request = {
-                "points": [asdict(point) for point in self.points],
-                "dataset": self.url,
-                "execution": asdict(execution),
-                "retry_failed": self.retry_failed,
-            }
-            run_job(JobRequest("solve", family, store, request), announce)
+            run_job(f"solve-{family}", store, replace(self, store=store), announce)
         elif left:
             solve(left, writer, execution)
         message = f"{self.family}: {self._preset} preset, {len(self.points)} designs"
@@ -245,16 +238,11 @@ class Training(asks.TrainingRequest):
             bars.advance(0, "reading the dataset")
             if settings.jobs_address:
                 from courant.training.workers import check_finished, following
-                from flows.ray_jobs import JobRequest, run_job
+                from flows.ray_jobs import run_job
 
-                request = {
-                    "experiment": experiment.model_dump(mode="json"),
-                    "dataset": dataset.url,
-                    "version": dataset.version,
-                    "runs": runs,
-                }
+                pinned = replace(self, dataset=dataset.url, version=dataset.version, runs=runs)
                 with following(run, show):
-                    run_job(JobRequest("train", name, runs, request), announce)
+                    run_job(f"train-{name}", runs, pinned, announce)
                 check_finished(run)
                 return run.url
             if settings.ray_address:
@@ -393,11 +381,6 @@ class Trials(asks.SweepRequest):
         page, best = write_sweep_page(plan, results), f"{folder}/{sweep.BEST}"
         return FinishedTrials(page, sweep_line(plan, results), f"{folder}/trials", best)
 
-    @property
-    def _execution(self) -> dict[str, Any]:
-        names = ("early_stopping", "cpus_per_trial", "gpus_per_trial")
-        return {name: getattr(self, name) for name in names}
-
     def _try(self, plan: sweep.Sweep, bars: Bars) -> list[sweep.TrialResult]:
         from courant.sweeps.ray_trials import run_sweep
 
@@ -413,32 +396,19 @@ class Trials(asks.SweepRequest):
             best = f", lowest NMAE {min(errors):.3f}" if errors else ""
             bars.advance(len(ended), f"trial {result.number}, epoch {result.epochs}{best}")
 
-        return run_sweep(plan, on_trial=on_trial, **self._execution)
+        names = ("early_stopping", "cpus_per_trial", "gpus_per_trial")
+        limits = {name: getattr(self, name) for name in names}
+        return run_sweep(plan, on_trial=on_trial, **limits)
 
     def _try_on_cluster(self, plan: sweep.Sweep, bars: Bars) -> list[sweep.TrialResult]:
         """Run the sweep as a job, which makes the same plan."""
-        from flows.ray_jobs import JobRequest, run_job
-
-        def count_ended() -> None:
-            # There is none yet, or the store is away: the sweep itself goes on on the cluster.
-            with suppress(StoreError, InputError):
-                table = plan.folder.read_json(sweep.TABLE)
-                bars.advance(sum(row["state"] in sweep.ENDED for row in table))
+        from flows.ray_jobs import run_job
 
         results = [sweep.read_result(trial) for trial in plan.trials]
         if not all(sweep.is_done(result, self.early_stopping) for result in results):
             runs, _, name = plan.folder.url.rpartition("/")
-            request = {
-                "experiment": plan.experiment.model_dump(mode="json"),
-                "space": plan.space.model_dump(mode="json"),
-                "dataset": plan.dataset_url,
-                "version": plan.version,
-                "runs": runs,
-                "trials": len(plan.trials),
-                "seed": plan.seed,
-                **self._execution,
-            }
-            run_job(JobRequest("sweep", name, runs, request), announce, count_ended)
+            pinned = replace(self, dataset=plan.dataset_url, version=plan.version, runs=runs)
+            run_job(f"sweep-{name}", runs, pinned, announce)
         return [sweep.read_result(trial) for trial in plan.trials]
 
 
@@ -528,11 +498,13 @@ class ModelBenchmark(asks.BenchmarkRequest):
                     **limits,
                 )
             elif benchmark.next_phase(planned) is not None:
-                from flows.ray_jobs import JobRequest, run_job
+                from flows.ray_jobs import run_job
 
                 place, _, name = planned.url.rpartition("/")
-                content = {"benchmark": planned.model_dump(mode="json"), **limits}
-                run_job(JobRequest("benchmark", name, place, content), announce)
+                pinned = replace(
+                    self, dataset=dataset.url, version=dataset.version, runs=runs_url(self)
+                )
+                run_job(f"benchmark-{name}", place, pinned, announce)
         results = self._results(planned, dataset)
         if results is None:
             raise SimgenError(

@@ -2,30 +2,34 @@
 name.
 """
 
-import contextlib
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from flows import ray_jobs
-from flows.ray_jobs import RAY_LINE, SEALED, JobRequest, job_variables, pack_code, seal, unseal
+from flows.ray_jobs import SEALED, job_id, job_variables, pack_code, request_of, seal, unseal
+from flows.stages import Trials
 from simgen.errors import InputError
 
 
-def request(**changes) -> JobRequest:
-    given = {"kind": "train", "name": "tiny", "place": "s3://bucket/runs", "parameters": {"a": 1}}
-    return JobRequest(**{**given, **changes})
-
-
-def test_the_same_request_has_the_same_id_and_any_other_another():
-    known = request().submission_id
-    assert known == request().submission_id and known.startswith("courant-train-tiny-")
-    changes = ({"place": "s3://bucket/other"}, {"parameters": {"a": 2}}, {"kind": "sweep"})
-    others = [request(**each).submission_id for each in changes]
+def test_the_same_request_has_the_same_id_and_any_other_another(tmp_path: Path):
+    (tmp_path / "space.yaml").write_text("design: grid")
+    asked = Trials("s3://bucket/d", runs="s3://bucket/runs", space=str(tmp_path / "space.yaml"))
+    request = request_of(asked)
+    assert request["stage"] == "Trials" and request["fields"]["runs"] == "s3://bucket/runs"
+    assert request["files"] == {"space": ["space.yaml", "design: grid"]}
+    known = job_id("tiny", "s3://bucket/runs", request)
+    assert known.startswith("courant-tiny-")
+    assert known == job_id("tiny", "s3://bucket/runs", request_of(asked))
+    others = [job_id("tiny", "s3://bucket/runs", request_of(replace(asked, seed=1)))]
+    others.append(job_id("tiny", "s3://bucket/other", request))
+    (tmp_path / "space.yaml").write_text("design: sobol")
+    others.append(job_id("tiny", "s3://bucket/runs", request_of(asked)))
     assert len({known, *others}) == 4
 
 
@@ -67,18 +71,6 @@ def test_variables_are_passed_by_name(monkeypatch, address, api, is_passed):
     assert job_variables(address) == {**variables, "AWS_SECRET_ACCESS_KEY": "secret"}
 
 
-@pytest.mark.parametrize(
-    ("line", "is_rays"),
-    [
-        ("2026-11-21 11:18:19,664 INFO job_manager.py:581 -- Runtime env is setting up.", True),
-        ("Running entrypoint for job courant-train-1: python -m flows.ray_entrypoint", True),
-        ("epoch 12/60  loss 0.2310", False),
-    ],
-)
-def test_lines_of_ray_itself_are_told_from_the_jobs_own(line: str, is_rays: bool) -> None:
-    assert bool(RAY_LINE.search(line)) == is_rays
-
-
 def test_a_job_that_the_cluster_has_lost_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray's head has been started again, and keeps no record of what ran before."""
     monkeypatch.setattr(ray_jobs, "POLL_S", 0.0)
@@ -92,48 +84,16 @@ def test_a_job_that_the_cluster_has_lost_is_told_as_such(monkeypatch: pytest.Mon
 
     client = Client()
     with pytest.raises(ray_jobs.JobError, match=r"knows job a no more: .* run the same again"):
-        ray_jobs._follow(client, "a", lambda line: None, lambda: None)
+        ray_jobs._follow(client, "a", lambda line: None)
     assert client.asked == ray_jobs.MOST_LOST + 1
-
-
-@pytest.mark.parametrize(
-    ("reason", "attempts", "taken"),
-    [
-        (ray_jobs.NO_AGENT, 2, True),
-        (ray_jobs.NO_AGENT, 1_000, False),
-        ("no such version", 1, False),
-    ],
-)
-def test_a_cluster_that_has_just_started_is_asked_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reason: str, attempts: int, taken: bool
-) -> None:
-    failures = iter([RuntimeError(f"status code 500: {reason}")] * attempts)
-    submitted = []
-
-    def submit_job(**job: object) -> None:
-        for failure in failures:
-            raise failure
-        submitted.append(job["submission_id"])
-
-    monkeypatch.setattr(ray_jobs, "POLL_S", 0.01)
-    monkeypatch.setattr(ray_jobs, "PATIENCE_S", 0.5)
-    client = SimpleNamespace(submit_job=submit_job, list_jobs=list)
-    asked = request(place=str(tmp_path))
-    with contextlib.nullcontext() if taken else pytest.raises(RuntimeError, match=reason):
-        ray_jobs._submit(client, asked, "job-1", "http://127.0.0.1:8265")
-    assert submitted == ["job-1"] * taken
 
 
 def test_the_next_attempt_has_a_number_that_none_had() -> None:
     """`ray job delete` takes older attempts away."""
-    known = request().submission_id
-
-    class Client:
-        def list_jobs(self) -> list[object]:
-            names = (f"{known}-3", f"{known}-2", f"{known}-x", "another-9", None)
-            return [SimpleNamespace(submission_id=name) for name in names]
-
-    assert list(ray_jobs._attempts(Client(), request())) == [2, 3]
+    names = ("courant-a-3", "courant-a-2", "courant-a-x", "another-9", None)
+    found = [SimpleNamespace(submission_id=name) for name in names]
+    client = SimpleNamespace(list_jobs=lambda: found)
+    assert list(ray_jobs._attempts(client, "courant-a")) == [2, 3]
 
 
 GIVEN = {"AWS_SECRET_ACCESS_KEY": "a long secret", "LICENCE": "ünï"}
@@ -149,8 +109,9 @@ def token(monkeypatch):
 
 
 def test_the_cluster_sees_no_value_and_job_and_workers_have_them_all(token, monkeypatch, tmp_path):
-    (tmp_path / "token").write_text("of the cluster\n")
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    assert seal(GIVEN) == GIVEN, "without a token"
+    (tmp_path / "token").write_text("of the cluster\n")
     sealed = seal(GIVEN)
     assert set(sealed) == {SEALED}
     assert not [value for value in GIVEN.values() if value in sealed[SEALED]]
@@ -165,10 +126,6 @@ def test_the_cluster_sees_no_value_and_job_and_workers_have_them_all(token, monk
         monkeypatch.delenv(name)
     set_variables()
     assert {name: os.environ[name] for name in GIVEN} == GIVEN
-
-
-def test_a_cluster_without_a_token_gets_them_as_they_are(token):
-    assert seal(GIVEN) == GIVEN
 
 
 @pytest.mark.parametrize("other", ["another one", ""])
