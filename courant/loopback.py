@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from simgen.errors import InputError
 
-LOOPBACK = "127.0.0.1"
-OWN_NAMES = ("127.0.0.1", "localhost", "[::1]")  # As requests write this machine's own
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Hosts that mean this machine; the first one is listened on where no other is named"""
 
 
 def in_address(host: str) -> str:
@@ -39,6 +39,6 @@ def answered_names(listener: socket.socket, host: str, names: Sequence[str]) -> 
 
     A page of another site that a person on this machine opens asks in its own name.
     """
-    own = [*OWN_NAMES, in_address(host), *names]
+    own = [*map(in_address, (*LOOPBACK, host)), *names]
     is_loopback = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
     return own if is_loopback or names else ["*"]

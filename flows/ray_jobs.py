@@ -39,8 +39,9 @@ from cryptography.fernet import Fernet, InvalidToken
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
+from courant.loopback import LOOPBACK
 from courant.runs.directory import RunDirectory
-from flows.settings import LOOPBACK, absolute, check_job_reach, host_of, load_settings
+from flows.settings import absolute, check_job_reach, host_of, load_settings
 from simgen.errors import InputError, SimgenError
 from simgen.log_lines import about, fields_here, parse_line
 from simgen.provenance import REVISION_FILE, source_revision

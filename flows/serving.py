@@ -18,13 +18,13 @@ from uuid import UUID
 
 import simgen
 from courant.experiment import parse_experiment
-from courant.loopback import answered_names, in_address, listen
+from courant.loopback import LOOPBACK, answered_names, in_address, listen
 from courant.prediction.surrogate import load
 from courant.runs.directory import RunDirectory
 from courant.runs.record import open_recorded, read_dataset_record
 from courant.serving import http_app
 from courant.serving.predictions import Limits
-from flows.settings import LOOPBACK, check_prefect, host_of, load_settings, prefect_url
+from flows.settings import check_prefect, host_of, load_settings, prefect_url
 from flows.terminal import errors, print_line
 from simgen.cases import get_family
 from simgen.errors import InputError, SimgenError

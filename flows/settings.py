@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import cast, get_args
 from urllib.parse import urlsplit
 
+from courant.loopback import LOOPBACK
 from simgen.errors import InputError
 from simgen.log_lines import Format
 from simgen.whole_file import local_path
@@ -30,8 +31,6 @@ MAX_SEED = 2**32 - 1
 MOST_TIME_S = 2_000_000
 """Limit of a case's meshing, and of its solver: operating systems wait no longer"""
 STORE, RUNS, REPORTS = "courant-data/store", "courant-data/runs", "courant-data/reports"
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""Hosts that mean this machine"""
 ANSWER_S = 10.0
 """For Prefect's server to answer"""
 

@@ -178,7 +178,7 @@ class Committer:
         committed, self._waiting = self._waiting, []
         for solved in committed:
             with about(dataset=self._writer.url, case=solved.case):
-                self._bars.finished(solved.case, solved.status, solved.reason, solved.seconds)
+                self._bars.ended(solved.case, solved.status, solved.reason, solved.seconds)
 
 
 def longest_first_at_the_end(

@@ -229,13 +229,13 @@ class Training(asks.TrainingRequest):
 
             def show(record: records.EpochRecord) -> None:
                 left = f"{duration_text(record.eta_s)} left"
-                bars.advance(record.epoch, f"loss {record.train_loss:.4f}, {left}")
+                bars.show(record.epoch, f"loss {record.train_loss:.4f}, {left}")
                 if record.validation_nmae is not None and not settings.jobs_address:
                     announce(record.line())
                 on_epoch(record)
 
             announce(f"run {run.url}")
-            bars.advance(0, "reading the dataset")
+            bars.show(0, "reading the dataset")
             if settings.jobs_address:
                 from courant.training.workers import check_finished, following
                 from flows.ray_jobs import run_job
@@ -375,7 +375,7 @@ class Trials(asks.SweepRequest):
         with ids, Bars(f"sweep {plan.space.name}", len(plan.trials)) as bars:
             for line in (f"sweep {folder}", *plan.left_out):
                 announce(line)
-            bars.advance(0, "starting trials")
+            bars.show(0, "starting trials")
             attempt = self._try_on_cluster if load_settings().jobs_address else self._try
             results = attempt(plan, bars)
         page, best = write_sweep_page(plan, results), f"{folder}/{sweep.BEST}"
@@ -394,7 +394,7 @@ class Trials(asks.SweepRequest):
                 ended.add(result.number)
                 announce(result.line())
             best = f", lowest NMAE {min(errors):.3f}" if errors else ""
-            bars.advance(len(ended), f"trial {result.number}, epoch {result.epochs}{best}")
+            bars.show(len(ended), f"trial {result.number}, epoch {result.epochs}{best}")
 
         names = ("early_stopping", "cpus_per_trial", "gpus_per_trial")
         limits = {name: getattr(self, name) for name in names}
@@ -485,7 +485,7 @@ class ModelBenchmark(asks.BenchmarkRequest):
             def on_trial(result: sweep.TrialResult) -> None:
                 if result.state != "running":
                     announce(result.line())
-                bars.advance(0, f"{result.setting['model']}, epoch {result.epochs}")
+                bars.show(0, f"{result.setting['model']}, epoch {result.epochs}")
 
             announce(f"benchmark {planned.url}")
             if load_settings().jobs_address is None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
@@ -37,9 +36,8 @@ from simgen.log_lines import duration_text, without_user_info
 logger = logging.getLogger("flows.terminal")
 
 PROGRESS_FILE = "progress.json"
-REFRESH_S = 0.5
 #: Of the terminal. Each frame takes milliseconds of a core, through hours of work.
-FRAMES_PER_S = 4
+FRAMES_PER_S = 2
 LEVELS = {"error": logging.ERROR, "warning": logging.WARNING}
 
 
@@ -151,13 +149,13 @@ def one_line_errors() -> Iterator[None]:
         fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
 
 
-class Bars:
+class Bars(rich.progress.Progress):
     """A live bar with lines above it; without a terminal, the lines alone."""
 
     def __init__(
         self, title: str, total: int | None, *columns: rich.progress.ProgressColumn
     ) -> None:
-        self._progress = rich.progress.Progress(
+        super().__init__(
             rich.progress.TextColumn("{task.description}"),
             rich.progress.BarColumn(bar_width=30),
             rich.progress.MofNCompleteColumn(),
@@ -168,24 +166,17 @@ class Bars:
             transient=True,
             refresh_per_second=FRAMES_PER_S,
         )
-        self._main = self._progress.add_task(title, total=total, note="")
+        self._main = self.add_task(title, total=total, note="")
 
-    def __enter__(self) -> Bars:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
-
-    def advance(self, completed: int, note: str = "", total: int | None = None) -> None:
-        self._progress.update(self._main, completed=completed, note=note, total=total)
+    def show(self, completed: int, note: str = "", total: int | None = None) -> None:
+        self.update(self._main, completed=completed, note=note, total=total)
 
 
 @contextlib.contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
     """Show a bar with an ETA; yields a function that takes the numbers done and in total."""
     with Bars(title, None, rich.progress.TimeRemainingColumn()) as bars:
-        yield lambda done, total: bars.advance(done, total=total)
+        yield lambda done, total: bars.show(done, total=total)
 
 
 class CaseBars(Bars):
@@ -193,45 +184,32 @@ class CaseBars(Bars):
 
     def __init__(self, num_cases: int, scratch: Path) -> None:
         super().__init__("cases", num_cases)
-        self._scratch = scratch
+        self._scratch, self._num_done = scratch, 0
         self._bars: dict[str, rich.progress.TaskID] = {}
         """Of cases that may have begun"""
-        self._num_done = 0
-        self._stop = threading.Event()
-        self._follower = threading.Thread(target=self._follow, name="follow-cases", daemon=True)
-
-    def __enter__(self) -> CaseBars:
-        super().__enter__()
-        self._follower.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        self._follower.join()
-        super().__exit__(*error)
 
     def started(self, case: str) -> None:
         """Follow a case that may begin from now on."""
-        bar = self._progress.add_task(f"  {case}", total=100, note="", visible=False)
-        self._bars[case] = bar
+        self._bars[case] = self.add_task(f"  {case}", total=100, note="", visible=False)
 
-    def finished(self, case: str, status: Status, reason: str, seconds: float) -> None:
+    def ended(self, case: str, status: Status, reason: str, seconds: float) -> None:
         """Report a case that has ended and is on record."""
         self._num_done += 1
         if case in self._bars:
-            self._progress.remove_task(self._bars.pop(case))
+            self.remove_task(self._bars.pop(case))
         announce(
             f"case {case}  {status}  {duration_text(seconds)}{'  ' + reason if reason else ''}"
         )
-        self.advance(self._num_done)
+        self.show(self._num_done)
 
-    def _follow(self) -> None:
-        while errors.is_terminal and not self._stop.wait(REFRESH_S):
-            for case, bar in tuple(self._bars.items()):
-                if progress := read_progress(self._scratch / case):
-                    done, note = int(100 * progress.fraction), progress_note(progress)
-                    with contextlib.suppress(KeyError):  # it has ended meanwhile
-                        self._progress.update(bar, completed=done, note=note, visible=True)
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Read how far the cases are; rich draws the bars in a thread."""
+        for case, bar in tuple(self._bars.items()):
+            if progress := read_progress(self._scratch / case):
+                done, note = int(100 * progress.fraction), progress_note(progress)
+                with contextlib.suppress(KeyError):  # it has ended meanwhile
+                    self.update(bar, completed=done, note=note, visible=True)
+        yield from super().get_renderables()
 
 
 def write_progress(progress: CaseProgress, directory: Path) -> None:

@@ -16,9 +16,8 @@ from typer.core import TyperGroup
 from flows import request_models as requests
 from flows.cli.analysis import analysis_app
 from flows.cli.datasets import dataset_app
-from flows.cli.doctor import doctor_app
 from flows.cli.models import model_app, recipes_app, runs_app
-from flows.cli.observing import status_app
+from flows.cli.observing import observing_app
 from flows.request_models import argument, option, with_options_of
 from flows.settings import check_prefect, prefect_url
 from flows.terminal import announce, errors, one_line_errors, print_line, start_logs
@@ -186,6 +185,6 @@ def _print_report(report: Report) -> None:
 app.add_typer(dataset_app, name="dataset")
 app.add_typer(runs_app, name="runs")
 app.add_typer(recipes_app, name="recipes")
-for commands in (status_app, doctor_app, model_app):
+for commands in (observing_app, model_app):
     app.add_typer(commands)
 app.add_typer(analysis_app, name="analyse")

@@ -226,7 +226,7 @@ def predict(
 @model_app.command(epilog="Example: courant serve RUN --port 8000")
 def serve(
     run: asks.RunUrl,
-    host: asks.Host = LOOPBACK,
+    host: asks.Host = LOOPBACK[0],
     port: asks.Port = 8000,
     max_points: Annotated[int, option("Points of one request, queries included.", min=1)] = 200_000,
     max_steps: Annotated[int, option("Rollout steps of one request.", min=1)] = 200,
@@ -251,7 +251,7 @@ def serve(
 @model_app.command(epilog="Example: courant explore pipe-run/runs/branched-pipe-small-0123456789")
 def explore(
     run: asks.RunUrl,
-    host: asks.Host = LOOPBACK,
+    host: asks.Host = LOOPBACK[0],
     port: asks.Port = 8000,
     dataset: asks.MovedDataset = None,
     allow_host: asks.AllowedHosts = None,

@@ -1,15 +1,26 @@
-"""`courant status` and `courant metrics`: what is on record, as tables or for Prometheus."""
+"""See what is on record and what works here: `courant status`, `metrics`, `doctor`, `families`.
+
+The state of datasets, cases, trainings, sweeps and disks comes from records that exist anyway,
+whole after any crash: the datasets' commits, the run directories, and the progress files of cases
+on this machine's scratch disk. Requests to a served model are measured where they are answered,
+nodes and tasks by Ray's own metrics.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
+import platform
+import shutil
 import signal
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -18,15 +29,30 @@ from rich.markup import escape
 from rich.table import Column, Table
 from rich.text import Text
 
-from courant.loopback import LOOPBACK, in_address
-from flows.request_models import AllowedHosts, Host, Port, Runs, Store, option
-from flows.settings import Settings, absolute, load_settings
-from flows.terminal import errors, fail, print_line, screen
-from simgen.errors import InputError
+import flows.request_models as asks
+from courant import loopback
+from courant.runs.directory import RunDirectory
+from courant.runs.record import EXPERIMENT
+from flows import terminal
+from flows.settings import Settings, absolute, check_prefect, load_settings, prefect_url
+from simgen.case import Progress
+from simgen.cases import FAMILIES, get_family
+from simgen.design_space import DesignSpace
+from simgen.errors import InputError, SimgenError
 from simgen.log_lines import duration_text, size_text
+from simgen.machine import memory_gb, usable_cores
+from simgen.whole_file import local_path
 
 if TYPE_CHECKING:
-    from flows.observing import Overview, Watch
+    from prometheus_client.core import Metric
+
+    from courant.runs.summary import RunSummary
+    from courant.sweeps.sweep import TrialsProgress
+    from simgen.store.versions import DatasetProgress
+
+READERS = 8
+MAX_CONNECTIONS = 64
+FREE_GB = 5.0  # a paper-sized case writes a few GB before it is read
 
 COLOURS = {
     "solving": "green",
@@ -42,29 +68,32 @@ MOST_ENDED = 5
 LOW_DISK = 0.05
 """Share of a disk that is too little"""
 
-status_app = typer.Typer()
+T = TypeVar("T")
+S = TypeVar("S")
+
+observing_app = typer.Typer()
 
 
-@status_app.command(epilog="Example: courant status --store demo-run/store --runs demo-run/runs")
+@observing_app.command(epilog="Example: courant status --store demo-run/store --runs demo-run/runs")
 def status(
-    store: Store = None,
-    runs: Runs = None,
-    every: Annotated[float, option("Seconds between two looks.", min=0.5, max=86_400.0)] = 3.0,
-    once: Annotated[bool, option("Print once and end, as without a terminal.", "--once")] = False,
-    as_json: Annotated[bool, option("Print once, as JSON.", "--json")] = False,
+    store: asks.Store = None,
+    runs: asks.Runs = None,
+    every: Annotated[float, asks.option("Seconds between two looks.", min=0.5, max=86_400.0)] = 3.0,
+    once: Annotated[
+        bool, asks.option("Print once and end, as without a terminal.", "--once")
+    ] = False,
+    as_json: Annotated[bool, asks.option("Print once, as JSON.", "--json")] = False,
 ) -> None:
     """Show datasets, cases, trainings, sweeps and disks, from records alone; Ctrl-C ends it."""
-    from flows.observing import Watch
-
-    watch = Watch(places(store, runs))
-    if not (as_json or once) and screen.is_terminal:
+    where = places(store, runs)
+    if not (as_json or once) and terminal.screen.is_terminal:
         # Ctrl-C is how this is meant to end, and no interruption.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         with contextlib.suppress(KeyboardInterrupt):
-            draw_until_interrupted(watch, every, screen)
+            draw_until_interrupted(where, every, terminal.screen)
         return
-    with errors.status("reading"):
-        overview = watch.look()
+    with terminal.errors.status("reading"):
+        overview = look(where)
     if as_json:
         record = asdict(overview)
         for each, written in zip(overview.datasets, record["datasets"], strict=True):
@@ -73,27 +102,26 @@ def status(
             written["state"] = sweep.state
         typer.echo(json.dumps(record, indent=2, default=str))
     else:
-        screen.print(draw(overview))
+        terminal.screen.print(draw(overview))
     if overview.problems:
-        fail("\n".join(overview.problems))
+        terminal.fail("\n".join(overview.problems))
 
 
-@status_app.command(epilog="Example: courant metrics --store s3://bucket/store --port 9464")
+@observing_app.command(epilog="Example: courant metrics --store s3://bucket/store --port 9464")
 def metrics(
-    store: Store = None,
-    runs: Runs = None,
-    host: Host = LOOPBACK,
-    port: Port = 9464,
-    allow_host: AllowedHosts = None,
-    every: Annotated[float, option("Seconds between readings.", min=1.0, max=86_400.0)] = 15.0,
+    store: asks.Store = None,
+    runs: asks.Runs = None,
+    host: asks.Host = loopback.LOOPBACK[0],
+    port: asks.Port = 9464,
+    allow_host: asks.AllowedHosts = None,
+    every: Annotated[float, asks.option("Seconds between readings.", min=1.0, max=86_400.0)] = 15.0,
 ) -> None:
     """Serve metrics of datasets, trainings and sweeps to Prometheus, from records alone."""
-    from flows.observing import RecordMetrics, Watch, metrics_server
-
-    with errors.status("reading"):
-        exported = RecordMetrics(Watch(places(store, runs)), every)
+    with terminal.errors.status("reading"):
+        exported = RecordMetrics(places(store, runs), every)
     serve, taken = metrics_server(exported, host, port, allow_host or ())
-    print_line(f"serving  http://{in_address(host)}:{taken}/metrics   end with Ctrl-C")
+    address = f"http://{loopback.in_address(host)}:{taken}/metrics"
+    terminal.print_line(f"serving  {address}   end with Ctrl-C")
     serve()
 
 
@@ -110,11 +138,96 @@ def places(store: str | None, runs: str | None) -> Settings:
     )
 
 
-def draw_until_interrupted(watch: Watch, every: float, screen: Console) -> None:
+@dataclass(frozen=True)
+class Disk:
+    """A file system that work is written to."""
+
+    use: str
+    path: str
+    free_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What is going on at one moment."""
+
+    places: Settings
+    datasets: list[DatasetProgress]
+    cases: list[Progress]
+    """That are solved on this machine, in any dataset"""
+    runs: list[RunSummary]
+    trials: list[TrialsProgress]
+    """Sweeps and benchmarks"""
+    disks: list[Disk]
+    problems: list[str]
+    """A line for each dataset or run that cannot be read"""
+
+
+def look(places: Settings) -> Overview:
+    """Read everything anew; what cannot be read is listed among the problems."""
+    from courant.runs import summary
+    from courant.sweeps.sweep import read_trials_progress
+    from simgen.solving.case_lock import is_held
+    from simgen.store import versions
+
+    problems = list[str]()
+
+    def read_each(read: Callable[[S], T | None], where: Iterable[S]) -> list[T]:
+        def attempt(place: S) -> T | None:
+            try:
+                return read(place)
+            except SimgenError as error:
+                problems.append(str(error))
+                return None
+
+        return [found for found in pool.map(attempt, where) if found is not None]
+
+    def read_run(run: RunDirectory) -> RunSummary | None:
+        return summary.read_run(run) if run.exists(EXPERIMENT) else None
+
+    with ThreadPoolExecutor(READERS) as pool:
+        names = dict.fromkeys([*FAMILIES, *versions.folders_in(places.store)])
+        datasets = read_each(
+            lambda url: versions.read_progress(url) if versions.repository_exists(url) else None,
+            [f"{places.store}/{name}" for name in names],
+        )
+        folder = RunDirectory(places.runs)
+        listed = read_each(lambda each: each.names(), [folder])
+        inside = [folder / name for names in listed for name in names]
+        runs = read_each(read_run, inside)
+        known = {run.url for run in runs}
+        others = [each for each in inside if each.url not in known]
+        trials = read_each(lambda each: read_trials_progress(each, read_run), others)
+    scratch = Path(places.scratch)
+    cases = [
+        case
+        for path in sorted(scratch.glob(f"*/{terminal.PROGRESS_FILE}"))
+        if (case := terminal.read_progress(path.parent)) and is_held(path.parent.name, scratch)
+    ]
+    found = list(dict.fromkeys(problems))
+    return Overview(places, datasets, cases, runs, trials, _disks(places), found)
+
+
+def _disks(places: Settings) -> list[Disk]:
+    """Return the file systems of local places, each once."""
+    found: dict[int, Disk] = {}
+    for use in ("scratch", "store", "runs"):
+        if "://" in (place := getattr(places, use)):
+            continue
+        path = local_path(place)
+        there = next(each for each in (path, *path.parents) if each.exists())
+        device, usage = there.stat().st_dev, shutil.disk_usage(there)
+        both = f"{found[device].use}, {use}" if device in found else use
+        found[device] = Disk(both, str(there), usage.free, usage.total)
+    return list(found.values())
+
+
+def draw_until_interrupted(places: Settings, every: float, screen: Console) -> None:
     """Draw on a terminal, again every so many seconds."""
     with Live(Text("reading"), console=screen, screen=True, auto_refresh=False) as live:
         while True:
-            overview = watch.look()
+            overview = look(places)
             parts = [draw(overview), Text(f"{time.strftime('%H:%M:%S')}  Ctrl-C ends this", "dim")]
             if overview.problems:
                 parts.append(Text(f"error: {overview.problems[0]}", "red"))
@@ -183,3 +296,223 @@ def draw(overview: Overview) -> RenderableType:
         line = Text.assemble(("disk", "bold"), f"  {disk.use}: ", (free, style), overflow="fold")
         parts.append(line)
     return Group(*parts)
+
+
+METRICS = {
+    "courant_dataset_cases": "Cases on record",
+    "courant_dataset_cases_left": "Cases that the last writer has still to commit",
+    "courant_dataset_solver_core_seconds_total": "Core-seconds of all solvers",
+    "courant_training_epoch": "Epochs trained",
+    "courant_training_validation_nmae": "Of the best weights of a running training so far",
+    "courant_training_samples_per_second": "In the last epoch of a running training",
+    "courant_trials": "Trials of a sweep or benchmark",
+    "courant_disk_free_bytes": "Of the file systems of local places",
+    "courant_unreadable": "Datasets and runs that could not be read",
+}
+"""Help of each gauge, or counter where the name ends with `_total`"""
+
+
+def samples(found: Overview) -> Iterator[tuple[str, dict[str, str], float | None]]:
+    """Yield each metric's name without `courant_`, its labels, and the number, if it is known."""
+    for each in found.datasets:
+        labels = {"dataset": each.url}
+        for status, number in each.num_cases.items():
+            yield "dataset_cases", {**labels, "status": status}, number
+        yield "dataset_cases_left", labels, each.num_left
+        yield "dataset_solver_core_seconds_total", labels, each.solver_s
+    for run in found.runs:
+        yield "training_epoch", {"run": run.name, "state": run.state}, run.epoch
+        if run.state == "running":
+            yield "training_validation_nmae", {"run": run.name}, run.validation_nmae
+            yield "training_samples_per_second", {"run": run.name}, run.samples_per_s
+    for trials in found.trials:
+        for state, number in trials.num_trials.items():
+            yield "trials", {"sweep": trials.name, "state": state}, number
+    for disk in found.disks:
+        yield "disk_free_bytes", {"use": disk.use}, disk.free_bytes
+    yield "unreadable", {}, len(found.problems)
+
+
+class RecordMetrics:
+    """A collector of the records' metrics, which are read at most every so many seconds."""
+
+    def __init__(self, places: Settings, every_s: float) -> None:
+        self._places, self._every_s = places, every_s
+        self._overview, self._read_at = look(places), time.monotonic()
+
+    def collect(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        if time.monotonic() - self._read_at >= self._every_s:
+            self._overview, self._read_at = look(self._places), time.monotonic()
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        for name, labels, value in samples(self._overview):
+            name = f"courant_{name}"
+            kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            family = families.setdefault(name, kind(name, METRICS[name], labels=list(labels)))
+            if value is not None:
+                family.add_metric(list(labels.values()), value)
+        yield from families.values()
+
+
+def metrics_server(
+    metrics: RecordMetrics, host: str, port: int, names: Sequence[str] = ()
+) -> tuple[Callable[[], None], int]:
+    """Listen on http://host:port/metrics; return what serves until it is interrupted, and the port.
+
+    On loopback, and where `names` are given, requests for other hosts are not answered. InputError
+    where the port is taken.
+    """
+    import prometheus_client
+    import uvicorn
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+    registry = prometheus_client.CollectorRegistry()
+    registry.register(metrics)  # type: ignore[arg-type]
+    listener = loopback.listen(host, port, MAX_CONNECTIONS)
+    hosts = loopback.answered_names(listener, host, names)
+    answers = prometheus_client.make_asgi_app(registry)
+    app = TrustedHostMiddleware(answers, allowed_hosts=hosts, www_redirect=False)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+    return lambda: server.run([listener]), int(listener.getsockname()[1])
+
+
+@observing_app.command(epilog="Example: courant doctor")
+def doctor() -> None:
+    """Show what works on this machine: OpenFOAM, gmsh, storage, Ray, GPU, disk."""
+    usable, table = set(), Table(box=None, show_header=False)
+    for name, check in CHECKS.items():
+        try:
+            text, mark = check(), Text("ok", "green")
+            usable.add(name)
+        except (SimgenError, ImportError, OSError) as error:
+            kind = "" if isinstance(error, SimgenError) else f"{type(error).__name__}: "
+            text, mark = f"{kind}{error}", Text("missing", "yellow")
+        table.add_row(name, mark, escape(text))
+    terminal.screen.print(table, "")
+    solved = "be" if {"OpenFOAM", "gmsh", "scratch"} <= usable else "not be"
+    reads = "can" if "store" in usable else "cannot"
+    terminal.print_line(
+        f"Datasets {reads} be read and models trained here; cases can {solved} solved."
+    )
+
+
+def _python() -> str:
+    memory = "" if (size := memory_gb()) is None else f", {size:.0f} GB"
+    system = f"{platform.python_version()} on {platform.system()}"
+    return f"{system}, {usable_cores()} cores{memory}"
+
+
+def _openfoam() -> str:
+    from simgen.foam.run import find_openfoam
+
+    solvers = sorted({family.application for family in FAMILIES.values()})
+    openfoam = find_openfoam(("checkMesh", "gmshToFoam", *solvers))
+    return f"v{openfoam.version.removeprefix('v')}, {', '.join(solvers)}"
+
+
+def _gmsh() -> str:
+    # The wheel loads libGLU and libXrender, which a bare machine does not have.
+    from simgen.meshing import load_gmsh
+
+    load_gmsh()
+    return version("gmsh")
+
+
+def _gpu() -> str:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise InputError(f"none that torch {torch.__version__} sees; training uses the CPU")
+    names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    return f"{', '.join(names)} (torch {torch.__version__})"
+
+
+def _ray() -> str:
+    address = load_settings().ray_address
+    return f"{version('ray')}; " + (
+        f"RAY_ADDRESS is {address}" if address else "no RAY_ADDRESS, work is done here"
+    )
+
+
+def _prefect() -> str:
+    url = prefect_url()
+    if url is None:
+        return f"{version('prefect')}; no PREFECT_API_URL, no command needs a server"
+    check_prefect(url)
+    return f"{version('prefect')}, {url} answers"
+
+
+def _store() -> str:
+    from simgen.store.versions import repository_exists
+
+    where = absolute(load_settings().store)
+    there = [family for family in FAMILIES if repository_exists(f"{where}/{family}")]
+    return f"{where}: {', '.join(there) or 'no dataset yet'}"
+
+
+def _scratch() -> str:
+    folder = Path(load_settings().scratch)
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise InputError(f"{folder} cannot be written; set COURANT_SCRATCH to a folder that can")
+    if there == folder:
+        from simgen.solving.case_lock import check_private  # needs Unix
+
+        check_private(folder)
+    free = shutil.disk_usage(there).free / 1e9
+    if free < FREE_GB:
+        raise InputError(f"{folder} has {free:.0f} GB free; set COURANT_SCRATCH to a larger disk")
+    return f"{folder}: {free:.0f} GB free"
+
+
+CHECKS: dict[str, Callable[[], str]] = {
+    "Python": _python,
+    "OpenFOAM": _openfoam,
+    "gmsh": _gmsh,
+    "GPU": _gpu,
+    "Ray": _ray,
+    "Prefect": _prefect,
+    "store": _store,
+    "scratch": _scratch,
+}
+"""Each returns what it found, and raises for what cannot be used, with the way to get it"""
+
+
+@observing_app.command(epilog="Example: courant families cylinder-flow")
+def families(
+    name: Annotated[
+        str | None, asks.argument("A family, for its parameters, presets and settings.")
+    ] = None,
+) -> None:
+    """List the case families; or show one with its parameters, presets and settings."""
+    if name is None:
+        every = FAMILIES.values()
+        rows = (
+            (each.name, each.title, each.application, ", ".join(each.presets)) for each in every
+        )
+        terminal.print_table(("family", "", "solver", "presets"), rows)
+        return
+    family = get_family(name)
+    kind = "transient" if family.transient else "steady"
+    title = f"{family.title}; {kind}, {family.application}, revision {family.revision}"
+    terminal.print_markup(f"[bold]{family.name}[/bold]  {title}\n")
+    _print_space("parameter", family.design_space, {})
+    _print_space("setting", family.settings_space, family.presets)
+    fields = ((each.name, each.unit, ", ".join(each.components)) for each in family.fields)
+    terminal.print_table(("field", "unit", "components"), fields)
+    header = ",".join(family.design_space.names)
+    terminal.print_line(f"\nFirst line of a file for --designs: {header}")
+
+
+def _print_space(
+    title: str, space: DesignSpace, presets: Mapping[str, Mapping[str, float]]
+) -> None:
+    rows = []
+    for each in space.parameters:
+        values = [f"{preset[each.name]:g}" for preset in presets.values()]
+        rows.append(
+            [each.name, each.unit, f"{each.low:g} to {each.high:g}", *values, each.description]
+        )
+    terminal.print_table((title, "unit", "range", *presets, ""), rows)
+    terminal.print_line("")

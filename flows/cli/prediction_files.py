@@ -8,9 +8,8 @@ from a surface mesh with the kind of each face and the prescribed fields.
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,6 @@ import numpy as np
 
 import courant
 from courant.data.normalisation import Channel
-from courant.prediction.bands import DesignBands
 from courant.prediction.surrogate import Surrogate
 from courant.report.fields import draw_prediction
 from courant.report.page import plain
@@ -55,18 +53,6 @@ def load_for(run: str, out: Path, suffixes: Sequence[str] = SUFFIXES) -> Surroga
     if out.suffix == ".pvd" and surrogate.step_s is None:
         raise InputError(f"{out}: a steady prediction has no times; name the file {out.stem}.vtu")
     return surrogate
-
-
-@contextlib.contextmanager
-def writing(out: Path) -> Iterator[Path]:
-    """Yield where to write `out`, as `whole_file`; InputError where it cannot be written."""
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(out) as part:
-            yield part
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"{out} cannot be written: {reason}; choose another place") from error
 
 
 def by_field(
@@ -107,13 +93,14 @@ class WrittenPrediction:
     """(N, C) of a steady model, (T, N, C) of a transient one"""
     band: np.ndarray | None = None
     """Half-widths, shaped as the values"""
-    solved: Mapping[int, np.ndarray] | None = None
-    """The solver's (N, C) by number of the state"""
+    solved: np.ndarray | None = None
+    """The solver's values, shaped as the values; NaN at times that it has not reached"""
 
-    def state(self, number: int) -> np.ndarray:
-        """Return (N, C) at one time, or the only state."""
-        found: np.ndarray = self.values if self.times is None else self.values[number]
-        return found
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The values, the half-widths and the solver's values, by the ending of their names."""
+        found = {"": self.values, "_band": self.band, "_solver": self.solved}
+        return {suffix: values for suffix, values in found.items() if values is not None}
 
     def write(self, out: Path) -> str:
         """Write all steps as .npz or .pvd, the last one as .vtu; return how many steps and times.
@@ -122,45 +109,40 @@ class WrittenPrediction:
         and the error.
         """
         steps = [0.0] if self.times is None else self.times
+        out.parent.mkdir(parents=True, exist_ok=True)
         if out.suffix == ".npz":
-            with writing(out) as part:
-                part.write_bytes(npz_bytes(self._arrays(len(steps))))
+            content = {"points": self.points}
+            content |= {} if self.times is None else {"time": np.asarray(self.times)}
+            for column, name in enumerate(self.surrogate.channels):
+                for suffix, values in self.arrays.items():
+                    content[f"{name}{suffix}"] = values[..., column]
+            with whole_file(out) as part:
+                part.write_bytes(npz_bytes(content))
         elif self.times is None or out.suffix == ".vtu":
             self._write_state(len(steps) - 1, out)
         else:
             out.unlink(missing_ok=True)  # it names files that are written over
+            out.with_suffix("").mkdir(exist_ok=True)
             names = {f"{out.stem}/{out.stem}_{n:05d}.vtu": time for n, time in enumerate(steps)}
             for number, name in enumerate(names):
                 self._write_state(number, out.parent / name)
-            with writing(out) as part:
+            with whole_file(out) as part:
                 write_collection(part, names)
         if self.times is None:
             return ""
         return f"{counted(len(steps), 'step')} from {steps[0]:g} to {steps[-1]:g} s"
 
-    def _arrays(self, num_steps: int) -> dict[str, np.ndarray]:
-        arrays = {"points": self.points}
-        if self.times is not None:
-            arrays["time"] = np.asarray(self.times)
-        sets = {"": self.values} | ({} if self.band is None else {"_band": self.band})
-        if self.solved and len(self.solved) == num_steps:
-            solved = [self.solved[number] for number in range(num_steps)]
-            sets["_solver"] = solved[0] if self.times is None else np.stack(solved)
-        for column, name in enumerate(self.surrogate.channels):
-            arrays |= {f"{name}{suffix}": values[..., column] for suffix, values in sets.items()}
-        return arrays
-
     def _write_state(self, number: int, out: Path) -> None:
-        normaliser, predicted = self.surrogate.normaliser, self.state(number)
-        sets = {"": predicted}
-        if self.band is not None:
-            sets["_band"] = self.band if self.times is None else self.band[number]
-        if self.solved and number in self.solved:
-            sets |= {"_solver": self.solved[number], "_error": predicted - self.solved[number]}
+        normaliser, is_steady = self.surrogate.normaliser, self.times is None
+        state = {name: each if is_steady else each[number] for name, each in self.arrays.items()}
+        if "_solver" in state and np.isnan(state["_solver"]).any():
+            del state["_solver"]
+        elif "_solver" in state:
+            state["_error"] = state[""] - state["_solver"]
         fields: dict[str, np.ndarray] = {}
-        for suffix, values in sets.items():
+        for suffix, values in state.items():
             fields |= by_field(values, normaliser.channels, normaliser.dimension, suffix)
-        with writing(out) as part:
+        with whole_file(out) as part:
             self.shape.filled(fields).write(part, file_format="vtu")
 
 
@@ -186,14 +168,15 @@ def write_prediction(
     times = None if at is None else at.tolist()
     prepared = surrogate.prepare_case(stored, begin)
     bands = surrogate.bands_around(prepared, predicted, stored.points, stored.parameters, begin)
-    solved: dict[int, np.ndarray] = {}
-    for number, time in enumerate(times or [None]):
-        truth = surrogate.problem.solution(stored, time)
-        solved |= {} if truth is None else {number: truth}
+    truths = [surrogate.problem.solution(stored, time) for time in times or [None]]
+    solved = truths[0]
+    if times and any(each is not None for each in truths):
+        beyond = np.full_like(predicted[0], np.nan)
+        solved = np.stack([beyond if each is None else each for each in truths])
     band, shape = bands.field if bands else None, cells_of(stored)
     found = WrittenPrediction(surrogate, stored.points, shape, times, predicted, band, solved)
     extent = found.write(out)
-    beside = ", with the solver's field and the error" if solved else ""
+    beside = "" if solved is None else ", with the solver's field and the error"
     refusal = f"\nno band of the field holds: {bands.no_field}" if bands and bands.no_field else ""
     on = f"{extent} on " if extent else ""
     return f"{out}: {on}{counted(stored.num_points, 'point')}{beside}{refusal}"
@@ -218,9 +201,6 @@ def predict_to_files(
         scratch=load_settings().scratch,
     )
     cloud, times, bands = design.cloud, design.times, design.bands
-    solved: Mapping[int, np.ndarray] = {}
-    if design.solved is not None:
-        solved = {0: design.solved} if times is None else dict(enumerate(design.solved))
     found = WrittenPrediction(
         surrogate,
         cloud.points,
@@ -228,19 +208,19 @@ def predict_to_files(
         None if times is None else times.tolist(),
         design.values,
         None if bands is None else bands.field,
-        solved,
+        design.solved,
     )
     extent = found.write(out)
     picture = out.with_suffix(".png")
-    last = 0 if times is None else len(times) - 1
     layer = layer_of_cloud(cloud, surrogate.normaliser.dimension)
-    shown = draw_prediction(
-        layer, solved.get(last), found.state(last), surrogate.normaliser.channels
-    )
+    last = ... if times is None else -1
+    solution = None if design.solved is None else design.solved[last]
+    drawn = draw_prediction(layer, solution, design.values[last], surrogate.normaliser.channels)
     with whole_file(picture) as part:
-        part.write_bytes(png_bytes(shown))
+        part.write_bytes(png_bytes(drawn))
     print_line(f"{out}: {f'{extent} on ' if extent else ''}{counted(cloud.num_points, 'cell')}")
-    print_line(f"{picture}: {'solution, prediction and error' if solved else 'the prediction'}")
+    what = "the prediction" if design.solved is None else "solution, prediction and error"
+    print_line(f"{picture}: {what}")
     widths, alone = (bands.quantities, bands.by_regression) if bands else ({}, {})
 
     def width_text(name: str) -> str:
@@ -270,8 +250,17 @@ def predict_to_files(
     print_table(("quantity", *columns, "unit"), rows)
     for name, why in design.not_predicted.items():
         print_line(f"{plain(name)} is not predicted: {why}")
-    for line in trust_lines(bands):
-        print_line(line)
+    if bands is not None:
+        if bands.no_field and bands.no_field == bands.no_quantities:
+            print_line(f"no band holds: {bands.no_field}")
+        else:
+            of = {"the field": bands.no_field, "the quantities": bands.no_quantities}
+            for subject, why in of.items():
+                if why:
+                    print_line(f"no band of {subject} holds: {why}")
+        if bands.unsolved >= LEAST_UNSOLVED:
+            share = f"of the designs near this one {bands.unsolved:.0%} had no accepted solution"
+            print_line(f"{share}: there may be none to predict")
     seconds = design.seconds
     parts = ["known geometry" if design.known_geometry else f"meshing {seconds.meshing:.2g} s"]
     if seconds.solving:
@@ -282,22 +271,6 @@ def predict_to_files(
 def two_digits(value: float) -> str:
     """Return a positive number with two significant digits and without an exponent: 120, 0.0043."""
     return np.format_float_positional(float(f"{value:.2g}"), trim="-")
-
-
-def trust_lines(bands: DesignBands | None) -> list[str]:
-    """Return where no band holds, and whether the design may have no solution."""
-    if bands is None:
-        return []
-    lines = []
-    if bands.no_field and bands.no_field == bands.no_quantities:
-        lines.append(f"no band holds: {bands.no_field}")
-    else:
-        of = {"the field": bands.no_field, "the quantities": bands.no_quantities}
-        lines += [f"no band of {what} holds: {why}" for what, why in of.items() if why]
-    if bands.unsolved >= LEAST_UNSOLVED:
-        share = f"of the designs near this one {bands.unsolved:.0%} had no accepted solution"
-        lines.append(f"{share}: there may be none to predict")
-    return lines
 
 
 def predict_file(
@@ -345,11 +318,11 @@ def predict_file(
     with MeshReader() as reader:
         mesh = reader.read_mesh(file)
         surface = None if boundary is None else reader.read_mesh(boundary)
-    known = read_state(file, mesh, normaliser.given if is_steady else normaliser.read_channels)
-    shape, places = known.shape, known.places
+    channels = normaliser.given if is_steady else normaliser.read_channels
+    shape, places, known = read_state(file, mesh, channels)
     where = f"{len(places)} {shape.on}"
     if not is_steady:
-        state, inputs = np.split(known.state, [len(normaliser.channels)], axis=-1)
+        state, inputs = np.split(known, [len(normaliser.channels)], axis=-1)
         given = _as_fields(inputs, normaliser.given)
         rollout = surrogate.predict(
             places, initial=state, parameters=parameters, given=given, steps=steps
@@ -370,25 +343,20 @@ def predict_file(
         parameters=parameters,
         boundary=conditions,
         distance=distance,
-        given=_as_fields(known.state, normaliser.given),
+        given=_as_fields(known, normaliser.given),
     )
     WrittenPrediction(surrogate, places, shape, None, predicted).write(out)
     return f"{out}: {where}\n{NO_BAND}"
 
 
-@dataclass(frozen=True)
-class ForeignState:
-    """A state on a mesh's cells or points."""
+def read_state(
+    file: Path, mesh: meshio.Mesh, channels: Sequence[Channel]
+) -> tuple[Shape, np.ndarray, np.ndarray]:
+    """Find the channels in a mesh's arrays: on its cells, or else on its points.
 
-    shape: Shape
-    places: np.ndarray
-    """(N, 3) m, the locations of the state: cell centres or points"""
-    state: np.ndarray
-    """(N, C), the model's channels"""
-
-
-def read_state(file: Path, mesh: meshio.Mesh, channels: Sequence[Channel]) -> ForeignState:
-    """Find the channels in a mesh's arrays: on its cells, or else on its points."""
+    Return the shape, the locations (N, 3) m, which are cell centres or points, and the state there,
+    (N, C).
+    """
     on_cells = {name: np.concatenate(blocks) for name, blocks in mesh.cell_data.items()}
     lacking: list[str] = []
     for on, arrays in (("cells", on_cells), ("points", mesh.point_data)):
@@ -412,7 +380,7 @@ def read_state(file: Path, mesh: meshio.Mesh, channels: Sequence[Channel]) -> Fo
                 values = whole[:, each.column]
             columns.append(values.reshape(-1))
         state = np.stack(columns, axis=-1) if columns else np.zeros((len(places), 0))
-        return ForeignState(Shape(mesh, on), places, state)  # type: ignore[arg-type]
+        return Shape(mesh, on), places, state  # type: ignore[arg-type]
     if not lacking:
         raise InputError(f"{file} holds no cells")
     there = ", ".join([*mesh.point_data, *on_cells]) or "none"

@@ -30,7 +30,7 @@ def clock(monkeypatch):
 class Seen(list[str]):
     """In place of the bars: the cases that are on record."""
 
-    def finished(self, case: str, *ended: object) -> None:
+    def ended(self, case: str, *how: object) -> None:
         self.append(case)
 
 

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from flows.observing import METRICS, RecordMetrics, Watch, metrics_server
+from flows.cli.observing import METRICS, RecordMetrics, metrics_server
 from flows.settings import Settings
 from simgen.errors import InputError, StoreError
 from tests.observing.conftest import solve_some
@@ -32,7 +32,7 @@ def exported(metrics: RecordMetrics) -> dict[tuple[str, str], float]:
 
 
 def test_metrics_are_the_records_figures(places: Settings) -> None:
-    found = exported(metrics := RecordMetrics(Watch(places), 0.0))
+    found = exported(metrics := RecordMetrics(places, 0.0))
     url = f"{places.store}/cylinder-flow"
     assert found["courant_dataset_cases", "accepted"] == 2
     assert found["courant_dataset_cases_left", url] == 6
@@ -41,7 +41,7 @@ def test_metrics_are_the_records_figures(places: Settings) -> None:
     assert found["courant_training_samples_per_second", "demo-0123456789"] == 100.0
     assert found["courant_trials", "demo-anchors-0123456789"] == 1
     assert found["courant_unreadable", ""] == 0
-    kept = RecordMetrics(Watch(places), 600.0)
+    kept = RecordMetrics(places, 600.0)
     solve_some(places.store, num_cases=4, num_left=0)
     assert exported(metrics)["courant_dataset_cases", "accepted"] == 4
     assert exported(kept)["courant_dataset_cases", "accepted"] == 2, "read no more often"
@@ -53,8 +53,8 @@ def test_a_store_that_goes_away_ends_nothing_and_is_counted(
     def away(*asked: object) -> None:
         raise StoreError("the store is away")
 
-    metrics = RecordMetrics(Watch(places), 0.0)
-    monkeypatch.setattr("flows.observing.read_progress", away)
+    metrics = RecordMetrics(places, 0.0)
+    monkeypatch.setattr("simgen.store.versions.read_progress", away)
     found = exported(metrics)
     assert found["courant_unreadable", ""] == 1 and found["courant_training_epoch", "running"] == 3
 
@@ -72,7 +72,7 @@ def test_a_store_that_goes_away_ends_nothing_and_is_counted(
 def test_a_name_that_is_not_this_servers_gets_no_metrics(
     places: Settings, host: str, status: int
 ) -> None:
-    served = RecordMetrics(Watch(places), 0.0)
+    served = RecordMetrics(places, 0.0)
     serve, port = metrics_server(served, "127.0.0.1", 0, ["metrics.example.com"])
     threading.Thread(target=serve, daemon=True).start()
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:

@@ -10,9 +10,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from courant.runs.directory import RunDirectory
+from flows.cli import observing
 from flows.cli.app import app
-from flows.cli.observing import draw_until_interrupted
-from flows.observing import Watch
 from flows.settings import Settings, load_settings
 from flows.terminal import screen
 from simgen.solving.case_lock import own_case
@@ -82,41 +81,27 @@ def test_a_store_on_s3_is_read_like_a_folder(s3, places):
     base = f"{s3.url}/status"
     solve_some(f"{base}/store")
     make_run(RunDirectory(f"{base}/runs") / "demo-0123456789", "running", 3)
-    overview = Watch(replace(places, store=f"{base}/store", runs=f"{base}/runs")).look()
+    overview = observing.look(replace(places, store=f"{base}/store", runs=f"{base}/runs"))
     assert overview.problems == []
     assert [each.num_left for each in overview.datasets] == [6]
     assert [(run.state, run.epoch) for run in overview.runs] == [("running", 3)]
 
 
-def test_runs_that_have_ended_are_read_once(places, monkeypatch):
-    watch = Watch(places)
-    watch.look()
-    make_run(RunDirectory(places.runs) / "demo-1111111111", "running", 2)
-    found = {run.name: run for run in watch.look().runs}
-    assert (found["demo-1111111111"].state, found["demo-1111111111"].epoch) == ("running", 2)
-    make_run(RunDirectory(places.runs) / "demo-1111111111", "finished", 8)
-    watch.look()
-    read: list[str] = []
-    monkeypatch.setattr("flows.observing.read_run", lambda run: read.append(run.url))
-    watch.look()
-    assert read and not [url for url in read if url.endswith(("1111111111", "/one"))]
+def test_on_a_terminal_it_keeps_up_with_what_goes_on(places, monkeypatch):
+    looks, look = iter(range(3)), observing.look
 
-
-def test_on_a_terminal_it_keeps_up_with_what_goes_on(places):
-    class TwoLooks(Watch):
-        looks = 0
-
-        def look(self):
-            self.looks += 1
-            if self.looks == 3:
-                raise KeyboardInterrupt
-            if self.looks == 2:
+    def look_twice(where):
+        match next(looks):
+            case 1:
                 solve_some(places.store, num_cases=4, num_left=0)
-            return super().look()
+            case 2:
+                raise KeyboardInterrupt
+        return look(where)
 
+    monkeypatch.setattr(observing, "look", look_twice)
     drawn = io.StringIO()
     terminal = Console(file=drawn, force_terminal=True, color_system=None, width=80, height=40)
     with pytest.raises(KeyboardInterrupt):
-        draw_until_interrupted(TwoLooks(places), 0.0, terminal)
+        observing.draw_until_interrupted(places, 0.0, terminal)
     lines = [line for line in drawn.getvalue().splitlines() if "cylinder-flow  " in line]
     assert [line.split()[1:3] for line in lines] == [["solving", "2"], ["unpublished", "4"]]

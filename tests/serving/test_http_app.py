@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from courant.loopback import OWN_NAMES, answered_names
+from courant.loopback import LOOPBACK, answered_names, in_address
 from courant.serving.http_app import Solving, build_app, running
 from courant.serving.predictions import Limits, ModelCard
 
@@ -97,7 +97,7 @@ def test_only_a_server_for_all_takes_any_name() -> None:
         with closing(socket.create_server((host, 0))) as listener:
             hosts = answered_names(listener, host, names)
         any_name = host == "0.0.0.0" and not names
-        assert set(hosts) == ({"*"} if any_name else {host, *OWN_NAMES, *names})
+        assert set(hosts) == ({"*"} if any_name else {host, *map(in_address, LOOPBACK), *names})
 
 
 def test_a_request_above_the_limit_is_refused_announced_or_not(model: StandIn) -> None:
@@ -156,7 +156,7 @@ def test_requests_are_counted_by_route_and_status(model: StandIn) -> None:
 def test_a_name_that_is_not_this_servers_gets_no_answer(model: StandIn) -> None:
     known = (b"127.0.0.1:80", b"LOCALHOST", b"[::1]:8000", b"courant.example.com")
     others = (b"attacker.example.org:80", b"localhost.attacker.example.org", b"")
-    with serving(model, hosts=[*OWN_NAMES, "courant.example.com"]) as port:
+    with serving(model, hosts=[*map(in_address, LOOPBACK), "courant.example.com"]) as port:
         for name in (*known, *others):
             found = send(port, b"GET /health HTTP/1.1\r\nhost: " + name + b"\r\n\r\n")
             assert found.split()[1] == (b"200" if name in known else b"400"), name
