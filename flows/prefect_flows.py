@@ -35,7 +35,7 @@ from flows import stages
 from flows.request_models import options_of
 from flows.settings import keep_loopback_direct, load_settings
 from flows.solving import Execution, SolvedFork, solve_cases
-from flows.stages import Generation, PublishedVersion, Result, Stage
+from flows.stages import Result
 from flows.terminal import progress_note, read_progress, start_logs
 from simgen.design_space import DesignPoint
 from simgen.log_lines import fields_here, set_field
@@ -61,7 +61,7 @@ logging.getLogger("flows").addHandler(_pages)
 logging.getLogger("flows").setLevel(logging.INFO)
 
 
-def in_flow(stage: Stage[Result]) -> Result:
+def in_flow(stage: stages.Stage[Result]) -> Result:
     """Execute a stage in its flow, as commands do where PREFECT_API_URL names a server."""
     run: Callable[..., Result] = FLOWS[type(stage)]
     return run(**asdict(stage))
@@ -140,7 +140,7 @@ def solve_followed(
             each.wait()
 
 
-def _generate(stage: Generation) -> PublishedVersion:
+def _generate(stage: stages.Generation) -> stages.PublishedVersion:
     published = stage.done() or stage.execute(solve_followed)
     dataset = simgen.open_dataset(published.dataset, published.version)
     design, family = dataset.design, dataset.schema.family
@@ -196,7 +196,7 @@ def _evaluate(stage: stages.Measurement) -> stages.Report:
 FLOWS: dict[type, Any] = {
     kind: _flow(name, run_name, kind, execute)
     for kind, name, run_name, execute in (
-        (Generation, "generate", "generate {family}, {cases} cases", _generate),
+        (stages.Generation, "generate", "generate {family}, {cases} cases", _generate),
         (stages.Training, "train", "train on {dataset}", _train),
         (stages.Trials, "sweep", "sweep {space}", _try),
         (stages.ModelBenchmark, "benchmark", "benchmark at {budget}", _try),

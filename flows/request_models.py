@@ -10,7 +10,6 @@ path, where this file would be taken for the package of that name.
 from __future__ import annotations
 
 import inspect
-import re
 import typing
 from collections.abc import Callable
 from functools import partial
@@ -57,17 +56,6 @@ def request(described: Class) -> Class:
     return made
 
 
-def allowed_hosts(names: list[str] | None) -> list[str]:
-    """Return the names given for --allow-host; BadParameter for what is no host's name."""
-    for name in names or ():
-        if not re.fullmatch(r"(\*\.)?[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]", name):
-            raise typer.BadParameter(
-                f"'{name}' is not the name of a host: write it without scheme and port, such as"
-                " courant.example.com or *.example.com"
-            )
-    return names or []
-
-
 RunUrl = Annotated[str, argument("Run directory of a trained model, or a packed run.")]
 RunUrls = Annotated[list[str], argument("Two run directories or more.")]
 Dataset = Annotated[str, argument("The dataset, such as demo-run/store/cylinder-flow.")]
@@ -83,8 +71,7 @@ AllowedHosts = Annotated[
     list[str] | None,
     option(
         "Name that requests may be for, as a proxy passes it on; repeat for several. On"
-        " loopback, and where names are given, requests for others are rejected.",
-        callback=allowed_hosts,
+        " loopback, and where names are given, requests for others are rejected."
     ),
 ]
 Host = Annotated[str, option("Address to listen on; 0.0.0.0 lets other machines in.")]
@@ -326,39 +313,35 @@ def with_options_of(asked: Any, *without: str) -> Callable[[Callable[..., None]]
     return decorate
 
 
-def parse_pairs(texts: list[str] | None, option: str) -> dict[str, str]:
+def parse_pairs(
+    texts: list[str] | None,
+    option: str,
+    parse: Callable[[str], Any] = str,
+    form: str = "NAME=VALUE",
+) -> dict[str, Any]:
     """Parse `name=value` options into a mapping."""
     found = {}
     for text in texts or []:
         name, _, value = (part.strip() for part in text.partition("="))
-        if not name or not value:
-            raise typer.BadParameter(f"'{text}' is not NAME=VALUE", param_hint=option)
-        found[name] = value
+        try:
+            if not name or not value:
+                raise ValueError
+            found[name] = parse(value)
+        except ValueError:
+            raise typer.BadParameter(f"'{text}' is not {form}", param_hint=option) from None
     return found
 
 
 def parse_settings(texts: list[str] | None, option: str) -> dict[str, float] | None:
     """Parse `name=value` options into a mapping of numbers; None where there are none."""
-    return {k: v for k, (v,) in _parse_numbers(texts, option, "NAME=VALUE", 1).items()} or None
+    return parse_pairs(texts, option, float, "NAME=VALUE with a number") or None
 
 
 def parse_box(texts: list[str] | None, option: str = "--inside") -> dict[str, tuple[float, float]]:
     """Parse `aperture=24:37`, several times."""
-    numbers = _parse_numbers(texts, option, "NAME=LOW:HIGH", 2)
-    return {name: (low, high) for name, (low, high) in numbers.items()}
 
+    def bounds(value: str) -> tuple[float, float]:
+        low, high = map(float, value.split(":"))
+        return low, high
 
-def _parse_numbers(
-    texts: list[str] | None, option: str, form: str, number: int
-) -> dict[str, tuple[float, ...]]:
-    found = {}
-    for name, value in parse_pairs(texts, option).items():
-        try:
-            found[name] = tuple(map(float, value.split(":")))
-        except ValueError:
-            found[name] = ()
-        if len(found[name]) != number:
-            raise typer.BadParameter(
-                f"'{name}={value}' is not {form} with numbers", param_hint=option
-            )
-    return found
+    return parse_pairs(texts, option, bounds, "NAME=LOW:HIGH with numbers")

@@ -46,25 +46,29 @@ class DeploymentSolver:
         self._cases: dict[str, str] = {}
         """The case's id by the run's"""
 
-    def begin(self, parameters: Mapping[str, float]) -> http_app.Solve:
+    def begin(self, design: Mapping[str, float]) -> http_app.Solve:
         """Start a run for a design, or return the one that is under way."""
-        point = self._family.point(parameters, self._settings)
+        from prefect.client.orchestration import get_client
+
+        point = self._family.point(design, self._settings)
         with self._lock:
             for run in [run for run, case in self._cases.items() if case == point.id]:
                 if not (under_way := self.look(run)).ended:
                     return under_way
-            begun = self._start(
-                {
-                    "family": self._family.name,
-                    "cases": 1,
-                    "design_parameters": [dict(point.parameters)],
-                    "preset": next(iter(self._family.presets)),
-                    "settings": point.settings,
-                    "store": self._dataset.rpartition("/")[0],
-                    "split": "train",
-                    "retry_failed": True,
-                }
-            )
+            parameters = {
+                "family": self._family.name,
+                "cases": 1,
+                "design_parameters": [dict(point.parameters)],
+                "preset": next(iter(self._family.presets)),
+                "settings": point.settings,
+                "store": self._dataset.rpartition("/")[0],
+                "split": "train",
+                "retry_failed": True,
+            }
+            with get_client(sync_client=True) as client:
+                begun = client.create_flow_run_from_deployment(
+                    self._deployment, parameters=parameters
+                )
             self._cases[str(begun.id)] = point.id
         return self._described(begun)
 
@@ -76,12 +80,6 @@ class DeploymentSolver:
             return self._described(found)
         reason = "the run was deleted on Prefect's server"
         return http_app.Solve(id=solve, state="Deleted", ended=True, url="", reason=reason)
-
-    def _start(self, parameters: dict[str, Any]) -> FlowRun:
-        from prefect.client.orchestration import get_client
-
-        with get_client(sync_client=True) as client:
-            return client.create_flow_run_from_deployment(self._deployment, parameters=parameters)
 
     def _read(self, run: str) -> FlowRun | None:
         from prefect.client.orchestration import get_client

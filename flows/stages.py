@@ -20,8 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 import simgen
 from courant.evaluation.record import read_evaluation
 from courant.experiment import Experiment, parse_experiment
-from courant.recipes import get_recipe, recipe_of
-from courant.recipes.fitted import fitted_recipe
+from courant.recipes import fitted, get_recipe, recipe_of
 from courant.report.page import current_page, summary_line
 from courant.runs import record as records
 from courant.runs.directory import RunDirectory
@@ -163,10 +162,8 @@ class Generation(asks.GenerationRequest):
         writer, left = self.open()
         execution = Execution(self.time_limit_s, self.cores, self.archive_raw, self.split)
         if left and load_settings().jobs_address:
-            from flows.ray_jobs import run_job
-
             store, _, family = self.url.rpartition("/")
-            run_job(f"solve-{family}", store, replace(self, store=store), announce)
+            _run_job(f"solve-{family}", store, replace(self, store=store))
         elif left:
             solve(left, writer, execution)
         message = f"{self.family}: {self._preset} preset, {len(self.points)} designs"
@@ -191,6 +188,12 @@ class Generation(asks.GenerationRequest):
         if left:
             find_solver()
         return writer, left
+
+
+def _run_job(name: str, place: str, stage: Stage[Any]) -> None:
+    from flows.ray_jobs import run_job
+
+    run_job(name, place, stage, announce)
 
 
 def to_solve(
@@ -238,11 +241,10 @@ class Training(asks.TrainingRequest):
             bars.show(0, "reading the dataset")
             if settings.jobs_address:
                 from courant.training.workers import check_finished, following
-                from flows.ray_jobs import run_job
 
                 pinned = replace(self, dataset=dataset.url, version=dataset.version, runs=runs)
                 with following(run, show):
-                    run_job(f"train-{name}", runs, pinned, announce)
+                    _run_job(f"train-{name}", runs, pinned)
                 check_finished(run)
                 return run.url
             if settings.ray_address:
@@ -265,7 +267,7 @@ def open_training(asked: asks.TrainingRequest) -> tuple[Experiment, Dataset]:
         return read_experiment(asked), dataset
     small = None if dataset.schema.source else recipe_of(dataset.schema.family, "small")
     recipe = asked.recipe or small
-    return get_recipe(recipe) if recipe else fitted_recipe(dataset), dataset
+    return get_recipe(recipe) if recipe else fitted.fitted_recipe(dataset), dataset
 
 
 def read_experiment(asked: asks.TrainingRequest | asks.MainJobRequest) -> Experiment:
@@ -402,13 +404,11 @@ class Trials(asks.SweepRequest):
 
     def _try_on_cluster(self, plan: sweep.Sweep, bars: Bars) -> list[sweep.TrialResult]:
         """Run the sweep as a job, which makes the same plan."""
-        from flows.ray_jobs import run_job
-
         results = [sweep.read_result(trial) for trial in plan.trials]
         if not all(sweep.is_done(result, self.early_stopping) for result in results):
             runs, _, name = plan.folder.url.rpartition("/")
             pinned = replace(self, dataset=plan.dataset_url, version=plan.version, runs=runs)
-            run_job(f"sweep-{name}", runs, pinned, announce)
+            _run_job(f"sweep-{name}", runs, pinned)
         return [sweep.read_result(trial) for trial in plan.trials]
 
 
@@ -498,13 +498,11 @@ class ModelBenchmark(asks.BenchmarkRequest):
                     **limits,
                 )
             elif benchmark.next_phase(planned) is not None:
-                from flows.ray_jobs import run_job
-
                 place, _, name = planned.url.rpartition("/")
                 pinned = replace(
                     self, dataset=dataset.url, version=dataset.version, runs=runs_url(self)
                 )
-                run_job(f"benchmark-{name}", place, pinned, announce)
+                _run_job(f"benchmark-{name}", place, pinned)
         results = self._results(planned, dataset)
         if results is None:
             raise SimgenError(

@@ -257,20 +257,6 @@ def analyse_frequencies(
         last += [_text(medians["locked_in"], ".0%"), _text(medians["absolute_drift"], ".1%")]
         last = [f"median error of {len(cases)}", "", "", *last, f"{medians['kept']:.0%} kept"]
         _print_rows([*rows, dict(zip(rows[0], last, strict=True))])
-        modes_rows = []
-        for each in cases:
-            modes = each["modes"]
-            row = {"case, solution / prediction": each["case"]}
-            for title, key, form in (
-                ("variance (std²)", "variances", ".3g"),
-                ("in two POD modes", "leading_shares", ".0%"),
-                ("DMD growth (1/s)", "growth_rates", "+.2g"),
-            ):
-                row[title] = " / ".join(_text(value, form) for value in modes[key])
-            row["POD correlation"] = f"{modes['pod_correlation']:.2f}"
-            row["DMD correlation"] = _text(modes["dmd_correlation"], ".2f")
-            modes_rows.append(row)
-        _print_rows(modes_rows)
     if without := found["without_rhythm"]:
         print_line(
             f"without  {counted(len(without), 'case')} that are steady, or too short for their"

@@ -7,9 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,7 +20,7 @@ from flows import request_models as asks
 from flows import terminal
 from flows.request_models import argument, option
 from flows.settings import absolute, load_settings
-from flows.terminal import counted, errors, print_line, print_markup, print_table, progress_bar
+from flows.terminal import counted, print_line, print_table, progress_bar
 from simgen.cases import FAMILIES
 from simgen.errors import InputError, StoreError
 from simgen.log_lines import size_text
@@ -94,7 +92,7 @@ def dataset_show(
     if case:
         stored = opened[case]
         reason = escape(f"{stored.status}  {stored.reason}")
-        print_markup(f"[bold]{escape(stored.id)}[/bold]  {reason}")
+        terminal.print_markup(f"[bold]{escape(stored.id)}[/bold]  {reason}")
         for name, value in {**stored.parameters, **stored.settings}.items():
             print_line(f"  {name} = {value:g}")
         gates = (
@@ -108,8 +106,9 @@ def dataset_show(
             print_line(stored.log_tail)
         return
     schema = opened.schema
-    title = escape(f"{schema.family} {opened.version}")
-    print_markup(f"[bold]{title}[/bold]  {escape(opened.url)}  snapshot {opened.snapshot_id}")
+    title = f"{schema.family} {opened.version}"
+    where = f"{opened.url}  snapshot {opened.snapshot_id}"
+    terminal.print_markup(f"[bold]{escape(title)}[/bold]  {escape(where)}")
     print_line(f"{counted(len(opened), 'accepted case')}: {opened.splits}")
     rows = []
     for field in schema.fields:
@@ -149,7 +148,7 @@ def dataset_versions(dataset: asks.Dataset) -> None:
     from simgen.publish.card import run_command
     from simgen.store.verify import history
 
-    with errors.status("reading versions"):
+    with terminal.errors.status("reading versions"):
         lines = history(simgen.open_dataset(dataset))
     columns = ("version", "published", "author", "cases", "new", "fields", "new on disk")
     rows = []
@@ -173,32 +172,33 @@ def dataset_diff(
     """Show what changed between two versions: cases, splits, schema, statistics, bytes."""
     from simgen.store.verify import compare
 
-    with errors.status("comparing"):
+    with terminal.errors.status("comparing"):
         old, new = simgen.open_dataset(dataset, before), simgen.open_dataset(dataset, after)
         found = compare(old, new)
     if found.is_empty:
         print_line(f"{found.before} and {found.after} hold the same cases")
         return
-    rows = []
-    for title, cases in {
-        "cases added": found.added,
-        "cases removed": found.removed,
-        "status changed": [f"{k} {' -> '.join(v)}" for k, v in found.changed_status.items()],
-        "content changed": found.changed_content,
-    }.items():
-        more = f" and {len(cases) - MAX_NAMED} more" if len(cases) > MAX_NAMED else ""
-        if cases:
-            rows.append([title, f"{len(cases)}: {', '.join(cases[:MAX_NAMED])}{more}"])
+    rows = [
+        [title, f"{len(cases)}: {', '.join(cases[:MAX_NAMED])}{' …' * (len(cases) > MAX_NAMED)}"]
+        for title, cases in (
+            ("cases added", found.added),
+            ("cases removed", found.removed),
+            ("status changed", [f"{k} {' -> '.join(v)}" for k, v in found.changed_status.items()]),
+            ("content changed", found.changed_content),
+        )
+        if cases
+    ]
     if accepted := [f"{count} {split}" for split, count in found.new_splits.items() if count]:
         rows.append(["newly accepted", ", ".join(accepted)])
     rows.append(["added on disk", size_text(found.num_bytes_added)])
     print_table((f"{found.before} -> {found.after}", ""), rows)
-    rows = []
-    for change in found.statistics:
-        both = (change.before, change.after)
-        values = (", ".join(f"{value:.4g}" for value in each) for each in both)
-        rows.append([change.field, change.figure, *values])
-    print_table(("statistic", "", found.before, found.after), rows)
+    columns = ("statistic", "", found.before, found.after)
+    rows = [
+        [change.field, change.figure]
+        + [", ".join(f"{value:.4g}" for value in each) for each in (change.before, change.after)]
+        for change in found.statistics
+    ]
+    print_table(columns, rows)
 
 
 @dataset_app.command("export", epilog="Example: courant dataset export DATASET s3://bucket/plain")
@@ -307,7 +307,7 @@ def dataset_gc(
     """Delete leftovers of killed runs and history between versions."""
     from simgen.store.versions import collect
 
-    with errors.status("looking for garbage"):
+    with terminal.errors.status("looking for garbage"):
         found = collect(dataset, older_than=timedelta(hours=older_than), dry_run=dry_run)
     if not found.bytes_deleted and not dry_run:
         print_line("nothing to delete: all that is old enough is referred to")
@@ -352,19 +352,13 @@ class FolderRequest:
 
     def arrays(self) -> tuple[dict[str, str], frozenset[str]]:
         """Return names in the dataset by array, empty where not given, and the given arrays."""
-        solved, known = (
-            {
-                array.strip(): name.strip()
-                for array, _, name in (each.partition("=") for each in text.split(","))
-                if array.strip()
-            }
-            for text in (self.fields, self.given)
-        )
-        return {**solved, **known}, frozenset(known)
+        found: list[dict[str, str]] = []
+        for text in (self.fields, self.given):
+            pairs = (map(str.strip, each.partition("=")[::2]) for each in text.split(","))
+            found.append({array: name for array, name in pairs if array})
+        return {**found[0], **found[1]}, frozenset(found[1])
 
-    def options(
-        self, units: Mapping[str, str] = MappingProxyType({}), kinds: tuple[str, ...] | None = None
-    ) -> FolderOptions:
+    def options(self, **more: Any) -> FolderOptions:
         """Return the options of the import, with the CSV file read."""
         from simgen.imports.folder import FolderOptions, read_case_table
         from simgen.imports.importing import as_utf8
@@ -379,11 +373,10 @@ class FolderRequest:
             url=f"{_store(self.store)}/{name}",
             name=name,
             table=None if self.parameters is None else read_case_table(local_path(self.parameters)),
-            units=units,
             ranges=asks.parse_box([f"{k}={v}" for k, v in (self.range or {}).items()], "--range"),
-            distance_kinds=kinds,
             source=Source(*map(as_utf8, source)),
             keep_repeats=self.keep_repeats,
+            **more,
         )
 
 
@@ -398,7 +391,7 @@ class FoamRequest(FolderRequest):
     """Kind of patches, as PATCH=KIND, such as blade*=blade; none: left out."""
     patch_value: Pairs = None
     """As CONDITION=cell: on patches where this condition writes no value, use that of the cells."""
-    distance: str | None = None
+    distance: list[str] | None = None
     """Kinds of patches that distances are measured to, which every case must have, such as
     wall,inlet, or none; default: the kinds that most cases have."""
     region: str = ""
@@ -451,9 +444,6 @@ def import_openfoam_cases(given: Mapping[str, Any]) -> None:
     if wrong := [f"{each}={value}" for each, value in values.items() if value != "cell"]:
         raise typer.BadParameter(f"'{wrong[0]}' is not CONDITION=cell", param_hint="--patch-value")
     places = {name_and_unit(each): at for each, at in (asked.parameter or {}).items()}
-    kinds = None
-    if asked.distance is not None:
-        kinds = tuple(filter(None, map(str.strip, asked.distance.split(","))))
     same = ("region", "steady", "after", "every", "interval", "allow_unfinished")
     reader = FoamFolder(
         FoamOptions(
@@ -466,8 +456,9 @@ def import_openfoam_cases(given: Mapping[str, Any]) -> None:
             **{name: getattr(asked, name) for name in same},
         )
     )
-    kinds = () if kinds == ("none",) else kinds
-    _import_folder(asked.options(dict(iter(places)), kinds), reader, asked.dry_run)
+    kinds = () if asked.distance == ["none"] else asked.distance and tuple(asked.distance)
+    options = asked.options(units=dict(iter(places)), distance_kinds=kinds)
+    _import_folder(options, reader, asked.dry_run)
 
 
 @import_app.command(
@@ -489,7 +480,7 @@ def import_vtk_files(given: Mapping[str, Any]) -> None:
     names = {array: name or array for array, name in fields.items()}
     with MeshReader() as meshes:
         reader = VtkFolder(VtkOptions(names, known, asked.unit or {}), meshes)
-        _import_folder(asked.options(), reader, asked.dry_run)
+        _import_folder(asked.options(units={}), reader, asked.dry_run)
 
 
 def _import_folder(asked: FolderOptions, reader: CaseReader, dry_run: bool) -> None:
@@ -504,9 +495,8 @@ def _import_folder(asked: FolderOptions, reader: CaseReader, dry_run: bool) -> N
     for title, cases in {"skipped": plan.skipped, "left out": plan.left_out}.items():
         for each in cases:
             print_skipped(each.case, each.reason, title)
-    note = partial(terminal.print_error, title="note", style="yellow")
     for text in plan.notes:
-        note(text)
+        terminal.print_error(text, "note", "yellow")
     left_out = f", {len(plan.left_out)} left out" if plan.left_out else ""
     if dry_run:
         _print_plan(plan)
@@ -517,16 +507,13 @@ def _import_folder(asked: FolderOptions, reader: CaseReader, dry_run: bool) -> N
         return
     with progress_bar("importing cases") as on_progress:
         done = import_plan(plan, reader, on_progress=on_progress, on_skipped=print_skipped)
-    for name, number in done.in_double.items():
-        note(
-            f"{name} is stored in double precision in {counted(number, 'case')}: single precision"
-            " would round away what varies of it"
-        )
     for case in done.left_out:
-        note(
+        terminal.print_error(
             f"{case} has nearly all of the variance of a field, as a diverged case has: statistics,"
             f" training and validation leave it out, a test does not; to remove it:"
-            f" courant dataset withdraw {done.url} {case}"
+            f" courant dataset withdraw {done.url} {case}",
+            "note",
+            "yellow",
         )
     skipped = done.num_skipped + len(plan.skipped)
     print_line(

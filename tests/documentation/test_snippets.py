@@ -69,7 +69,7 @@ def test_the_snippets_of_a_page_run_one_after_the_other(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("COURANT_SCRATCH", str(tmp_path / "scratch"))
     monkeypatch.setattr(terminal.screen, "_width", 200)
-    monkeypatch.setattr("flows.cli.app.prefect_url", stop_well)
+    monkeypatch.setattr("flows.settings.prefect_url", stop_well)
     if setup.saved:  # a page's own model is taken from the registry afterwards
         monkeypatch.setitem(models._MODELS, "my-model", None)
     if setup.serves:

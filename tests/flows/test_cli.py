@@ -17,7 +17,6 @@ from courant.experiment import parse_experiment
 from courant.recipes import RECIPES, get_recipe
 from flows import terminal
 from flows.cli.app import app
-from flows.request_models import allowed_hosts
 from simgen import log_lines
 from simgen.cases import FAMILIES, get_family
 
@@ -122,14 +121,6 @@ def test_the_shell_completes_commands_and_options(typed: str, offered: str) -> N
     asked = {"_COURANT_COMPLETE": "complete_bash", **words}
     done = CliRunner().invoke(app, [], prog_name="courant", env=asked)
     assert offered in done.output.split()
-
-
-def test_hosts_are_names_wildcards_and_addresses():
-    names = ["courant.example.com", "*.example.com", "10.0.0.5", "[fe80::1]"]
-    assert allowed_hosts(names) == names
-    for wrong in ("http://a.example.com", "a.example.com:80", "*", "a*b", ""):
-        with pytest.raises(typer.BadParameter, match="is not the name of a host"):
-            allowed_hosts([wrong])
 
 
 @pytest.mark.usefixtures("own_logs")
