@@ -1,4 +1,4 @@
-"""Give work to processes of this machine; `flows.ray_executor` does so on a Ray cluster.
+"""Give work to processes of this machine; `flows.ray_jobs` does so on a Ray cluster.
 
 Notable features:
 - A machine has a slot for each case that its cores have room for. A slot is a thread with a pool of

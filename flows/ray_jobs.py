@@ -1,4 +1,4 @@
-"""Run work on a Ray cluster through its Jobs API.
+"""Give work to a Ray cluster: cases where it was joined, else a stage as a job of its Jobs API.
 
     RAY_ADDRESS=http://head:8265 courant train s3://bucket/store/cylinder-flow --runs
     s3://bucket/runs
@@ -30,20 +30,24 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import ray
 from cryptography.fernet import Fernet, InvalidToken
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
 from courant.loopback import LOOPBACK
+from courant.ray_session import connect_ray
 from courant.runs.directory import RunDirectory
+from flows.executor import ATTEMPTS, PAUSE_S, check_cores, may_pass
 from flows.settings import absolute, check_job_reach, host_of, load_settings
 from simgen.errors import InputError, SimgenError
-from simgen.log_lines import about, fields_here, parse_line
+from simgen.log_lines import LogContext, about, fields_here, log_context, parse_line
 from simgen.provenance import REVISION_FILE, source_revision
 from simgen.whole_file import local_path
 
@@ -69,6 +73,11 @@ SEALED = "COURANT_SEALED_VARIABLES"
 PACKAGES = ("simgen", "courant", "flows")
 FILES = ("experiment", "space", "sizes", "designs")
 """Parameters of stages that may name a file"""
+
+
+LEAST_AT_ONCE = 32
+"""Cases under way on however small a cluster: it may grow"""
+Result = TypeVar("Result")
 
 
 class JobError(SimgenError):
@@ -298,3 +307,53 @@ def _cipher() -> Fernet | None:
         return None
     key = hashlib.sha256(b"variables of a job\0" + token.strip().encode()).digest()
     return Fernet(base64.urlsafe_b64encode(key))
+
+
+class RayExecutor:
+    """Tasks of Ray."""
+
+    def __init__(self, cores: int) -> None:
+        connect_ray()
+        check_cores(cores, max(_cores_of_nodes(), default=0))
+        self._cores = cores
+        self._run = ray.remote(num_cpus=cores, max_retries=ATTEMPTS - 1)(_run)
+
+    def at_once(self) -> int:
+        """Return twice what there is room for: no node waits, and a cluster may grow."""
+        room = sum(node // self._cores for node in _cores_of_nodes())
+        return max(LEAST_AT_ONCE, 2 * room)
+
+    def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
+        reference = self._run.remote(function, arguments, log_context())
+        future: Future[Result] = Future()
+
+        def ended(done: Future[Any]) -> None:
+            error = done.exception()
+            if error is None:
+                future.set_result(done.result())
+            else:
+                future.set_exception(getattr(error, "cause", None) or error)
+
+        reference.future().add_done_callback(ended)
+        return future
+
+    def close(self, interrupted: bool) -> None:
+        """Disconnect: Ray ends the tasks of a driver that has gone."""
+        if interrupted:
+            ray.shutdown()
+
+
+def _run(function: Callable[..., Any], arguments: tuple[Any, ...], logs: LogContext) -> Any:
+    logs.apply()
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return function(*arguments)
+        except Exception as error:
+            if attempt == ATTEMPTS or not may_pass(error):
+                raise
+        time.sleep(PAUSE_S)
+    raise AssertionError
+
+
+def _cores_of_nodes() -> list[int]:
+    return [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]

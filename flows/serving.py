@@ -31,6 +31,7 @@ from simgen.errors import InputError, SimgenError
 from simgen.store.read import Dataset
 
 if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
 
 
@@ -48,8 +49,6 @@ class DeploymentSolver:
 
     def begin(self, design: Mapping[str, float]) -> http_app.Solve:
         """Start a run for a design, or return the one that is under way."""
-        from prefect.client.orchestration import get_client
-
         point = self._family.point(design, self._settings)
         with self._lock:
             for run in [run for run, case in self._cases.items() if case == point.id]:
@@ -65,7 +64,7 @@ class DeploymentSolver:
                 "split": "train",
                 "retry_failed": True,
             }
-            with get_client(sync_client=True) as client:
+            with _prefect_client() as client:
                 begun = client.create_flow_run_from_deployment(
                     self._deployment, parameters=parameters
                 )
@@ -82,10 +81,9 @@ class DeploymentSolver:
         return http_app.Solve(id=solve, state="Deleted", ended=True, url="", reason=reason)
 
     def _read(self, run: str) -> FlowRun | None:
-        from prefect.client.orchestration import get_client
         from prefect.exceptions import ObjectNotFound
 
-        with get_client(sync_client=True) as client:
+        with _prefect_client() as client:
             try:
                 return client.read_flow_run(UUID(run))
             except ObjectNotFound:
@@ -110,14 +108,19 @@ class DeploymentSolver:
         return http_app.Solve(id=name, state=label, ended=ended, url=url, reason=reason[:500])
 
 
+def _prefect_client() -> SyncPrefectClient:
+    from prefect.client.orchestration import get_client
+
+    return get_client(sync_client=True)
+
+
 def find_deployment(name: str) -> UUID:
     """Find a deployment by FLOW/DEPLOYMENT; InputError where there is none, or no server."""
-    from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound
 
     check_prefect(prefect_url() or "")
     try:
-        with get_client(sync_client=True) as client:
+        with _prefect_client() as client:
             return client.read_deployment_by_name(name).id
     except ObjectNotFound:
         raise InputError(

@@ -21,6 +21,7 @@ from simgen.design_space import DesignPoint, unique
 from simgen.errors import CaseError, InputError, ProgramError, StoreError
 from simgen.foam.run import MissingSolverError
 from simgen.log_lines import about, duration_text
+from simgen.solving import archive, convert, preparation, solve_case
 from simgen.solving.case_lock import OwnedCase, own_case
 from simgen.store.split import Split
 from simgen.store.write import CaseFork, DatasetWriter
@@ -79,7 +80,7 @@ def solve_cases(
     if settings.ray_address is None:
         executor: Executor = LocalExecutor(execution.cores)
     else:
-        from flows.ray_executor import RayExecutor
+        from flows.ray_jobs import RayExecutor
 
         executor = RayExecutor(execution.cores)
     with (
@@ -211,8 +212,8 @@ def solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution
                 return SolvedFork(fork, point.id, recorded["status"], "solved by another run", 0.0)
             result = _solve_and_write(point, fork, own, dataset, execution)
         seconds = sum(result.provenance["wall_time_s"].values())
-        archive = result.provenance.get("archive")
-        reason = f"{result.reason}{f'; archive: {archive}' if result.reason and archive else ''}"
+        kept = result.provenance.get("archive")
+        reason = f"{result.reason}{f'; archive: {kept}' if result.reason and kept else ''}"
         why = f": {reason}" if reason else ""
         logger.info("%s after %s%s", result.status, duration_text(seconds), why)
         return SolvedFork(fork, point.id, result.status, reason, seconds)
@@ -221,11 +222,6 @@ def solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution
 def _solve_and_write(
     point: DesignPoint, fork: CaseFork, own: OwnedCase, dataset: str, execution: Execution
 ) -> CaseResult:
-    from simgen.solving.archive import archive_case
-    from simgen.solving.convert import convert
-    from simgen.solving.preparation import as_program_error
-    from simgen.solving.solve_case import solve_owned
-
     directory, logged_at = own.directory, time.monotonic()
 
     def on_progress(progress: Progress) -> None:
@@ -235,23 +231,24 @@ def _solve_and_write(
             logged_at = time.monotonic()
             logger.info("%s", progress_note(progress))
 
-    with as_program_error(point.id):
+    with preparation.as_program_error(point.id):
         try:
-            result = solve_owned(point, own, on_progress, execution.time_limit_s, execution.cores)
+            limits = execution.time_limit_s, execution.cores
+            result = solve_case.solve_owned(point, own, on_progress, *limits)
         except MissingSolverError as error:
             message = f"case {point.id} on {platform.node()}: {error}"
             raise MissingSolverError(message) from error
         accepted = result.status == "accepted"
         try:
-            cloud = convert(SolvedCase(point, directory)) if accepted else None
+            cloud = convert.convert(SolvedCase(point, directory)) if accepted else None
         except (CaseError, InputError) as error:
             shutil.rmtree(directory, ignore_errors=True)
             raise StoreError(
                 f"case {point.id}: its files were damaged on {directory.parent}: {error}"
             ) from error
     if execution.archive_raw or not accepted:
-        archive = archive_case(directory, dataset, "raw" if accepted else "failed")
-        result = replace(result, provenance={**result.provenance, "archive": archive})
+        kept = archive.archive_case(directory, dataset, "raw" if accepted else "failed")
+        result = replace(result, provenance={**result.provenance, "archive": kept})
     fork.write(replace(result, split=execution.split), cloud)
     shutil.rmtree(directory, ignore_errors=True)
     return result

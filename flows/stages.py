@@ -24,8 +24,7 @@ from courant.recipes import fitted, get_recipe, recipe_of
 from courant.report.page import current_page, summary_line
 from courant.runs import record as records
 from courant.runs.directory import RunDirectory
-from courant.sweeps import benchmark, sweep
-from courant.sweeps.search_space import load_space
+from courant.sweeps import benchmark, search_space, sweep
 from flows import request_models as asks
 from flows.settings import absolute, check_folder, check_job_reach, load_settings
 from flows.solving import Execution, solve_cases
@@ -36,10 +35,8 @@ from simgen.design_space import DesignPoint, unique
 from simgen.errors import InputError, SimgenError
 from simgen.foam.run import find_openfoam
 from simgen.log_lines import about, duration_text
-from simgen.solving.case_lock import make_scratch
-from simgen.solving.solve_case import needed_applications
-from simgen.store.schema import Schema
-from simgen.store.versions import read_on_record, repository_exists
+from simgen.solving import case_lock, solve_case
+from simgen.store import schema, versions
 from simgen.store.write import DatasetWriter
 from simgen.whole_file import local_path
 
@@ -123,7 +120,9 @@ class Generation(asks.GenerationRequest):
             designs = self.design_parameters
         elif not self.designs:
             designs = family.design_space.sample(self.cases, self.sampler, self.seed)
-        elif local_path(self.designs).is_file() or not repository_exists(absolute(self.designs)):
+        elif local_path(self.designs).is_file() or not versions.repository_exists(
+            absolute(self.designs)
+        ):
             designs = family.design_space.read_csv(local_path(self.designs))
         else:
             dataset = simgen.open_dataset(absolute(self.designs))
@@ -141,10 +140,10 @@ class Generation(asks.GenerationRequest):
     def done(self) -> PublishedVersion | None:
         """Return the newest version if it holds all on record, and all points are on record."""
         points = self.points
-        record = read_on_record(self.url)
+        record = versions.read_on_record(self.url)
         if record is None:
             return None
-        record.schema.check_family(Schema.of(get_family(self.family)), self.url)
+        record.schema.check_family(schema.Schema.of(get_family(self.family)), self.url)
         if record.version is None or not record.is_published:
             return None
         left = to_solve(points, record.known, self.retry_failed)
@@ -154,7 +153,7 @@ class Generation(asks.GenerationRequest):
         """Find the solver, make the scratch folder, and open the store, which shows what fails."""
         settings = load_settings()
         if not settings.ray_address:
-            make_scratch(Path(settings.scratch))
+            case_lock.make_scratch(Path(settings.scratch))
         self.open()
 
     def execute(self, solve: SolveCases = solve_cases) -> PublishedVersion:
@@ -179,11 +178,11 @@ class Generation(asks.GenerationRequest):
             if load_settings().jobs_address:
                 check_job_reach(self.url)
             else:
-                find_openfoam(needed_applications(family, self.cores))
+                find_openfoam(solve_case.needed_applications(family, self.cores))
 
-        if not repository_exists(self.url):
+        if not versions.repository_exists(self.url):
             find_solver()  # before there is anything on disk
-        writer = DatasetWriter.open(self.url, Schema.of(family))
+        writer = DatasetWriter.open(self.url, schema.Schema.of(family))
         left = to_solve(self.points, writer.known(), self.retry_failed)
         if left:
             find_solver()
@@ -353,12 +352,12 @@ class Trials(asks.SweepRequest):
 
     def plan(self) -> sweep.Sweep:
         """Plan every trial, and compare each with the data."""
-        space = load_space(self.space)
+        space = search_space.load_space(self.space)
         return sweep.plan_sweep(*open_training(self), space, self.trials, runs_url(self), self.seed)
 
     def done(self) -> FinishedTrials | None:
         """Return None: `execute` looks at each trial, and skips those that have ended."""
-        load_space(self.space)
+        search_space.load_space(self.space)
         open_training(self)
         return None
 
@@ -430,7 +429,7 @@ class ModelBenchmark(asks.BenchmarkRequest):
             raise InputError(
                 "sizes are those of models; a space of settings has none, leave them out"
             )
-        space = load_space(self.space) if self.space else None
+        space = search_space.load_space(self.space) if self.space else None
         left_out: tuple[str, ...] = ()
         if space:
             space, left_out = space.applied_to(base, lambda made: open_problem(made, opened))
@@ -555,7 +554,7 @@ class MainJob(asks.MainJobRequest):
                 )
             return self
         if self.sweep:
-            load_space(self.sweep)
+            search_space.load_space(self.sweep)
         elif self.trials:
             raise InputError("trials are those of a sweep; give a sweep too")
         if self.dataset is None:

@@ -28,8 +28,7 @@ from rich.text import Text
 from flows.ending import INTERRUPTED_CODE
 from flows.settings import load_settings
 from simgen import log_lines
-from simgen.case import Progress as CaseProgress
-from simgen.case import Status
+from simgen.case import Progress, Status
 from simgen.errors import SimgenError
 from simgen.log_lines import duration_text, without_user_info
 
@@ -212,21 +211,21 @@ class CaseBars(Bars):
         yield from super().get_renderables()
 
 
-def write_progress(progress: CaseProgress, directory: Path) -> None:
+def write_progress(progress: Progress, directory: Path) -> None:
     """Write a case's progress to the file that the display reads."""
     if directory.is_dir():
         (directory / PROGRESS_FILE).write_text(json.dumps(asdict(progress)))
 
 
-def read_progress(directory: Path) -> CaseProgress | None:
+def read_progress(directory: Path) -> Progress | None:
     """Read the progress file of a case that is solved on this machine; None where there is none."""
     try:
-        return CaseProgress(**json.loads((directory / PROGRESS_FILE).read_text()))
+        return Progress(**json.loads((directory / PROGRESS_FILE).read_text()))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def progress_note(progress: CaseProgress) -> str:
+def progress_note(progress: Progress) -> str:
     """Describe how far a case is: `t = 3 of 12 s, ..., 20 s left`."""
     return (
         f"{progress.message}{f', {duration_text(progress.eta_s)} left' if progress.eta_s else ''}"

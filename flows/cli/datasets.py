@@ -434,24 +434,25 @@ def import_openfoam_cases(given: Mapping[str, Any]) -> None:
     imported is skipped with one line, and the others are imported. Run it again for cases that were
     added: those on record are skipped.
     """
-    from simgen.imports.dictionaries import DictionaryPlace
-    from simgen.imports.folder import name_and_unit
-    from simgen.imports.openfoam import FoamFolder, FoamOptions
+    from simgen.imports import dictionaries, folder, openfoam
 
     asked = FoamRequest(**given)
     fields, known = asked.arrays()
     values = asked.patch_value or {}
     if wrong := [f"{each}={value}" for each, value in values.items() if value != "cell"]:
         raise typer.BadParameter(f"'{wrong[0]}' is not CONDITION=cell", param_hint="--patch-value")
-    places = {name_and_unit(each): at for each, at in (asked.parameter or {}).items()}
+    places = {folder.name_and_unit(each): at for each, at in (asked.parameter or {}).items()}
+    parse = dictionaries.DictionaryPlace.parse
     same = ("region", "steady", "after", "every", "interval", "allow_unfinished")
-    reader = FoamFolder(
-        FoamOptions(
+    reader = openfoam.FoamFolder(
+        openfoam.FoamOptions(
             fields=fields,
             given=known,
             kinds=asked.kind or {},
             patch_values=frozenset(values),
-            parameters={name: DictionaryPlace.parse(at) for (name, _), at in places.items()},
+            parameters={
+                name: dictionaries.DictionaryPlace.parse(at) for (name, _), at in places.items()
+            },
             limits=asked.limit or {},
             **{name: getattr(asked, name) for name in same},
         )
@@ -472,14 +473,14 @@ def import_vtk_files(given: Mapping[str, Any]) -> None:
     A file that cannot be imported is skipped with one line, and the others are imported. Run it
     again for files that were added: those on record are skipped.
     """
-    from simgen.imports.vtk import VtkFolder, VtkOptions
-    from simgen.imports.vtk_reader import MeshReader
+    from simgen.imports import vtk, vtk_reader
 
     asked = VtkRequest(**given)
     fields, known = asked.arrays()
     names = {array: name or array for array, name in fields.items()}
-    with MeshReader() as meshes:
-        reader = VtkFolder(VtkOptions(names, known, asked.unit or {}), meshes)
+    with vtk_reader.MeshReader() as meshes:
+        options = vtk.VtkOptions(names, known, asked.unit or {})
+        reader = vtk.VtkFolder(options, meshes)
         _import_folder(asked.options(units={}), reader, asked.dry_run)
 
 
@@ -558,17 +559,16 @@ def import_benchmark(
     store: asks.Store = None,
 ) -> None:
     """Import a public benchmark's files as published: their splits, their resolution."""
-    from simgen.imports import import_cases
-    from simgen.imports.published import hold_out, read_published
+    from simgen.imports import import_cases, published
 
     place = local_path(str(folder))
-    schema, number, cases = read_published(benchmark, place, other_files=other_files)
+    schema, number, cases = published.read_published(benchmark, place, other_files=other_files)
     schema = replace(schema, family=name or schema.family)
     with progress_bar("importing cases") as on_progress:
         done = import_cases(
             f"{_store(store)}/{schema.family}",
             schema,
-            hold_out(cases, validation, number),
+            published.hold_out(cases, validation, number),
             on_progress=lambda done, _: on_progress(done, number),
         )
     _print_done(done)

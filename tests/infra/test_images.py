@@ -104,7 +104,7 @@ class NotThere(importlib.abc.MetaPathFinder):
         if package in {left_out}:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, NotThere())
-import flows.solving, flows.ray_entrypoint, flows.ray_executor, flows.stages
+import flows.solving, flows.ray_entrypoint, flows.ray_jobs, flows.stages
 import simgen.solving.solve_case, simgen.solving.convert, simgen.solving.archive
 from simgen.cases import FAMILIES
 print(len(FAMILIES))
