@@ -17,8 +17,7 @@ import queue
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
@@ -32,8 +31,6 @@ Result = TypeVar("Result")
 ATTEMPTS = 3
 PAUSE_S = 5.0
 """Before another attempt: a store or a disk may be back by then"""
-
-
 LOOK_S = 0.5
 """A wait without an end is not interrupted where the kernel gives the signal to another thread"""
 
@@ -111,7 +108,7 @@ class LocalExecutor:
             last = attempt == ATTEMPTS or self._closed.is_set()
             try:
                 return self._pool().submit(function, *arguments).result()
-            except BrokenProcessPool:
+            except BrokenExecutor:
                 self._slot.pool = None
                 if self._closed.is_set():  # `close` has killed it
                     raise

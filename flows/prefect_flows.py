@@ -18,15 +18,12 @@ from concurrent.futures import Future, wait
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_type_hints
-from urllib.parse import urlsplit
 
 import httpx
-from prefect import artifacts, flow, task
-from prefect import settings as prefect_settings
+from prefect import artifacts, flow, runtime, settings, task
 from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import PrefectException
 from prefect.logging.handlers import APILogHandler
-from prefect.runtime import flow_run
 
 import simgen
 from courant.runs.directory import RunDirectory
@@ -35,7 +32,6 @@ from flows import stages
 from flows.request_models import options_of
 from flows.settings import keep_loopback_direct, load_settings
 from flows.solving import Execution, SolvedFork, solve_cases
-from flows.stages import Result
 from flows.terminal import progress_note, read_progress, start_logs
 from simgen.design_space import DesignPoint
 from simgen.log_lines import fields_here, set_field
@@ -56,15 +52,14 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 start_logs()
 # Lines of the stages are shown with their flow run or task run.
 _pages = APILogHandler(logging.INFO)
-_pages.addFilter(lambda record: bool(flow_run.id))
+_pages.addFilter(lambda record: bool(runtime.flow_run.id))
 logging.getLogger("flows").addHandler(_pages)
 logging.getLogger("flows").setLevel(logging.INFO)
 
 
-def in_flow(stage: stages.Stage[Result]) -> Result:
+def in_flow(stage: stages.Stage[Any]) -> Any:
     """Execute a stage in its flow, as commands do where PREFECT_API_URL names a server."""
-    run: Callable[..., Result] = FLOWS[type(stage)]
-    return run(**asdict(stage))
+    return FLOWS[type(stage)](**asdict(stage))
 
 
 def _flow(name: str, run_name: str, kind: type, execute: Callable[[Any], Any]) -> Any:
@@ -76,8 +71,8 @@ def _flow(name: str, run_name: str, kind: type, execute: Callable[[Any], Any]) -
     asked = kind.__mro__[1]
 
     def function(*given: Any, **named: Any) -> Any:
-        if "flow_run" not in fields_here() and flow_run.id:
-            set_field("flow_run", str(flow_run.id))  # the outermost one of this process
+        if "flow_run" not in fields_here() and runtime.flow_run.id:
+            set_field("flow_run", str(runtime.flow_run.id))  # the outermost one of this process
         return execute(kind(*given, **named))
 
     lines = [f"    {field}: {described.help}" for field, described in options_of(asked).items()]
@@ -91,11 +86,9 @@ def _flow(name: str, run_name: str, kind: type, execute: Callable[[Any], Any]) -
     return flow(name=name, flow_run_name=run_name)(function)
 
 
-def _in_task(name: str, work: Callable[[], Result]) -> Result:
+def _in_task(name: str, work: Callable[[], Any]) -> Any:
     """Do something in a task of its own."""
-    once: Any = task(name=name, persist_result=False, cache_policy=NO_CACHE)(work)
-    done: Result = once()
-    return done
+    return task(name=name, persist_result=False, cache_policy=NO_CACHE)(work)()
 
 
 @task(name="solve", task_run_name="{name}", persist_result=False, cache_policy=NO_CACHE)
@@ -149,17 +142,14 @@ def _generate(stage: stages.Generation) -> stages.PublishedVersion:
     )
     text = (
         f"`{published.dataset}`\n\n| status | cases |\n| --- | --- |\n{counts}\n\n"
-        f"{dataset.splits}; {design['num_bytes'].sum() / 1e6:.0f} MB of fields.\n\n"
-        "```python\nimport simgen\n"
-        f'ds = simgen.open_dataset("{published.dataset}", version="{published.version}")\n```'
+        f"{dataset.splits}; {design['num_bytes'].sum() / 1e6:.0f} MB of fields."
     )
     _show_markdown(f"dataset-{family}", f"{family} {published.version}", text)
     return published
 
 
-def _train(stage: stages.Training) -> str:
-    done = stage.done()
-    if done is not None:
+def _train(stage: stages.Training) -> Any:
+    if (done := stage.done()) is not None:
         return done
     experiment, _ = stages.open_training(stage)
     key, text = _key(f"train-{experiment.name}"), f"{experiment.name} on {stage.dataset}"
@@ -171,24 +161,24 @@ def _train(stage: stages.Training) -> str:
 
     url = _in_task(f"train {experiment.name}", lambda: stage.execute(on_epoch))
     status = RunDirectory(url).read_json("status.json")
-    text = f"`{url}`\n\nbest epoch {status['best_epoch']} of {status['epochs']}\n\n"
-    load = f'```python\nimport courant\nsurrogate = courant.load("{url}")\n```'
-    _show_markdown(f"run-{experiment.name}", url.rsplit("/", 1)[-1], text + load)
+    text = f"`{url}`\n\nbest epoch {status['best_epoch']} of {status['epochs']}"
+    _show_markdown(f"run-{experiment.name}", url.rsplit("/", 1)[-1], text)
     return url
 
 
 def _try(stage: stages.Trials | stages.ModelBenchmark) -> Any:
     """Sweep or benchmark."""
-    finished: Any = _in_task("try-settings", stage.execute)
+    finished = _in_task("try-settings", stage.execute)
     name = finished.page.rsplit("/", 2)[1]
-    _show_markdown(name, name, f"{finished.verdict}\n\nPage: {page_link(finished.page)}")
+    text = f"{finished.verdict}\n\nPage: `{finished.page}` on {platform.node()}"
+    _show_markdown(name, name, text)
     return finished
 
 
-def _evaluate(stage: stages.Measurement) -> stages.Report:
+def _evaluate(stage: stages.Measurement) -> Any:
     report = stage.done() or _in_task("evaluate-model", stage.execute)
     name = report.run.rsplit("/", 1)[-1]
-    text = f"{report.verdict}\n\nReport: {page_link(report.url)}"
+    text = f"{report.verdict}\n\nReport: `{report.url}` on {platform.node()}"
     _show_markdown(f"report-{name}", name, text)
     return report
 
@@ -212,14 +202,6 @@ FLOWS: dict[type, Any] = {
 generate, train, sweep, benchmark, evaluate, generate_and_train = FLOWS.values()
 
 
-def page_link(url: str) -> str:
-    """Return Markdown that leads to a page, or for object storage its URL."""
-    scheme = urlsplit(url).scheme
-    if scheme and scheme not in ("http", "https", "file"):
-        return f"`{url}`"
-    return f"[`{url}`]({url if scheme else Path(url).absolute().as_uri()}) on {platform.node()}"
-
-
 def _key(name: str) -> str:
     """Return a name of the small letters, digits and dashes that Prefect takes."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "run"
@@ -233,10 +215,10 @@ def _show_markdown(key: str, title: str, text: str) -> None:
 def _show(create: Callable[..., Any], *given: Any, **named: Any) -> Any:
     """Have the server show something; where it is away or does not take it, a line is logged."""
     impatient = {
-        prefect_settings.PREFECT_CLIENT_MAX_RETRIES: 0,
-        prefect_settings.PREFECT_API_REQUEST_TIMEOUT: ANSWER_S,
+        settings.PREFECT_CLIENT_MAX_RETRIES: 0,
+        settings.PREFECT_API_REQUEST_TIMEOUT: ANSWER_S,
     }
-    with prefect_settings.temporary_settings(impatient):
+    with settings.temporary_settings(impatient):
         try:
             return create(*given, **named)
         except (httpx.HTTPError, OSError, PrefectException) as error:

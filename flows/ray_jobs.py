@@ -24,7 +24,6 @@ import hashlib
 import json
 import logging
 import os
-import re
 import shlex
 import shutil
 import tempfile
@@ -38,7 +37,6 @@ from typing import Any, TypeVar
 
 import ray
 from cryptography.fernet import Fernet, InvalidToken
-from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
 from courant.loopback import LOOPBACK
@@ -52,8 +50,6 @@ from simgen.provenance import REVISION_FILE, source_revision
 from simgen.whole_file import local_path
 
 POLL_S = 2.0
-RAY_LINE = re.compile(r"INFO job_manager\.py|^Running entrypoint for job ")
-"""Written by Ray's job manager into a job's log; the flow has printed it already"""
 PATIENCE_S = 120.0
 """How long a dashboard may fail to answer before the flow gives up on following its job"""
 MOST_LOST = 5
@@ -226,7 +222,7 @@ def _follow(client: JobSubmissionClient, job: str, on_line: Callable[[str], None
         whole = lines if ended else [line for line in lines if line.endswith("\n")]
         shown += sum(map(len, whole))
         for line in map(str.rstrip, whole):
-            if line and not RAY_LINE.search(line):
+            if line:
                 ids, message = parse_line(line)  # of a line in JSON
                 with about(**ids):
                     on_line(message)
@@ -239,7 +235,7 @@ def _follow(client: JobSubmissionClient, job: str, on_line: Callable[[str], None
 def _as_input_errors(address: str) -> Iterator[None]:
     try:
         yield
-    except AuthenticationError as error:
+    except ray.exceptions.AuthenticationError as error:
         raise InputError(
             f"the Ray cluster at {address} (RAY_ADDRESS) asks for its token;"
             " set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the token"

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -36,13 +36,9 @@ from simgen.errors import InputError, SimgenError
 from simgen.foam.run import find_openfoam
 from simgen.log_lines import about, duration_text
 from simgen.solving import case_lock, solve_case
-from simgen.store import schema, versions
+from simgen.store import read, schema, versions
 from simgen.store.write import DatasetWriter
 from simgen.whole_file import local_path
-
-if TYPE_CHECKING:
-    from simgen.store.read import Dataset
-
 
 Result = TypeVar("Result")
 Found = TypeVar("Found", covariant=True)
@@ -238,18 +234,17 @@ class Training(asks.TrainingRequest):
 
             announce(f"run {run.url}")
             bars.show(0, "reading the dataset")
-            if settings.jobs_address:
-                from courant.training.workers import check_finished, following
+            from courant.training import workers
 
+            if settings.jobs_address:
                 pinned = replace(self, dataset=dataset.url, version=dataset.version, runs=runs)
-                with following(run, show):
+                with workers.following(run, show):
                     _run_job(f"train-{name}", runs, pinned)
-                check_finished(run)
+                workers.check_finished(run)
                 return run.url
+            train = workers.train
             if settings.ray_address:
                 from courant.training.ray_train import train
-            else:
-                from courant.training.workers import train
             train(experiment, dataset.url, dataset.version, runs, on_epoch=show)
         return run.url
 
@@ -259,7 +254,7 @@ def runs_url(asked: asks.TrainingRequest) -> str:
     return absolute(asked.runs or load_settings().runs)
 
 
-def open_training(asked: asks.TrainingRequest) -> tuple[Experiment, Dataset]:
+def open_training(asked: asks.TrainingRequest) -> tuple[Experiment, read.Dataset]:
     """Return the dataset version and the experiment: given, the family's, or fitted to it."""
     dataset = simgen.open_dataset(absolute(asked.dataset), asked.version)
     if asked.experiment:
@@ -372,49 +367,44 @@ class Trials(asks.SweepRequest):
 
         plan = self.plan()
         folder = plan.folder.url
-        ids = about(dataset=plan.dataset_url, sweep=folder.rsplit("/", 1)[-1])
+        runs, _, name = folder.rpartition("/")
+        ended, errors = set[int](), list[float]()
+        ids = about(dataset=plan.dataset_url, sweep=name)
         with ids, Bars(f"sweep {plan.space.name}", len(plan.trials)) as bars:
+
+            def on_trial(result: sweep.TrialResult) -> None:
+                if result.nmae is not None:
+                    errors.append(result.nmae)
+                if result.state != "running":
+                    ended.add(result.number)
+                    announce(result.line())
+                best = f", lowest NMAE {min(errors):.3f}" if errors else ""
+                bars.show(len(ended), f"trial {result.number}, epoch {result.epochs}{best}")
+
             for line in (f"sweep {folder}", *plan.left_out):
                 announce(line)
             bars.show(0, "starting trials")
-            attempt = self._try_on_cluster if load_settings().jobs_address else self._try
-            results = attempt(plan, bars)
+            if load_settings().jobs_address:
+                results = [sweep.read_result(trial) for trial in plan.trials]
+                if not all(sweep.is_done(result, self.early_stopping) for result in results):
+                    version = plan.version
+                    pinned = replace(self, dataset=plan.dataset_url, version=version, runs=runs)
+                    _run_job(f"sweep-{name}", runs, pinned)
+                    results = [sweep.read_result(trial) for trial in plan.trials]
+            else:
+                from courant.sweeps.ray_trials import run_sweep
+
+                names = ("early_stopping", "cpus_per_trial", "gpus_per_trial")
+                limits = {name: getattr(self, name) for name in names}
+                results = run_sweep(plan, on_trial=on_trial, **limits)
         page, best = write_sweep_page(plan, results), f"{folder}/{sweep.BEST}"
         return FinishedTrials(page, sweep_line(plan, results), f"{folder}/trials", best)
-
-    def _try(self, plan: sweep.Sweep, bars: Bars) -> list[sweep.TrialResult]:
-        from courant.sweeps.ray_trials import run_sweep
-
-        ended: set[int] = set()
-        errors: list[float] = []
-
-        def on_trial(result: sweep.TrialResult) -> None:
-            if result.nmae is not None:
-                errors.append(result.nmae)
-            if result.state != "running":
-                ended.add(result.number)
-                announce(result.line())
-            best = f", lowest NMAE {min(errors):.3f}" if errors else ""
-            bars.show(len(ended), f"trial {result.number}, epoch {result.epochs}{best}")
-
-        names = ("early_stopping", "cpus_per_trial", "gpus_per_trial")
-        limits = {name: getattr(self, name) for name in names}
-        return run_sweep(plan, on_trial=on_trial, **limits)
-
-    def _try_on_cluster(self, plan: sweep.Sweep, bars: Bars) -> list[sweep.TrialResult]:
-        """Run the sweep as a job, which makes the same plan."""
-        results = [sweep.read_result(trial) for trial in plan.trials]
-        if not all(sweep.is_done(result, self.early_stopping) for result in results):
-            runs, _, name = plan.folder.url.rpartition("/")
-            pinned = replace(self, dataset=plan.dataset_url, version=plan.version, runs=runs)
-            _run_job(f"sweep-{name}", runs, pinned)
-        return [sweep.read_result(trial) for trial in plan.trials]
 
 
 class ModelBenchmark(asks.BenchmarkRequest):
     """Train models at an equal budget, and compare them."""
 
-    def plan(self) -> tuple[benchmark.Benchmark, Dataset]:
+    def plan(self) -> tuple[benchmark.Benchmark, read.Dataset]:
         """Make every experiment, and compare each with the data."""
         from courant.problems import open_problem
 
@@ -509,14 +499,14 @@ class ModelBenchmark(asks.BenchmarkRequest):
             )
         return results
 
-    def _results(self, planned: benchmark.Benchmark, dataset: Dataset) -> FinishedTrials | None:
+    def _results(self, planned: benchmark.Benchmark, data: read.Dataset) -> FinishedTrials | None:
         """Write the results where every trial is on record, else return None."""
         from courant.report.benchmark_page import write_benchmark_page
         from courant.sweeps.benchmark_table import read_table
 
         if benchmark.next_phase(planned) is not None:
             return None
-        table = read_table(planned, dataset, benchmark.final_trials(planned))
+        table = read_table(planned, data, benchmark.final_trials(planned))
         return FinishedTrials(write_benchmark_page(table), table.verdict())
 
 
@@ -527,10 +517,6 @@ class Outcome:
     dataset: PublishedVersion | None
     run: str | None
     report: Report | None
-
-    def line(self) -> str:
-        """Describe the dataset version; empty if a run was given."""
-        return self.dataset.line() if self.dataset else ""
 
 
 class MainJob(asks.MainJobRequest):
@@ -596,27 +582,22 @@ class MainJob(asks.MainJobRequest):
 
     def done(self) -> Outcome | None:
         """Return what is there if no stage has anything left to do; a sweep always has."""
+        return self._find(lambda stage: None)
 
+    def check(self) -> None:
+        """Reject what the first unfinished stage cannot do."""
+        self._find(lambda stage: stage.check())
+
+    def _find(self, on_unfinished: Callable[[Stage[Any]], None]) -> Outcome | None:
         def find(stage: Stage[Result]) -> Result:
             if (done := stage.done()) is None:
+                on_unfinished(stage)
                 raise LeftError
             return done
 
         with suppress(LeftError):
             return self.execute(find)
         return None
-
-    def check(self) -> None:
-        """Reject what the first unfinished stage cannot do."""
-
-        def find_or_check(stage: Stage[Result]) -> Result:
-            if (done := stage.done()) is None:
-                stage.check()
-                raise LeftError
-            return done
-
-        with suppress(LeftError):
-            self.execute(find_or_check)
 
     def execute(self, each: Callable[[Stage[Any]], Any] = execute) -> Outcome:
         """Execute one stage after the other, each unless it is done."""

@@ -35,8 +35,6 @@ from simgen.log_lines import duration_text, without_user_info
 logger = logging.getLogger("flows.terminal")
 
 PROGRESS_FILE = "progress.json"
-#: Of the terminal. Each frame takes milliseconds of a core, through hours of work.
-FRAMES_PER_S = 2
 LEVELS = {"error": logging.ERROR, "warning": logging.WARNING}
 
 
@@ -163,7 +161,7 @@ class Bars(rich.progress.Progress):
             console=errors,
             disable=not errors.is_terminal,
             transient=True,
-            refresh_per_second=FRAMES_PER_S,
+            refresh_per_second=2,  # each takes milliseconds of a core, through hours of work
         )
         self._main = self.add_task(title, total=total, note="")
 

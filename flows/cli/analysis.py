@@ -17,7 +17,6 @@ from flows.terminal import counted, print_line, print_table, progress_bar
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from courant.analysis.case_dynamics import CaseDynamics
     from courant.prediction.surrogate import Surrogate
     from simgen.store.read import Dataset
 
@@ -85,12 +84,11 @@ def analyse_scores(
     dataset: MovedDataset = None,
 ) -> None:
     """Score what each anchor contributes, beside controls; see docs/analysis.md."""
-    from courant.analysis.comparison import score_run
-    from courant.analysis.scores import SCORES
+    from courant.analysis import comparison, scores
 
     folder = RunDirectory(absolute(out))
     with progress_bar("analysing") as progress:
-        scores = score_run(
+        found = comparison.score_run(
             absolute(run),
             case or (),
             absolute(other) if other else None,
@@ -98,17 +96,17 @@ def analyse_scores(
             dataset,
             lambda found: folder.write_arrays(f"{found.case}.npz", found.arrays()),
         )
-    mean, controls = scores["mean"], scores["controls"]
+    mean, controls = found["mean"], found["controls"]
     rows, subject = list[list[str]](), ""
-    for each in SCORES:
+    for each in scores.SCORES:
         if each.key in mean:
             rows += [] if each.subject == subject else [[each.subject.upper()]]
             subject = each.subject
-            values = [_text(found.get(each.key), ".3g", "") for found in (mean, *controls.values())]
+            values = [_text(of.get(each.key), ".3g", "") for of in (mean, *controls.values())]
             rows.append([each.name, *values, each.aim_text])
     columns = [Column(name.replace("-", "- "), justify="right") for name in ("model", *controls)]
     print_table(["score", *columns, "good is"], rows)
-    folder.write_json("scores.json", scores)
+    folder.write_json("scores.json", found)
     print_line(f"scores  {folder.url.rstrip('/')}/scores.json")
 
 
@@ -136,17 +134,10 @@ def analyse_monitor(
         found = judge_monitor(surrogate, opened, monitor, chosen, progress)
     rows = []
     for each in found.watched:
-        detection = each.detection
-        flag = len(each.errors) if detection.flagged_at is None else detection.flagged_at - 1
-        before, after = (
-            f"{part.mean():.2f}" if len(part) else ""
-            for part in (each.errors[:flag], each.errors[flag:])
-        )
-        steps = [detection.flagged_at, detection.doubled_at, detection.lead]
-        texts = [_text(step, "d", "never") for step in steps]
-        rows.append((each.case, len(each.times), *texts, before, after))
-    columns = ("steps", "flag at step", "error doubled at", "lead", "error before (std)")
-    print_table(("case, rolled out to its end", *columns, "error from there on (std)"), rows)
+        steps = (each.detection.flagged_at, each.detection.doubled_at, each.detection.lead)
+        rows.append([each.case, len(each.times), *(_text(step, "d", "never") for step in steps)])
+    columns = ("steps", "flag at step", "error doubled at", "lead")
+    print_table(("case, rolled out to its end", *columns), rows)
     print_line(
         f"false alarms  {found.false_alarms:.1%} of {found.num_rollouts} rollouts of"
         f" {found.monitor.horizon} steps, of cases that it was not calibrated on"
@@ -229,12 +220,16 @@ def analyse_frequencies(
     from courant.analysis.case_dynamics import study_frequencies
 
     folder, surrogate, opened, chosen = _opened(run, case, out, dataset)
-
-    def keep(name: str, rollout: CaseDynamics) -> None:
-        folder.write_arrays(f"{name}_frequencies.npz", rollout.arrays())
-
     with progress_bar("rolling out") as progress:
-        found = study_frequencies(surrogate, opened, chosen, steps, progress, keep, start)
+        found = study_frequencies(
+            surrogate,
+            opened,
+            chosen,
+            steps,
+            progress,
+            lambda name, rollout: folder.write_arrays(f"{name}_frequencies.npz", rollout.arrays()),
+            start,
+        )
     if cases := found["cases"]:
         medians = found["medians"]
         columns = {
@@ -340,7 +335,7 @@ def analyse_compare(
     has an aim; and fields.png with fields.npz, the strongest fields of each row's first run for one
     case. After an interruption the same command continues.
     """
-    from courant.analysis.comparison import RunComparison, compare_runs
+    from courant.analysis import comparison
     from courant.analysis.scores import SCORES
     from courant.report.comparison import compare_fields, draw_comparison, draw_trade_off
     from simgen.publish.figures import png_bytes
@@ -348,7 +343,7 @@ def analyse_compare(
     folder = RunDirectory(absolute(out))
     urls = [absolute(run) for run in runs]
     with progress_bar("scoring") as progress:
-        found = compare_runs(urls, folder, case or (), dataset, progress)
+        found = comparison.compare_runs(urls, folder, case or (), dataset, progress)
     names = [Column(escape(found.heading(row)), justify="right") for row in found.columns]
     rows = []
     for each in SCORES:
@@ -366,7 +361,9 @@ def analyse_compare(
     if trade_off := draw_trade_off(found):
         folder.write_bytes("trade-off.png", png_bytes(trade_off))
         print_line(f"figure {place}/trade-off.png")
-    first = RunComparison(tuple(row for row in found.rows if row.family == found.families[0]))
+    first = comparison.RunComparison(
+        tuple(row for row in found.rows if row.family == found.families[0])
+    )
     if (fields := compare_fields(first, case or (), dataset)) is not None:
         shown, figure, arrays = fields
         folder.write_bytes("fields.png", png_bytes(figure))

@@ -18,9 +18,8 @@ from typer.core import TyperGroup
 
 from courant.loopback import LOOPBACK
 from courant.recipes import RECIPES, get_recipe
-from courant.runs import summary
+from courant.runs import record, summary
 from courant.runs.directory import RunDirectory
-from courant.runs.record import check_trained
 from flows import request_models as asks
 from flows import settings, terminal
 from flows.cli.analysis import analysis_app
@@ -389,7 +388,7 @@ def serve(
     allow_host: asks.AllowedHosts = None,
 ) -> None:
     """Answer predictions over HTTP until Ctrl-C, here or with RAY_ADDRESS on a cluster."""
-    check_trained(RunDirectory(absolute(run)))  # importing the server takes seconds
+    record.check_trained(RunDirectory(absolute(run)))  # importing the server takes seconds
     from courant.serving.predictions import Limits
     from flows.serving import serve_model
 
@@ -411,7 +410,7 @@ def explore(
     allow_host: asks.AllowedHosts = None,
 ) -> None:
     """Explore a design space in the browser; a steady model needs OpenFOAM's mesh tools here."""
-    check_trained(RunDirectory(absolute(run)))  # importing the server takes seconds
+    record.check_trained(RunDirectory(absolute(run)))  # importing the server takes seconds
     from flows.serving import explore_model
 
     explore_model(absolute(run), host, port, dataset, allow_host or ())

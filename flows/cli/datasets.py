@@ -212,12 +212,8 @@ def dataset_export(
 
     with progress_bar("exporting cases") as on_progress:
         written = export(simgen.open_dataset(dataset, version), absolute(target), on_progress)
-    there = written.num_cases - written.num_copied
-    print_line(
-        f"{written.target}  {counted(written.num_cases, 'case')},"
-        f" {size_text(written.num_bytes)} of fields"
-        f"{f', {there} of them there before' if there else ''}"
-    )
+    cases = counted(written.num_cases, "case")
+    print_line(f"{written.target}  {cases}, {size_text(written.num_bytes)} of fields")
 
 
 @dataset_app.command(
@@ -427,7 +423,7 @@ class VtkRequest(FolderRequest):
     " --dry-run",
 )
 @asks.with_options_of(FoamRequest)
-def import_openfoam_cases(given: Mapping[str, Any]) -> None:
+def import_openfoam_cases(options: Mapping[str, Any]) -> None:
     """Import a folder of solved OpenFOAM cases, whoever made them.
 
     Serial or decomposed, ascii, binary or packed, any cells and patches. A case that cannot be
@@ -436,13 +432,14 @@ def import_openfoam_cases(given: Mapping[str, Any]) -> None:
     """
     from simgen.imports import dictionaries, folder, openfoam
 
-    asked = FoamRequest(**given)
+    asked = FoamRequest(**options)
     fields, known = asked.arrays()
     values = asked.patch_value or {}
     if wrong := [f"{each}={value}" for each, value in values.items() if value != "cell"]:
         raise typer.BadParameter(f"'{wrong[0]}' is not CONDITION=cell", param_hint="--patch-value")
-    places = {folder.name_and_unit(each): at for each, at in (asked.parameter or {}).items()}
     parse = dictionaries.DictionaryPlace.parse
+    given = asked.parameter or {}
+    places = {folder.name_and_unit(each): parse(at) for each, at in given.items()}
     same = ("region", "steady", "after", "every", "interval", "allow_unfinished")
     reader = openfoam.FoamFolder(
         openfoam.FoamOptions(
@@ -450,16 +447,14 @@ def import_openfoam_cases(given: Mapping[str, Any]) -> None:
             given=known,
             kinds=asked.kind or {},
             patch_values=frozenset(values),
-            parameters={
-                name: dictionaries.DictionaryPlace.parse(at) for (name, _), at in places.items()
-            },
+            parameters={name: at for (name, _), at in places.items()},
             limits=asked.limit or {},
             **{name: getattr(asked, name) for name in same},
         )
     )
     kinds = () if asked.distance == ["none"] else asked.distance and tuple(asked.distance)
-    options = asked.options(units=dict(iter(places)), distance_kinds=kinds)
-    _import_folder(options, reader, asked.dry_run)
+    plan = asked.options(units=dict(iter(places)), distance_kinds=kinds)
+    _import_folder(plan, reader, asked.dry_run)
 
 
 @import_app.command(

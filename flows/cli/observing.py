@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from courant.sweeps.sweep import TrialsProgress
     from simgen.store.versions import DatasetProgress
 
-READERS = 8
-MAX_CONNECTIONS = 64
 FREE_GB = 5.0  # a paper-sized case writes a few GB before it is read
 
 COLOURS = {
@@ -186,7 +184,7 @@ def look(places: Settings) -> Overview:
     def read_run(run: RunDirectory) -> RunSummary | None:
         return summary.read_run(run) if run.exists(EXPERIMENT) else None
 
-    with ThreadPoolExecutor(READERS) as pool:
+    with ThreadPoolExecutor(8) as pool:
         names = dict.fromkeys([*FAMILIES, *versions.folders_in(places.store)])
         datasets = read_each(
             lambda url: versions.read_progress(url) if versions.repository_exists(url) else None,
@@ -369,7 +367,7 @@ def metrics_server(
 
     registry = prometheus_client.CollectorRegistry()
     registry.register(metrics)  # type: ignore[arg-type]
-    listener = loopback.listen(host, port, MAX_CONNECTIONS)
+    listener = loopback.listen(host, port, backlog=64)
     hosts = loopback.answered_names(listener, host, names)
     answers = prometheus_client.make_asgi_app(registry)
     app = TrustedHostMiddleware(answers, allowed_hosts=hosts, www_redirect=False)

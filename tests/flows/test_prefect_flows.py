@@ -61,15 +61,3 @@ def test_each_case_is_a_task_and_of_many_several_share_one(
     prefect_flows.solve_followed(points, None, None)  # type: ignore[arg-type]
     assert len(tasks) == num_tasks
     assert [point for task in tasks for point in task] == points
-
-
-@pytest.mark.parametrize(
-    ("url", "link"),
-    [
-        ("/a folder/index.html", "[`/a folder/index.html`](file:///a%20folder/index.html) on "),
-        ("https://host/r/index.html", "[`https://host/r/index.html`](https://host/r/index.html)"),
-        ("s3://bucket/report/index.html", "`s3://bucket/report/index.html`"),
-    ],
-)
-def test_a_page_is_linked(url: str, link: str) -> None:
-    assert prefect_flows.page_link(url).startswith(link)
