@@ -180,10 +180,10 @@ class CaseBars(Bars):
     """Bars over running cases: one for all, and one for each case that runs on this machine."""
 
     def __init__(self, num_cases: int, scratch: Path) -> None:
-        super().__init__("cases", num_cases)
         self._scratch, self._num_done = scratch, 0
         self._bars: dict[str, rich.progress.TaskID] = {}
         """Of cases that may have begun"""
+        super().__init__("cases", num_cases)
 
     def started(self, case: str) -> None:
         """Follow a case that may begin from now on."""

@@ -3,7 +3,6 @@
 import ast
 import importlib.metadata
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,30 +97,9 @@ def test_a_platforms_file_has_all_that_the_project_asks_for_there(file: Path) ->
         assert one.specifier.contains(version), f"{file.name}: {one.name} {version}"
 
 
-def test_no_page_installs_the_stranger_of_the_same_name() -> None:
-    """`courant` on the package index is another project's; ours is courant-surrogate."""
-    wrong = re.compile(r"(pip3?|uv|pipx|uvx|conda)\s[^\n`]*install\s[^\n`]*\bcourant(?![-\w/.])")
-    assert wrong.search("pip install 'courant[tensorboard]'")
-    assert not wrong.search("pip install 'courant-surrogate[mlflow]'")
-    tracked = subprocess.run(
-        ["git", "ls-files", "*.md", "*.py", "*.y*ml", "*.toml", "*.txt", "*.j2", "*.html"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    ).stdout.splitlines()  # fmt: skip
-    files = [ROOT / name for name in tracked if name != str(Path(__file__).relative_to(ROOT))]
-    texts = {file: file.read_text(errors="replace") for file in files if file.is_file()}
-    assert [file for file, text in texts.items() if wrong.search(text)] == []
-
-
-def test_project_changelog_citation_and_tag_have_one_version() -> None:
+def test_project_changelog_and_citation_have_one_version() -> None:
     version = PROJECT["version"]
     newest = re.search(r"^## (\S+?),? ", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert newest is not None and newest[1].rstrip(",") == version
     cited = re.search(r"^version: [\"']?([^\"'\s]+)", (ROOT / "CITATION.cff").read_text(), re.M)
     assert cited is not None and cited[1] == version
-    tags = subprocess.run(
-        ["git", "tag", "--points-at", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split()
-    releases = [tag for tag in tags if re.fullmatch(r"v\d.*", tag)]
-    assert releases in ([], [f"v{version}"])
-    if releases:
-        assert "not released" not in newest.string[newest.start() :].splitlines()[0]

@@ -47,11 +47,7 @@ def test_the_wheel_has_every_module_and_every_file_that_they_read(wheel: Path) -
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new environment with the wheel, which finds the other packages in that of the tests.
-
-    So it shows that the wheel's own files and its script are whole. That pip finds the declared
-    packages on an index is not shown: constraints/ holds what uv has found there.
-    """
+    """A new environment with the wheel, which finds the other packages in that of the tests."""
     place = tmp_path_factory.mktemp("installed") / "env"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True)
     pip = [sys.executable, "-m", "pip", "--python", str(place / "bin/python"), "install"]
@@ -76,12 +72,6 @@ def test_the_wheels_command_runs_where_the_repository_is_not(
         timeout=600,
     )
     assert done.returncode == 0, done.stderr
-    where = "import simgen, courant, flows; print(simgen, courant, flows)"
-    shown = subprocess.run(
-        [str(installed / "bin/python"), "-c", where],
-        cwd=tmp_path, env=clean, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert shown.stdout.count(str(installed)) == 3, "the code under test is the wheel's"
 
 
 def test_reading_training_and_predicting_need_no_gpl_library_and_no_compiler() -> None:

@@ -1,4 +1,4 @@
-"""The pages: a site can be made of them, and the commands on them are commands."""
+"""The pages: a site can be made of them, their commands are commands, their errors are printed."""
 
 import re
 import subprocess
@@ -10,9 +10,13 @@ from typing import Any
 import typer
 
 from flows.cli.app import app
+from tests.architecture.test_structure import PACKAGES, modules
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+ERRORS = (ROOT / "docs/errors.md").read_text()
+#: Stands for a value, on that page and in place of what an f-string fills in.
+ANY = "…"
 APP: Any = typer.main.get_command(app)
 
 
@@ -60,9 +64,24 @@ def test_a_site_is_made_of_the_pages(tmp_path: Path) -> None:
     assert "predict_case" in (tmp_path / "reference/python.html").read_text()
 
 
-def test_pages_name_tables_and_equations_of_the_paper_in_words() -> None:
-    """A label of its LaTeX source means nothing to a reader; CONTRIBUTING.md lists them."""
-    pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
-    label = re.compile(r"\b(tab|fig):\w|\bEq\. \w")
-    found = [(page.name, line) for page in pages for line in label.findall(page.read_text())]
-    assert found == []
+def lines_of(page: str) -> list[str]:
+    """The lines in the tables that begin with a column `line`."""
+    tables = re.findall(r"^\| line \|.*\n((?:\|.*\n)+)", page, re.M)
+    return re.findall(r"^\| `([^`]+)` \|", "".join(tables), re.M)
+
+
+def test_every_line_on_the_page_is_one_that_the_code_prints() -> None:
+    """One string has all fixed parts of a line, in their order."""
+    lines = lines_of(ERRORS)
+    # Strings over several lines become one, and what is filled in becomes ANY.
+    code = "\n".join(file.read_text() for file in modules(*PACKAGES))
+    code = re.sub(r'"\s*\n\s*f?"', "", code)
+    printed = re.sub(r"\{[^{}\n]*\}", ANY, code)
+
+    def is_printed(line: str) -> bool:
+        pattern = "[^\n]*".join(map(re.escape, line.split(ANY)))
+        return re.search(pattern, printed) is not None
+
+    assert len(set(lines)) == len(lines) >= 50
+    assert [line for line in lines if not is_printed(line)] == []
+    assert not is_printed("OpenFOAM's … is not on the PATH: …")

@@ -9,7 +9,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "docs/analysis.md": (
         *("courant analyse compare TRIALS", "courant analyse compare CYLINDER/trials"),
     ),
-    "docs/answers.md": ("make", "source", "courant", "export", "import os"),
+    "docs/answers.md": ("make", "source"),
     "docs/benchmark.md": (
         *("courant dataset generate-benchmark", "courant benchmark STORE/darcy-flow"),
         *("courant benchmark STORE/elasticity",),

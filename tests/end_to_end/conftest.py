@@ -1,6 +1,4 @@
-"""A real Prefect server on loopback for the whole session, and a training run small enough for a
-test.
-"""
+"""A real Prefect server on loopback for the whole session, and a training of seconds."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ MINUTE = ("--set", "end_time=60", "--set", "mesh_size=2")
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory) -> dict[str, str]:
-    """Prefect's and the project's files in temporary folders, so that tests neither see nor leave
-    anything.
-    """
+    """Prefect's and the project's files in temporary folders, which tests leave clean."""
     home = tmp_path_factory.mktemp("home")
     return {
         **os.environ,

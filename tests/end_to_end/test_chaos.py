@@ -26,7 +26,6 @@ def test_interrupted_jobs_end_as_undisturbed_ones(tmp_path):
     out, printed = tmp_path / "out", tmp_path / "printed.txt"
     options = ["--seeds", ",".join(map(str, SEEDS)), "--rows", "1", "--out", str(out)]
     with printed.open("w") as screen:
-        # A group of its own, so that all of it can be stopped.
         process = subprocess.Popen(
             [sys.executable, "-m", "bench.chaos", *options],
             cwd=ROOT, stdout=screen, stderr=screen, start_new_session=True,

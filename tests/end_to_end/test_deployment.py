@@ -1,6 +1,4 @@
-"""The README's Prefect commands against a real server: pool, deployment, worker, run, the bare
-name, a cancellation.
-"""
+"""The README's Prefect commands against a real server: worker, run, bare name, cancellation."""
 
 import asyncio
 import json
@@ -14,13 +12,10 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 import simgen
 from courant.experiment import parse_experiment
-from courant.runs.directory import RunDirectory
-from courant.runs.record import run_state
 from flows.serving import DeploymentSolver, find_deployment
 from simgen.cases import get_family
 from simgen.errors import InputError
 from tests.end_to_end.conftest import BIN, ROOT, run, solvers, stop, wait_for
-from tests.end_to_end.processes import lives, tree
 from tests.end_to_end.test_ray_jobs import jobs
 from tests.ray_nodes import ray_head
 
@@ -61,7 +56,7 @@ def worker(prefect_server, places, worker_log):
             stderr=log,
         )
     try:
-        yield {**environment, "WORKER": str(process.pid)}
+        yield environment
     finally:
         stop(process)
 
@@ -149,20 +144,6 @@ def test_automations_about_failures_are_put_on_the_server(worker):
     assert len(found) == 3 and all(one.name.startswith("courant: ") for one in found)
 
 
-@pytest.fixture
-def endless(generated, tiny_experiment, tmp_path, places):
-    """Parameters of a run that trains until it is cancelled."""
-    experiment = parse_experiment(tiny_experiment.read_text()).derive(
-        name="cancelled", training={"epochs": 2000}
-    )
-    (tmp_path / "experiment.json").write_text(experiment.model_dump_json())
-    return {
-        "dataset": f"{places['store']}/cylinder-flow",
-        "experiment": str(tmp_path / "experiment.json"),
-        "until": "run",
-    }
-
-
 def start(environment, deployment, parameters, *options):
     """Start a run of a deployment; with --watch wait for its end."""
     given = [f"--param={name}={json.dumps(value)}" for name, value in parameters.items()]
@@ -172,29 +153,18 @@ def start(environment, deployment, parameters, *options):
 
 
 @pytest.mark.nightly
-def test_a_cancelled_training_ends_and_leaves_no_process(worker, places, endless):
-    start(worker, "generate-and-train/cylinder-flow", {**endless, "seed": 9})
-    wait_for(lambda: any(places["runs"].glob("cancelled-*/metrics.jsonl")), 180)
-    # The flow run, which trains.
-    working = set(tree(int(worker["WORKER"]))) - {int(worker["WORKER"])}
-    assert working
-    cancel(worker, seed=9)
-    wait_for(lambda: not any(map(lives, working)), 60, lambda: str(list(filter(lives, working))))
-    (folder,) = places["runs"].glob("cancelled-*")
-    assert run_state(RunDirectory(str(folder))) in ("stopped", "interrupted")
-
-
-@pytest.mark.nightly
-def test_a_cancelled_run_stops_its_job_on_the_cluster(worker, endless):
+def test_a_cancelled_run_stops_its_job_on_the_cluster(
+    worker, generated, tiny_experiment, tmp_path, places
+):
+    experiment = parse_experiment(tiny_experiment.read_text())
+    endless = experiment.derive(name="cancelled", training={"epochs": 2000})
+    (tmp_path / "experiment.json").write_text(endless.model_dump_json())
+    dataset, file = f"{places['store']}/cylinder-flow", str(tmp_path / "experiment.json")
+    asked = {"dataset": dataset, "experiment": file, "until": "run", "seed": 8}
     with ray_head(os.environ) as head:
         on_cluster = json.dumps({"RAY_ADDRESS": head.dashboard, **head.authentication})
-        start(
-            worker,
-            "generate-and-train/cylinder-flow",
-            {**endless, "seed": 8},
-            "--job-variable",
-            f"env={on_cluster}",
-        )
+        variable = ("--job-variable", f"env={on_cluster}")
+        start(worker, "generate-and-train/cylinder-flow", asked, *variable)
         wait_for(lambda: list(jobs(head, "cancelled").values()) == ["RUNNING"], 120)
         cancel(worker, seed=8)
         wait_for(lambda: list(jobs(head, "cancelled").values()) == ["STOPPED"], 60)
@@ -217,11 +187,8 @@ def cancel(environment, seed: int) -> None:
 
 @pytest.mark.nightly
 def test_a_cancelled_run_leaves_no_solver(worker, places):
-    start(
-        worker,
-        "generate-and-train/cylinder-flow",
-        {"cases": 2, "settings": {"end_time": 900}, "seed": 7},
-    )
+    asked = {"cases": 2, "settings": {"end_time": 900}, "seed": 7}
+    start(worker, "generate-and-train/cylinder-flow", asked)
     wait_for(lambda: solvers(places["scratch"]), 180)
     cancel(worker, seed=7)
     wait_for(lambda: not solvers(places["scratch"]), 60)

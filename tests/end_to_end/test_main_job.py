@@ -1,14 +1,8 @@
-"""The main job from one command: cases, dataset, model, report; again without work; on S3 as
-well.
-
-It needs no server: nothing listens.
-"""
+"""The main job from one command, on disk and on S3; again without work; nothing listens."""
 
 import json
 from pathlib import Path
 
-import meshio
-import numpy as np
 import pytest
 
 import courant
@@ -81,19 +75,6 @@ def test_one_command_makes_a_dataset_a_model_and_a_report_and_again_does_nothing
     assert told.returncode == 0, told.stderr
     assert (reports / name / "index.html").is_file()
 
-    for suffix in ("npz", "vtu"):
-        file = tmp_path / f"prediction.{suffix}"
-        asked = ("predict", str(out / "runs" / name), case.id, "--out", str(file))
-        predicted = run(environment, "courant", *asked, "--start", "2", "--steps", "2")
-        assert predicted.returncode == 0, predicted.stderr
-        assert file.stat().st_size > 1000
-    mesh = meshio.read(tmp_path / "prediction.vtu")
-    fields = {field: np.concatenate(blocks) for field, blocks in mesh.cell_data.items()}
-    assert fields["velocity"].shape == (case.num_points, 3)
-    np.testing.assert_allclose(
-        fields["velocity"] - fields["velocity_solver"], fields["velocity_error"], atol=1e-6
-    )
-
 
 def test_the_same_job_runs_on_s3(environment, tiny_experiment, s3_server):
     environment = {**environment, **s3_server.environment}
@@ -120,3 +101,34 @@ def test_the_same_job_runs_on_s3(environment, tiny_experiment, s3_server):
     page = next(name for name in objects if name.endswith("evaluation.json"))
     measured = {"model", "persistence", "training mean", "nearest design", "DMD"}
     assert set(json.loads(files.cat_file(page))["overall"]) == measured
+
+
+SPACE = "design: grid\nparameters: {model.num_anchors: [4, 8]}"
+
+
+def test_a_sweep_between_dataset_and_report(environment, tiny_experiment, tmp_path):
+    space = tmp_path / "space.yaml"
+    space.write_text(SPACE)
+    command = ["run", "cylinder-flow", "--cases", "3", *SHORT, "--out", str(tmp_path / "out")]
+    command += ["--experiment", str(tiny_experiment), "--sweep", str(space), "--trials", "2"]
+    first = start_courant(environment, *command)
+    found = listeners_until_end(first, 400)
+    told = first.stdout.read().decode()
+    assert first.returncode == 0, told
+    assert found
+    assert not [one for one in found if not one.on_loopback]
+    assert (tmp_path / "out" / "report" / "index.html").is_file()
+    (table,) = (tmp_path / "out" / "runs").rglob("trials.json")
+    folder = table.parent
+    files = {path.name for path in folder.iterdir()}
+    assert {"index.html", "hyperparameters.png", "trials.csv", "best.json"} <= files
+    assert json.loads((folder / "best.json").read_text())["model"]["num_anchors"] in (4, 8)
+    (line,) = [line for line in told.splitlines() if line.startswith("run ")]
+    best = Path(line.split(maxsplit=1)[1])
+    assert best.parent == folder / "trials"
+    assert courant.load(best).experiment.model.num_anchors in (4, 8)
+
+    weights = {path: path.stat().st_mtime_ns for path in (folder / "trials").rglob("*.safetensors")}
+    again = run(environment, "courant", *command)
+    assert again.returncode == 0, again.stderr
+    assert {path: path.stat().st_mtime_ns for path in weights} == weights

@@ -1,15 +1,11 @@
-"""docs/families: both families there go from the command line to a report, registered as the pages
-say; a family with a mistake in it says so at its first case.
-"""
+"""Both families of docs/families go to a report; one with a mistake fails at its first case."""
 
 from __future__ import annotations
 
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
-import meshio
 import numpy as np
 import pytest
 import torch
@@ -21,7 +17,6 @@ from courant.recipes.fitted import fitted_recipe
 from courant.runs.directory import RunDirectory
 from simgen import cases
 from simgen.errors import InputError
-from simgen.publish.card import write_card
 from simgen.store.read import Dataset
 from tests.end_to_end.conftest import ROOT, run
 from tests.simgen.heated_plate import COLD, HeatedPlate
@@ -30,7 +25,6 @@ pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam, pytest.mark.nightly]
 torch.set_num_threads(1)
 
 EXAMPLES = ROOT / "tests/simgen"
-NUM_BROKEN = 16
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +45,9 @@ def registered(environment, tmp_path_factory) -> dict[str, str]:
         assert broken.count(before) == 1
         broken = broken.replace(before, after)
     (folder / "broken_plate.py").write_text(broken)
-    names = {
-        "lid_cavity": "LidCavity",
-        "heated_plate": "HeatedPlate",
-        "broken_plate": "BrokenPlate",
-    }
     with (folder / "__init__.py").open("a") as index:
-        for module, name in names.items():
+        for name in ("LidCavity", "HeatedPlate", "BrokenPlate"):
+            module = re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
             index.write(f"from simgen.cases.{module} import {name}\n")
             index.write(f"FAMILIES[{name}.name] = {name}()\n")
     return {**environment, "PYTHONPATH": str(overlay)}
@@ -120,8 +110,6 @@ def test_the_transient_family_of_the_docs_goes_from_generate_to_its_report(
     assert (np.diff(warmth) > 0).all(), "the plate gets warmer all the time"
 
     monkeypatch.setitem(cases.FAMILIES, "heated-plate", HeatedPlate())
-    card = write_card(dataset, tmp_path / "card").read_text()
-    assert "temperature" in card and "## Quantities of interest" in card
     for name in dataset.cases():
         last = dataset[name]["temperature"][-1]
         # To the files' ten digits and the store's single precision.
@@ -130,46 +118,29 @@ def test_the_transient_family_of_the_docs_goes_from_generate_to_its_report(
     url, page = trained(registered, tmp_path, dataset)
     evaluation = read_evaluation(RunDirectory(url), "test")
     assert evaluation is not None and "persistence" in evaluation.references
-    # Windows of ten steps of 0.3 s begin at every step, from 0.3 to 3 s.
-    assert evaluation.step_s == pytest.approx(0.3)
-    assert evaluation.num_steps == 10
-    assert evaluation.num_windows == 10 * len(evaluation.cases)
+    assert evaluation.step_s == pytest.approx(0.3) and evaluation.num_steps == 10
     # 300 K make any error small; over the variation of the field it is not.
     model = evaluation.overall["model"]
     assert model["rae"] > 5 * model.nmae
     assert evaluation.quantities["mean_temperature"].predicted
-    assert "temperature" in page
     text = re.sub(r"base64,[\w+/=]+", "", page)  # pictures hold every short word
-    for word in ("velocity", "m/s", "vortex", "vortices", "shedding"):
-        assert word not in text, word
-    check_unseen(url, evaluation.step_s or 0.0, tmp_path)
+    assert "temperature" in text
+    assert [word for word in ("velocity", "m/s", "vortex", "shedding") if word in text] == []
+    check_unseen(url, evaluation.step_s or 0.0)
 
 
-def check_unseen(run_url: str, step_s: float, folder: Path) -> None:
+def check_unseen(run_url: str, step_s: float) -> None:
     """A plate that nobody has solved: the solver starts it, the model goes on, and is verified."""
     surrogate = courant.load(run_url, device="cpu")
     assert surrogate.experiment.model.num_parameters == 2, "a rollout that knows its design"
     plate = {"heater_temperature": 350.0, "heater_length": 0.5}
     with pytest.raises(InputError, match="--from-solver"):
         surrogate.predict_design(plate)
-    alone = surrogate.predict_design(plate, from_solver_s=1.5, steps=2)
-    np.testing.assert_allclose(alone.times, [1.5 + step_s, 1.5 + 2 * step_s])
-    assert alone.solved is None and alone.seconds.solving > 0
-    assert alone.quantities["mean_temperature"] == pytest.approx(alone.values[-1].mean())
-
     found = surrogate.predict_design(plate, from_solver_s=1.5, steps=2, verify=True)
-    np.testing.assert_allclose(found.values, alone.values, rtol=1e-4)
+    np.testing.assert_allclose(found.times, [1.5 + step_s, 1.5 + 2 * step_s])
     assert found.solved is not None and found.solved.shape == found.values.shape
     solved = found.solved_quantities["mean_temperature"]
     assert COLD < found.solved[0].mean() < solved == pytest.approx(found.solved[-1].mean())
-
-    from flows.cli.prediction_files import predict_to_files
-
-    predict_to_files(run_url, plate, folder / "plate.pvd", steps=2, from_solver_s=1.5, verify=True)
-    states = sorted((folder / "plate").glob("*.vtu"))
-    assert len(states) == 2 and (folder / "plate.png").exists()
-    written = np.concatenate(meshio.read(states[-1]).cell_data["temperature_solver"])
-    np.testing.assert_allclose(np.sort(written), np.sort(found.solved[-1, :, 0]), rtol=1e-5)
 
 
 def test_a_family_with_a_mistake_says_so_at_its_first_case(
@@ -177,8 +148,7 @@ def test_a_family_with_a_mistake_says_so_at_its_first_case(
 ) -> None:
     scratch = tmp_path / "scratch"
     environment = {**registered, "COURANT_SCRATCH": str(scratch)}
-    asked: tuple[Any, ...] = ("courant", "generate", "broken-plate", "--cases", str(NUM_BROKEN))
-    asked = (*asked, "--store", str(tmp_path / "store"))
+    asked = ("courant", "generate", "broken-plate", "--cases", "16", "--store", str(tmp_path / "s"))
     done = run(environment, *asked, folder=tmp_path)
     assert done.returncode == 1
     (line,) = [each for each in done.stderr.splitlines() if each.startswith("error: ")]
@@ -190,8 +160,4 @@ def test_a_family_with_a_mistake_says_so_at_its_first_case(
     assert "Traceback" not in done.stderr
     assert "run again" not in done.stderr
     # Those that were on their way when the first one had ended, and no further ones.
-    assert 1 <= len(list(scratch.glob("[0-9a-f]*"))) < NUM_BROKEN
-    shown = run(environment, *asked, "--verbose", folder=tmp_path)
-    assert shown.returncode == 1
-    assert "Traceback (most recent call last)" in shown.stderr
-    assert "KeyError: 'mesh'" in shown.stderr
+    assert 1 <= len(list(scratch.glob("[0-9a-f]*"))) < 16

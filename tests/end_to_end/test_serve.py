@@ -1,6 +1,4 @@
-"""`courant serve` as a client meets it: the predictor's own numbers, limits told in words, health,
-a clean end.
-"""
+"""`courant serve` as a client meets it: the predictor's own numbers, limits, a clean end."""
 
 import json
 import os
@@ -10,13 +8,12 @@ import threading
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 import courant
-import simgen
 from tests.end_to_end.conftest import BIN, ROOT, wait_for
 from tests.end_to_end.processes import listeners, tree
 from tests.ray_nodes import free_ports
@@ -36,29 +33,15 @@ def run_url(world) -> str:
 
 
 @pytest.fixture(scope="module")
-def steady_url(world) -> str:
-    return world.ducts_run()
-
-
-@pytest.fixture(scope="module")
-def servers(run_url, steady_url):
-    """The command as a person starts it, once for each run and both at once; ended as a person ends
-    it.
-    """
-    with ExitStack() as stack:
-        yield [
-            url() for url in [stack.enter_context(serving(url)) for url in (run_url, steady_url)]
-        ]
-
-
-@pytest.fixture(scope="module")
-def server(servers) -> str:
-    return servers[0]
+def server(run_url):
+    """The command as a person starts it, ended as a person ends it."""
+    with serving(run_url) as url:
+        yield url
 
 
 @contextmanager
 def serving(run_url):
-    """Starts the command; what is yielded waits for it and returns its address."""
+    """Start the command; yields its address."""
     (port,) = free_ports(1)
     limits = [f"--{name}={value}" for name, value in LIMITS.items()]
     process = subprocess.Popen(
@@ -73,15 +56,14 @@ def serving(run_url):
     reader = threading.Thread(target=lambda: told.extend(process.stdout), daemon=True)
     reader.start()
 
-    def address() -> str:
-        begun = lambda: any(line.startswith("serving") for line in told)  # noqa: E731
+    def begun() -> bool:
+        return any(line.startswith("serving") for line in told)
+
+    try:
         wait_for(lambda: begun() or process.poll() is not None, 300, lambda: "".join(told))
         assert process.poll() is None, "".join(told)
         assert not [one for one in listeners(tree(process.pid)) if not one.on_loopback]
-        return f"http://127.0.0.1:{port}"
-
-    try:
-        yield address
+        yield f"http://127.0.0.1:{port}"
         process.send_signal(signal.SIGINT)
         assert process.wait(120) == 130, "".join(told)
         reader.join(60)
@@ -161,34 +143,3 @@ def test_what_cannot_be_answered_is_refused_with_the_reason(server, change, stat
     body = change if isinstance(change, bytes) else {**case(), **change}
     found, answer = ask(f"{server}/predict", body)
     assert found == status and message in json.dumps(answer)
-
-
-def test_a_steady_model_answers_as_its_predictor_does(servers, steady_url):
-    surrogate = courant.load(steady_url)
-    case = simgen.open_dataset(surrogate.dataset["url"])[0]
-    status, card = ask(f"{servers[1]}/model")
-    assert (status, card["needs"]) == (200, ["points", "parameters", "distance", "boundary"])
-    assert card["step_s"] is None
-    boundary = {
-        "points": case.boundary.points,
-        "patch": case.boundary.patch,
-        "velocity": case.boundary["velocity"][:],
-    }
-    request = {
-        "points": case.points.tolist(),
-        "parameters": dict(case.parameters),
-        "distance": {"distance": case.distance.tolist(), "direction": case.direction.tolist()},
-        "boundary": {name: np.asarray(values).tolist() for name, values in boundary.items()},
-    }
-    status, answer = ask(f"{servers[1]}/predict", request)
-    assert status == 200, answer
-    assert answer["channels"] == ["velocity.x", "velocity.z"]
-    assert answer["times_s"] is None
-    np.testing.assert_allclose(answer["values"], surrogate.predict_case(case), atol=1e-5)
-    for change, message in (
-        ({"steps": 2}, "a steady model takes no steps"),
-        ({"boundary": None}, "give boundary=case.boundary of a stored case"),
-    ):
-        status, refused = ask(f"{servers[1]}/predict", {**request, **change})
-        assert status == 422
-        assert message in json.dumps(refused)

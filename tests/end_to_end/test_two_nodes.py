@@ -1,9 +1,4 @@
-"""The rehearsal for a cluster: two Ray nodes with scratch folders of their own, S3 the only storage
-that they share.
-
-Cases, training on two workers and a sweep are handed over as jobs; a node is cut off in the middle
-of the latter two.
-"""
+"""The rehearsal for a cluster: two Ray nodes that share S3 alone, one of which is cut off."""
 
 import json
 import os
@@ -17,12 +12,11 @@ import pytest
 import s3fs
 
 import simgen
-from courant.experiment import parse_experiment
 from courant.runs.checkpoint import checkpoint_epochs
 from courant.runs.directory import RunDirectory
 from courant.runs.record import is_finished, read_records
-from tests.end_to_end.conftest import SHORT, wait_for
-from tests.end_to_end.test_ray_jobs import submitted
+from tests.end_to_end.conftest import SHORT, tiny_recipe, wait_for
+from tests.end_to_end.test_ray_jobs import experiment_file, submitted
 from tests.ray_nodes import RayNode, ray_head, ray_worker
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam, pytest.mark.nightly]
@@ -38,12 +32,6 @@ class Cluster:
     environment: dict[str, str]
     scratch: list[Path]
 
-    def lose_the_second_node(self) -> None:
-        self.second.kill()
-
-    def replace_it(self) -> None:
-        self.second = self.stack.enter_context(ray_worker(self.head, self.environment))
-
 
 @pytest.fixture(scope="module")
 def cluster(s3_server, environment, tmp_path_factory) -> Iterator[Cluster]:
@@ -57,9 +45,7 @@ def cluster(s3_server, environment, tmp_path_factory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def submitter(environment, s3, cluster):
-    """The process that submits has a scratch folder of a third machine, and no say in the nodes'
-    keys.
-    """
+    """The process that submits has a scratch folder of a third machine, and no say in the keys."""
     s3fs.S3FileSystem.clear_instance_cache()
     yield {
         **environment,
@@ -73,12 +59,6 @@ def submitter(environment, s3, cluster):
 @pytest.fixture(scope="module")
 def base(s3_server) -> str:
     return f"{s3_server.url}/rehearsal"
-
-
-def derive(tiny_experiment: Path, folder: Path, name: str, **training):
-    experiment = parse_experiment(tiny_experiment.read_text()).derive(name=name, training=training)
-    (folder / "experiment.json").write_text(experiment.model_dump_json())
-    return experiment, str(folder / "experiment.json")
 
 
 def test_cases_are_solved_on_both_nodes(cluster, submitter, base):
@@ -99,21 +79,19 @@ def test_cases_are_solved_on_both_nodes(cluster, submitter, base):
     assert not [case for node in cluster.scratch for case in node.iterdir() if case.is_dir()]
 
 
-def test_training_on_two_workers_outlives_a_node(
-    cluster, submitter, base, tiny_experiment, tmp_path
-):
+def test_training_on_two_workers_outlives_a_node(cluster, submitter, base, tmp_path):
     dataset = simgen.open_dataset(f"{base}/store/cylinder-flow")
-    experiment, file = derive(
-        tiny_experiment, tmp_path, "two-workers", workers=2, epochs=60, checkpoint_every=10
-    )
+    given = {"epochs": 60, "workers": 2, "checkpoint_every": 10}
+    file, experiment = experiment_file(tmp_path, "two-workers", tiny_recipe(2), **given)
     run_ = RunDirectory(f"{base}/runs") / experiment.run_id(dataset.snapshot_id)
-    given = ("--experiment", file, "--runs", f"{base}/runs")
+    given = ("--experiment", str(file), "--runs", f"{base}/runs")
     with submitted(submitter, "train", dataset.url, *given) as flow:
         wait_for(lambda: checkpoint_epochs(run_), 180)
-        cluster.lose_the_second_node()
+        cluster.second.kill()
         assert not is_finished(run_)
         before = max(checkpoint_epochs(run_))
-        cluster.replace_it()
+        another = ray_worker(cluster.head, cluster.environment)
+        cluster.second = cluster.stack.enter_context(another)
         output, _ = flow.communicate(timeout=600)
     assert flow.returncode == 0, output
     records = read_records(run_)
@@ -122,17 +100,17 @@ def test_training_on_two_workers_outlives_a_node(
     assert run_.read_json("environment.json")["workers"] == 2
 
 
-def test_a_sweep_of_six_trials_outlives_a_node(cluster, submitter, base, tiny_experiment, tmp_path):
+def test_a_sweep_of_six_trials_outlives_a_node(cluster, submitter, base, tmp_path):
     dataset = simgen.open_dataset(f"{base}/store/cylinder-flow")
-    _, file = derive(tiny_experiment, tmp_path, "six", epochs=12)
+    file, _ = experiment_file(tmp_path, "six", tiny_recipe(2), epochs=12)
     (tmp_path / "space.yaml").write_text(
         "design: grid\nparameters: {training.learning_rate: [1e-4, 2e-4, 4e-4, 1e-3, 2e-3, 4e-3]}"
     )
-    command = ["--experiment", file, "--space", str(tmp_path / "space.yaml")]
+    command = ["--experiment", str(file), "--space", str(tmp_path / "space.yaml")]
     command += ["--runs", f"{base}/runs", "--to-the-end"]
     with submitted(submitter, "sweep", dataset.url, *command) as flow:
         wait_for(lambda: num_begun(base) >= 3, 180)
-        cluster.lose_the_second_node()
+        cluster.second.kill()
         output, _ = flow.communicate(timeout=600)
     assert flow.returncode == 0, output
     (name,) = [

@@ -1,14 +1,17 @@
 """The command line as a person meets it: help at once, with examples, and what it prints."""
 
+import http.server
 import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -17,6 +20,7 @@ from courant.experiment import parse_experiment
 from courant.recipes import RECIPES, get_recipe
 from flows import terminal
 from flows.cli.app import app
+from flows.settings import keep_loopback_direct
 from simgen import log_lines
 from simgen.cases import FAMILIES, get_family
 
@@ -93,36 +97,6 @@ def test_every_command_explains_itself_with_an_example():
         assert command.help and example in f"{command.epilog} ", words
 
 
-@pytest.mark.parametrize(
-    ("command", "text"),
-    [
-        (("train",), "for imported data and a family without a recipe one that is fitted"),
-        (("generate",), "default: courant-data/store"),
-        (("runs", "ls"), "default: courant-data/runs"),
-        (("evaluate",), "courant-data/reports"),
-        (("run",), "--set NAME=VALUE"),
-        (("benchmark",), "--rates A,B,..."),
-    ],
-)
-def test_the_help_names_what_is_taken_by_default(command: tuple[str, ...], text: str) -> None:
-    assert text in " ".join(courant_here(*command, "--help").output.replace("│", " ").split())
-
-
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [
-        ("courant gen", "generate"),
-        ("courant dataset ver", "verify"),
-        ("courant train --r", "--runs"),
-    ],
-)
-def test_the_shell_completes_commands_and_options(typed: str, offered: str) -> None:
-    words = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
-    asked = {"_COURANT_COMPLETE": "complete_bash", **words}
-    done = CliRunner().invoke(app, [], prog_name="courant", env=asked)
-    assert offered in done.output.split()
-
-
 @pytest.mark.usefixtures("own_logs")
 def test_an_unknown_format_of_logs_is_one_line() -> None:
     done = CliRunner().invoke(app, ["recipes"], env={"COURANT_LOG_FORMAT": "xml"})
@@ -150,3 +124,19 @@ def test_what_a_person_reads_becomes_lines_of_json(
         ("ERROR", "no dataset in store", None),
         ("INFO", "solved", "00fc"),
     ]
+
+
+def test_this_machines_own_servers_are_reached_without_a_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "example.com")
+    monkeypatch.delenv("no_proxy", raising=False)
+    keep_loopback_direct()
+    assert os.environ["NO_PROXY"].startswith("example.com,")
+    server = http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
+    threading.Thread(target=server.handle_request, daemon=True).start()
+    with httpx.Client() as client:
+        assert client.head(f"http://127.0.0.1:{server.server_port}/").status_code == 200
+    server.server_close()

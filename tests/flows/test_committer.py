@@ -61,8 +61,11 @@ def solved(shared, number):
     return SolvedFork(fork, result.id, "accepted", "", 1.0)
 
 
-def committed(writer, every_s):
-    """Take five cases; return the commits, and how many cases were on record before the end."""
+@pytest.mark.parametrize(
+    ("takes_s", "every_s", "commits"), [(0.05, 1.0, (5, 5)), (1.0, 0.0, (2, 1))]
+)
+def test_cases_that_end_shortly_after_a_commit_share_the_next(writer, takes_s, every_s, commits):
+    writer.takes_s = takes_s
     shared, seen = writer.fork(), Seen()
     cases = [solved(shared, number) for number in range(5)]
     committer = Committer(writer, len(cases), seen)
@@ -74,15 +77,7 @@ def committed(writer, every_s):
     assert set(writer.known()) == {case.case for case in cases}
     assert seen == [case.case for case in cases]
     assert writer.left == 0, "the last commit says that nothing is left"
-    return writer.commits, len(on_record)
-
-
-@pytest.mark.parametrize(
-    ("takes_s", "every_s", "commits"), [(0.05, 1.0, (5, 5)), (1.0, 0.0, (2, 1))]
-)
-def test_cases_that_end_shortly_after_a_commit_share_the_next(writer, takes_s, every_s, commits):
-    writer.takes_s = takes_s
-    assert committed(writer, every_s) == commits
+    assert (writer.commits, len(on_record)) == commits
 
 
 def test_commits_take_a_small_part_of_the_time_and_no_case_waits_for_the_next(writer):

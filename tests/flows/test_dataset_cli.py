@@ -63,15 +63,6 @@ def courant(made, tmp_path, monkeypatch):
     return run
 
 
-def test_ids_and_names_are_whole_on_a_narrow_screen(courant, monkeypatch):
-    monkeypatch.setattr(terminal.screen, "_width", 80)
-    shown, dataset = courant("dataset", "show", DATASET), simgen.open_dataset(DATASET)
-    assert all(case.id in shown for case in dataset)
-    assert {"validation", *(field.name for field in dataset.schema.fields)} <= set(shown.split())
-    assert "…" not in shown
-    assert max(map(len, shown.splitlines()[2:12])) <= 80
-
-
 def test_versions_are_listed_and_shown_with_rejected_cases_and_how_to_make_them_again(courant):
     assert "v2" in courant("dataset", "ls", "--store", STORE)
     listed, made = courant("dataset", "versions", DATASET), "courant generate cylinder-flow --cases"

@@ -1,14 +1,12 @@
 """`courant doctor` looks where it says that it looks, and promises no more than it found."""
 
 import os
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from flows.cli import observing
 from flows.cli.app import app
-from simgen.errors import InputError
 from tests.flows.test_cli import courant
 
 
@@ -20,15 +18,6 @@ def test_an_unreachable_store_is_in_the_last_line(monkeypatch: pytest.MonkeyPatc
     first, *_, last = shown.stdout.strip().splitlines()
     assert first.split()[:2] == ["store", "missing"] and "cannot be reached" in first
     assert last.startswith("Datasets cannot be read")
-
-
-def test_a_scratch_folder_that_others_may_write_to_cannot_be_used(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    tmp_path.chmod(0o777)
-    monkeypatch.setenv("COURANT_SCRATCH", str(tmp_path))
-    with pytest.raises(InputError, match=str(tmp_path)):
-        observing.CHECKS["scratch"]()
 
 
 def test_the_doctor_says_what_is_missing_and_how_to_get_it(tmp_path):

@@ -1,6 +1,4 @@
-"""Work in other processes: every piece of it, a bounded number at a time, and who dies is lost
-alone.
-"""
+"""Work in other processes: all of it, a bounded number at a time, and who dies is lost alone."""
 
 import os
 import queue
@@ -16,9 +14,12 @@ import pytest
 
 from flows import executor as module
 from flows.executor import LocalExecutor, LostWorkerError, as_they_end, closing
-from flows.solving import longest_first_at_the_end
+from flows.solving import Execution, longest_first_at_the_end, solve_cases
+from simgen.cases import get_family
 from simgen.errors import InputError, StoreError
 from simgen.machine import usable_cores
+from simgen.store.schema import Schema
+from simgen.store.write import DatasetWriter
 from tests.end_to_end.conftest import wait_for
 from tests.end_to_end.processes import lives
 
@@ -141,23 +142,29 @@ def test_thousands_are_submitted_a_bounded_number_at_a_time() -> None:
     assert sorted(ended) == list(range(5_000)) and most <= 66
 
 
-def test_who_waits_is_called_again_when_it_asked_to_be() -> None:
-    waits: list[int] = []
-    future: Future[int] = Future()
-
-    def wait() -> float | None:
-        waits.append(len(waits))
-        if len(waits) < 3:
-            return 0.01
-        future.set_result(7)
-        return None
-
-    (done,) = as_they_end([7], lambda item: future, lambda: 2, wait)
-    assert done.result() == 7 and len(waits) == 3
-
-
 def test_the_last_tasks_begin_with_the_longest_and_the_others_stay_in_order() -> None:
     efforts = [3.0, 1.0, 2.0, 5.0, 4.0, 6.0]
     assert longest_first_at_the_end(efforts, float, 4) == [3.0, 1.0, 6.0, 5.0, 4.0, 2.0]
     assert longest_first_at_the_end(efforts, float, 99) == sorted(efforts, reverse=True)
     assert longest_first_at_the_end(efforts, lambda _: 1.0, 4) == efforts
+
+
+#: Kills the worker, which has started this program by another.
+DEADLY = "#!/bin/sh\nkill -9 $(awk '{print $4}' /proc/$PPID/stat)\nsleep 60\n"
+
+
+@pytest.mark.openfoam
+def test_a_case_that_ends_its_worker_every_time_is_on_record_as_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = get_family("cylinder-flow")
+    (parameters,) = family.design_space.sample(1, "sobol", 42)
+    point = family.point(parameters, family.settings("trial", {"end_time": 5, "mesh_size": 2}))
+    (tmp_path / "icoFoam").write_text(DEADLY)
+    (tmp_path / "icoFoam").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("COURANT_SCRATCH", str(tmp_path / "scratch"))
+    monkeypatch.setattr(module, "PAUSE_S", 0.0)
+    writer = DatasetWriter.open(str(tmp_path / "store/cylinder-flow"), Schema.of(family))
+    solve_cases([point], writer, Execution())
+    assert writer.known() == {point.id: "failed"}

