@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -157,7 +157,6 @@ def _keys(corners: np.ndarray) -> np.ndarray:
 
 # Cells and faces as meshio's meshes.
 
-Place = Literal["cells", "points"]
 #: VTK's symmetric tensors are xx, yy, zz, xy, yz, xz; OpenFOAM's, and ours, xx, xy, xz, yy, yz, zz.
 VTK_SYMMETRIC = [0, 3, 5, 1, 4, 2]
 """Where one order has the other's components: the same both ways"""
@@ -168,7 +167,7 @@ class Shape:
     """A mesh for fields on its cells or its points."""
 
     mesh: meshio.Mesh
-    on: Place
+    on: Literal["cells", "points"]
     order: np.ndarray | None = None
     """Which value belongs to each cell, where the mesh lists them by type; None = as they are"""
 
@@ -188,43 +187,16 @@ class Shape:
         return mesh
 
 
-def points_shape(points: np.ndarray) -> Shape:
-    """Return a mesh of points (N, 3), each a cell of its own."""
+def shape_of(mesh: CellMesh | None, places: np.ndarray, first: int = 0) -> Shape:
+    """Return the cells at these places (N, 3), from number `first` of the mesh on.
+
+    Each place is a cell of its own where the mesh is not on record.
+    """
     from meshio import Mesh
 
-    vertices = [("vertex", np.arange(len(points))[:, None])]
-    return Shape(Mesh(points, vertices), "points")
-
-
-class HasCells(Protocol):
-    """A stored case, or a cloud that is not stored."""
-
-    @property
-    def points(self) -> np.ndarray:
-        """(N, 3) m"""
-
-    @property
-    def mesh(self) -> CellMesh | None:
-        """The cells around the points, and the boundary's faces; None where not on record."""
-
-
-def cells_of(cloud: HasCells) -> Shape:
-    """Return the cells, or the points where these are not on record."""
-    points, mesh = cloud.points, cloud.mesh
-    return points_shape(points) if mesh is None else _shape(mesh, 0, len(points))
-
-
-def faces_of(cloud: HasCells, centres: np.ndarray) -> Shape:
-    """Return the faces of the boundary, by their centres (B, 3) m, or these themselves."""
-    if cloud.mesh is None:
-        return points_shape(centres)
-    return _shape(cloud.mesh, len(cloud.points), len(centres))
-
-
-def _shape(mesh: CellMesh, first: int, number: int) -> Shape:
-    from meshio import Mesh
-
-    blocks = mesh.blocks(first, number)
+    if mesh is None:
+        return Shape(Mesh(places, [("vertex", np.arange(len(places))[:, None])]), "points")
+    blocks = mesh.blocks(first, len(places))
     cells = [(NAMES[kind], corners) for kind, corners, _ in blocks]
     order = np.concatenate([members for _, _, members in blocks])
     return Shape(Mesh(mesh.points, cells), "cells", order)

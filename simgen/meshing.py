@@ -14,7 +14,7 @@ import contextlib
 import ctypes
 import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,33 +78,30 @@ def gmsh_model(name: str) -> Iterator[Any]:
         gmsh.finalize()
 
 
-def box_field(
-    model: Any,
-    inside: float,
-    outside: float,
-    x: tuple[float, float],
-    y: tuple[float, float],
-    *,
-    blend: float,
-) -> int:
-    """Add a size field: `inside` in the box x * y (m), blended to `outside` over `blend` metres.
-
-    Returns its tag.
-    """
+def add_size(model: Any, kind: str, **options: float | str | Sequence[int]) -> int:
+    """Add a size field of this kind of gmsh's with its options (m); return its tag."""
     field = model.mesh.field
-    tag = field.add("Box")
-    values = {
-        "VIn": inside,
-        "VOut": outside,
-        "XMin": x[0],
-        "XMax": x[1],
-        "YMin": y[0],
-        "YMax": y[1],
-        "Thickness": blend,
-    }
-    for option, value in values.items():
-        field.setNumber(tag, option, value)
+    tag = field.add(kind)
+    for option, value in options.items():
+        if isinstance(value, str):
+            field.setString(tag, option, value)
+        elif isinstance(value, Sequence):
+            field.setNumbers(tag, option, value)
+        else:
+            field.setNumber(tag, option, value)
     return int(tag)
+
+
+def write_quadrilaterals(gmsh: Any, file: Path, size: int) -> None:
+    """Mesh the model with cells as the size field asks, and write it.
+
+    Frontal for quadrilaterals: no triangle was left in any trial.
+    """
+    gmsh.model.mesh.field.setAsBackgroundMesh(size)
+    gmsh.option.setNumber("Mesh.Algorithm", 8)
+    gmsh.option.setNumber("Mesh.RecombinationAlgorithm", 1)
+    gmsh.model.mesh.generate(3)
+    gmsh.write(str(file))
 
 
 def import_mesh(

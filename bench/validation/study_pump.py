@@ -52,10 +52,10 @@ def draw_fields(file: Path, case: SolvedCase) -> None:
     geometry = read_geometry(case.directory)
     last = time_directories(case.directory)[-1][1]
     outlines, cells = _layer(geometry, DEPTH / 2)
-    velocity = read_field(last / "U", boundary=False).internal
+    velocity = read_field(last / "U").internal
     fields = {
         "speed (m/s)": np.linalg.norm(velocity, axis=1)[cells],
-        "kinematic pressure (m²/s²)": read_field(last / "p", boundary=False).internal[cells, 0],
+        "kinematic pressure (m²/s²)": read_field(last / "p").internal[cells, 0],
     }
     figure = Figure(figsize=(9, 5), layout="constrained")
     for axes, (name, values) in zip(figure.subplots(1, 2), fields.items(), strict=True):

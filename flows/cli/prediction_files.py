@@ -24,7 +24,7 @@ from courant.report.page import plain
 from flows.settings import check_folder, load_settings
 from flows.terminal import counted, print_line, print_table
 from simgen.cases import get_family
-from simgen.cell_mesh import Shape, cells_of
+from simgen.cell_mesh import Shape, shape_of
 from simgen.errors import InputError
 from simgen.imports.vtk_reader import MeshReader
 from simgen.publish.export import write_collection
@@ -173,7 +173,7 @@ def write_prediction(
     if times and any(each is not None for each in truths):
         beyond = np.full_like(predicted[0], np.nan)
         solved = np.stack([beyond if each is None else each for each in truths])
-    band, shape = bands.field if bands else None, cells_of(stored)
+    band, shape = bands.field if bands else None, shape_of(stored.mesh, stored.points)
     found = WrittenPrediction(surrogate, stored.points, shape, times, predicted, band, solved)
     extent = found.write(out)
     beside = "" if solved is None else ", with the solver's field and the error"
@@ -204,7 +204,7 @@ def predict_to_files(
     found = WrittenPrediction(
         surrogate,
         cloud.points,
-        cells_of(cloud),
+        shape_of(cloud.mesh, cloud.points),
         None if times is None else times.tolist(),
         design.values,
         None if bands is None else bands.field,

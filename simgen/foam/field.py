@@ -2,8 +2,7 @@
 
 An entry may be of one patch, of a group of patches, or of all that a pattern in quotes matches: the
 patch's own entry counts, else that of the last of its groups, else that of the last pattern. Values
-that a file takes by a directive or a macro are an error. Reading a case's mesh, fields and geometry
-is 8 times as fast as with foamToVTK and meshio, which give no geometry.
+that a file takes by a directive or a macro are an error.
 
 Most conditions write their values. Those of `COMPUTED` follow from the cells behind the faces
 (v1912's fvPatchFields; `foamToVTK` has the same values). What any other has there is not known.
@@ -23,8 +22,6 @@ from simgen.foam.mesh import CONSTRAINTS, MeshGeometry, PatchRange, read_boundar
 from simgen.foam.reader import COMPONENTS, FoamReader, matches, numbers
 
 _UNIFORM = re.compile(rb"uniform\s+(\([^()]*\)|[^\s();]+)\s*;")
-#: A text's list of numbers, which holds nothing that ends it early.
-_TEXT_LIST = re.compile(rb"nonuniform\s+List<\w+>\s*\d+\s*\([^;/{}\"$#]*;")
 _CONSTRAINT_TYPES = re.compile(r'#includeEtc\s+"caseDicts/setConstraintTypes"')
 _TENSOR = ("xx", "xy", "xz", "yx", "yy", "yz", "zx", "zy", "zz")
 #: The components of OpenFOAM's fields in the order of their files, by how many there are.
@@ -86,13 +83,11 @@ class PatchEntry:
     """A directive or macro in it, which may bring in other entries"""
 
 
-def read_field(
-    path: Path, *, boundary: bool = True, patches: Mapping[str, PatchRange] | None = None
-) -> FoamField:
-    """Read a vol*Field or surface*Field file; with boundary=False only its internal field.
+def read_field(path: Path, patches: Mapping[str, PatchRange] | None = None) -> FoamField:
+    """Read a vol*Field or surface*Field file; CaseError where it is damaged.
 
     With the mesh's `patches`, each has the entry that OpenFOAM finds for it; without, entries are
-    by their names as they are written. Raises CaseError where the file is damaged.
+    by their names as they are written.
     """
     reader = FoamReader(path)
     internal: np.ndarray | None = None
@@ -100,8 +95,6 @@ def read_field(
     for key in reader.names():
         if key == "internalField":
             internal = _value(reader, key)
-            if not boundary:
-                break
         elif key == "boundaryField":
             entries = patch_entries(reader)
         else:
@@ -117,7 +110,7 @@ def read_field(
     for patch, entry in by_patch.items():
         if entry.unread:
             raise CaseError(
-                f"{reader.path}: the patch {patch} refers to another place ({entry.unread});"
+                f"{path}: the patch {patch} refers to another place ({entry.unread[:60]});"
                 " only fields that OpenFOAM has written out are read"
             )
         # What is computed is computed from these; nothing of what changes in time is read.
@@ -176,27 +169,12 @@ def patch_entries(reader: FoamReader) -> list[PatchEntry]:
         reader.expect(b"{")
         for word in reader.names(b"}"):
             reader.skip_space()
-            begin = entry.at[word] = reader.position
-            if not reader.binary and (listed := _TEXT_LIST.match(reader.data, begin)):
-                reader.position, text = listed.end(), b""
-            else:
-                text = reader.skip_entry()
+            entry.at[word] = reader.position
+            text = reader.skip_entry()
             if word == "type":
                 entry.condition = text.decode(errors="replace").strip().rstrip(";").strip()
         entry.unread = reader.unread or entry.unread
     return list(entries.values())
-
-
-def read_entries(path: Path) -> tuple[FoamReader, list[PatchEntry]]:
-    """Read the entries of a field's boundaryField; return them and the file's reader."""
-    reader = FoamReader(path)
-    entries: list[PatchEntry] = []
-    for key in reader.names():
-        if key == "boundaryField":
-            entries = patch_entries(reader)
-        else:
-            reader.skip_entry()
-    return reader, entries
 
 
 def entries_of(
@@ -331,13 +309,13 @@ def patch_values(
 
 def _transformed(matrices: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Apply matrices (B, 3, 3) to vectors or tensors (B, c); scalars stay as they are."""
-    match values.shape[-1]:
-        case 1:
-            return values
-        case 3:
-            return np.einsum("bij,bj->bi", matrices, values)
-        case 9:
-            turned = matrices @ values.reshape(-1, 3, 3) @ matrices.transpose(0, 2, 1)
-            return turned.reshape(-1, 9)
-    whole = values[:, [0, 1, 2, 1, 3, 4, 2, 4, 5]]  # xx xy xz yy yz zz as nine components
-    return _transformed(matrices, whole)[:, [0, 1, 2, 4, 5, 8]]
+    width = values.shape[-1]
+    if width == 1:
+        return values
+    if width == 3:
+        return np.einsum("bij,bj->bi", matrices, values)
+    # xx xy xz yy yz zz as nine components
+    whole = values if width == 9 else values[:, [0, 1, 2, 1, 3, 4, 2, 4, 5]]
+    turned = matrices @ whole.reshape(-1, 3, 3) @ matrices.transpose(0, 2, 1)
+    turned = turned.reshape(-1, 9)
+    return turned if width == 9 else turned[:, [0, 1, 2, 4, 5, 8]]

@@ -1,13 +1,10 @@
-"""Parse what an OpenFOAM application prints, line by line while it runs.
-
-Function objects' files are read here too, and whether a steady run has settled.
-"""
+"""Parse what an OpenFOAM application prints while it runs, and the files of function objects."""
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -127,21 +124,34 @@ def mesh_figures(check_mesh_log: str) -> dict[str, float]:
     return figures
 
 
-#: Iterations at the end of a steady run over which a monitor must stay the same; in a run that
-#: reached its residual targets, at most this share of all.
+#: Iterations over which a monitor must stay the same; at most this share of a run that ended early.
 SETTLED_OVER, SETTLED_SHARE = 200, 0.2
 #: A residual has stalled if its mean over the last tenth of the run is not below this share of its
 #: mean over the tenth before.
 STALLED_SHARE = 0.9
 
 
-def _rows(directory: Path, name: str, file: str) -> Iterator[list[str]]:
-    """Yield the rows that the function object `name` wrote, in order of time, without brackets."""
+Rows = list[list[str]]
+
+
+def _read_rows(
+    directory: Path, name: str, file: str, parse: Callable[[Rows], np.ndarray]
+) -> np.ndarray:
+    """Parse the rows that the function object `name` wrote, in order of time, without brackets."""
+    monitor = f"monitor {name} below {directory}/postProcessing"
     files = directory.glob(f"postProcessing/{name}/*/{file}")
-    for path in sorted(files, key=lambda path: float(path.parent.name)):
-        for line in path.read_text().splitlines():
-            if line and not line.startswith("#"):
-                yield re.sub("[()]", " ", line).split()
+    rows = [
+        re.sub("[()]", " ", line).split()
+        for path in sorted(files, key=lambda path: float(path.parent.name))
+        for line in path.read_text().splitlines()
+        if line and not line.startswith("#")
+    ]
+    if not rows:
+        raise CaseError(f"{monitor} wrote nothing")
+    try:
+        return parse(rows)
+    except ValueError as error:
+        raise CaseError(f"{monitor} has a damaged row") from error
 
 
 def read_series(directory: Path, name: str, last: float, file: str = "*.dat") -> np.ndarray:
@@ -151,35 +161,26 @@ def read_series(directory: Path, name: str, last: float, file: str = "*.dat") ->
     CaseError where it wrote none, where a row is damaged, and where the rows end before `last`, the
     solver's last time: a disk that was full for a while cuts them off.
     """
-    monitor = f"monitor {name} below {directory}/postProcessing"
-    try:
-        rows = np.array([[float(entry) for entry in row] for row in _rows(directory, name, file)])
-    except ValueError as error:
-        raise CaseError(f"{monitor} has a damaged row") from error
-    if not len(rows):
-        raise CaseError(f"{monitor} wrote nothing")
+    rows = _read_rows(directory, name, file, lambda rows: np.array(rows, dtype=float))
     if rows[-1, 0] < last * (1 - 1e-6):
-        raise CaseError(f"{monitor} ends at {rows[-1, 0]:g}, the solver at {last:g}")
+        raise CaseError(
+            f"monitor {name} below {directory}/postProcessing ends at {rows[-1, 0]:g}, the solver"
+            f" at {last:g}"
+        )
     return rows
 
 
 def y_plus_figures(directory: Path) -> dict[str, float]:
     """Return y_plus_min and y_plus_max over all walls, and y_plus_mean over the walls' means.
 
-    They are the function object yPlus's last values; CaseError where it wrote none, or where a row
-    is damaged.
+    They are the function object yPlus's last values; CaseError as of `read_series`.
     """
-    ranges: dict[str, tuple[float, float, float]] = {}
-    try:
-        for _, patch, least, greatest, mean in _rows(directory, "yPlus", "*.dat"):
-            ranges[patch] = (float(least), float(greatest), float(mean))
-    except ValueError as error:
-        raise CaseError(
-            f"monitor yPlus below {directory}/postProcessing has a damaged row"
-        ) from error
-    if not ranges:
-        raise CaseError(f"monitor yPlus below {directory}/postProcessing wrote nothing")
-    least, greatest, mean = np.array(list(ranges.values())).T
+
+    def last_of_each(rows: Rows) -> np.ndarray:
+        of_patch = {patch: (least, greatest, mean) for _, patch, least, greatest, mean in rows}
+        return np.array(list(of_patch.values()), dtype=float)
+
+    least, greatest, mean = _read_rows(directory, "yPlus", "*.dat", last_of_each).T
     return {
         "y_plus_min": float(np.min(least)),
         "y_plus_max": float(np.max(greatest)),
@@ -197,10 +198,9 @@ def residual_figures(log: SolverLog) -> dict[str, float]:
 
 
 def settling_window(num_iterations: int, max_iterations: float) -> int:
-    """Return the iterations at the end of a run over which its monitors must stay the same.
+    """Return over how many iterations at its end a run's monitors must stay the same.
 
-    If a run reaches its residual targets early, its monitors may still be settling 200 iterations
-    before the end; that is not drift.
+    In a run that ended early they may still be settling 200 iterations before; that is not drift.
     """
     ended_early = num_iterations < max_iterations
     return min(SETTLED_OVER, int(SETTLED_SHARE * num_iterations)) if ended_early else SETTLED_OVER

@@ -43,7 +43,12 @@ _SPACE = re.compile(rb"(?:\s++|//[^\n]*+|/\*(?>.*?(?:\*/|\Z)))*+", re.DOTALL)
 _STRING = rb'"(?:\\.|[^"\\])*+"'
 _KEY = re.compile(_STRING + rb'|[^\s{};"]++', re.DOTALL)
 _TOKEN = re.compile(_STRING + rb'|#\{(?>.*?(?:#\}|\Z))|[{}()\[\];]|[^\s{}()\[\];"]++', re.DOTALL)
-_DIRECTIVE = re.compile(_STRING + rb'|[^\n}"]', re.DOTALL)
+#: A directive to the end of its line; a macro to a semicolon or the end of its line.
+_PASSED = re.compile(
+    rb"#(?:" + _STRING + rb'|[^\n}"])*+|\$(?:\{[^}]*+\}?)?[^\n;{}/]*+;?', re.DOTALL
+)
+#: A text's list of numbers, which holds nothing that ends it early.
+_TEXT_LIST = re.compile(rb"\s*+nonuniform\s++List<\w+>\s*+\d*+\s*+\([^;/{}\"$#]*+;")
 _COUNT = re.compile(rb"\d{1,19}+")
 _LIST = re.compile(rb"List<(\w+)>")
 _CLOSING = {b"{": b"}", b"(": b")", b"[": b"]"}
@@ -51,8 +56,6 @@ _TO_SPACES = bytes.maketrans(b"()", b"  ")
 _ARCH = ("LSB", "MSB", "label=32", "label=64", "scalar=32", "scalar=64")
 #: A packed file may hold so many bytes, or so many times its own size if that is more.
 MOST_UNPACKED, MOST_RATIO = 2**28, 100
-#: Directories above a file in which the case may lie: a time or region, polyMesh, constant.
-_DEPTH = 4
 
 
 def read_bytes(path: Path) -> bytes:
@@ -71,20 +74,8 @@ def read_bytes(path: Path) -> bytes:
             return content
         return path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
-        check_not_decomposed(path)
         reason = getattr(error, "strerror", None) or error
         raise CaseError(f"{path} cannot be read: {reason}") from error
-
-
-def check_not_decomposed(path: Path) -> None:
-    """Raise CaseError where `path` is absent because its case is split into processor parts."""
-    for directory in (path, *path.parents[:_DEPTH]):
-        part = next(iter(sorted(directory.glob("processor*"))), None)
-        if part is not None and part.is_dir():
-            raise CaseError(
-                f"{path} is absent: the case {directory} is decomposed ({part.name}); put it"
-                " together first, with reconstructPar, or reconstructParMesh for its mesh"
-            )
 
 
 class FoamReader:
@@ -92,29 +83,28 @@ class FoamReader:
 
     def __init__(self, path: Path, *, is_text: bool = False) -> None:
         self.path, self.data, self.position = path, read_bytes(path), 0
+        self.header = {"class": "", "format": "ascii", "arch": ""}
         self.binary, self.unread = False, ""
         self.is_quoted = False
         """Whether the name that was last taken stood in quotes, and so is a pattern"""
         self.label, self.scalar = np.dtype("<i4"), np.dtype("<f8")
         self.skip_space()
-        if self.data.startswith(b"FoamFile", self.position):
-            self._read_header(is_text)
-
-    def _read_header(self, is_text: bool) -> None:
+        if not self.data.startswith(b"FoamFile", self.position):
+            return
         self.position += len(b"FoamFile")
         self.expect(b"{")
-        header = {
+        self.header |= {
             name: self.skip_entry().rstrip(b";").decode(errors="replace").strip(' \t\n"')
             for name in self.names(b"}")
         }
-        form, arch = header.get("format", "ascii"), header.get("arch", "").split(";")
+        form, arch = self.header["format"], self.header["arch"]
         if form not in ("ascii", "binary"):
             raise self.error(f"has the format '{form[:60]}', expected ascii or binary")
         self.binary = form == "binary" and not is_text
-        if self.binary and (unknown := [each for each in arch if each and each not in _ARCH]):
+        if self.binary and (unknown := set(filter(None, arch.split(";"))) - set(_ARCH)):
             raise self.error(
-                f"has the arch '{header['arch'][:60]}', where '{unknown[0][:60]}' is not known;"
-                " write it as ascii, with foamFormatConvert"
+                f"has the arch '{arch[:60]}', where '{min(unknown)[:60]}' is not known; write it as"
+                " ascii, with foamFormatConvert"
             )
         order = ">" if "MSB" in arch else "<"
         self.label = np.dtype(f"{order}i{8 if 'label=64' in arch else 4}")
@@ -160,43 +150,23 @@ class FoamReader:
             if symbol == b";":  # OpenFOAM passes over those that end nothing
                 self.position += 1
                 continue
-            begin = self.position
+            if symbol in (b"#", b"$"):
+                text = self._next(_PASSED).decode(errors="replace").rstrip("; \t\r")
+                self.unread = text
+                on_unread(text)
+                continue
             key = self._next(_KEY).decode(errors="replace")
             self.is_quoted = key.startswith('"')
-            if key.startswith("#"):
-                self.unread = key
-                while found := _DIRECTIVE.match(self.data, self.position):
-                    self.position = found.end()
-                on_unread(self.data[begin : self.position].decode(errors="replace").strip())
-            elif key.startswith("$"):
-                self.unread = key
-                self._skip_macro()
-                on_unread(self.data[begin : self.position].decode(errors="replace").rstrip("; \t"))
-            else:
-                yield key.strip('"')
+            yield key.strip('"')
         self.position += len(closing)
-
-    def _skip_macro(self) -> None:
-        """Pass over the rest of `$name;`, `${name};`, or `$name` on a line of its own.
-
-        Where anything else follows, it stands for the name of an entry, which is passed over.
-        """
-        if self.data[self.position : self.position + 1] == b"{":
-            end = self.data.find(b"}", self.position)
-            self.position = len(self.data) if end < 0 else end + 1
-        line = self.position
-        symbol = self.peek()
-        if symbol == b";":
-            self.position += 1
-        elif symbol not in (b"}", b"") and b"\n" not in self.data[line : self.position]:
-            self.skip_entry()
-        else:
-            self.position = line
 
     def skip_entry(self) -> bytes:
         """Pass over an entry's value, a dictionary or all up to a semicolon; return its bytes."""
         is_dictionary = self.peek() == b"{"
         begin = self.position
+        if not self.binary and (listed := _TEXT_LIST.match(self.data, begin)):
+            self.position = listed.end()
+            return listed[0]
         closings: list[bytes] = []
         while True:
             if not self.peek():
@@ -218,19 +188,15 @@ class FoamReader:
 
     def _skip_list(self, kind: str) -> None:
         """Pass over the count and bytes of a binary list; text is left for the tokens."""
+        fixed = {"label": self.label.itemsize, "bool": 1}
+        size = fixed.get(kind, COMPONENTS.get(kind, 0) * self.scalar.itemsize)
         found = _COUNT.match(self.data, self.position) if self.peek().isdigit() else None
-        size = self.item_size(kind)
         if not (found and self.binary and size):
             return
         self.position = found.end()
         if self.peek() == b"(":
             self.position += 1 + int(found[0]) * size
             self.expect(b")")
-
-    def item_size(self, kind: str) -> int:
-        """Return the bytes of one item of a binary list; 0 for items written as text."""
-        fixed = {"label": self.label.itemsize, "bool": 1}
-        return fixed.get(kind, COMPONENTS.get(kind, 0) * self.scalar.itemsize)
 
     def list_head(self) -> tuple[str, int] | None:
         """Read the `List<type> count` at the cursor; None, and no move, for anything else."""

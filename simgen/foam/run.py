@@ -219,8 +219,9 @@ def run_solver(
         raise InputError(
             f"a case was given {cores} cores, this machine has {available}; lower --cores"
         )
+    points = read_points(directory / "constant/polyMesh/points")
     parts = dict.fromkeys("xyz", 1)
-    parts["xyz"[_longest_axis(directory)]] = cores
+    parts["xyz"[int(np.argmax(np.ptp(points, axis=0)))]] = cores
     (directory / "system/decomposeParDict").write_text(DECOMPOSITION.format(cores=cores, **parts))
     run_application("decomposePar", directory, time_limit_s=time_limit_s)
     # Open MPI needs both variables to run as root. Its own binding would put all cases on the same
@@ -240,8 +241,3 @@ def run_solver(
     for part in directory.glob("processor*"):
         shutil.rmtree(part)
     return log, seconds
-
-
-def _longest_axis(directory: Path) -> int:
-    points = read_points(directory / "constant/polyMesh/points")
-    return int(np.argmax(np.ptp(points, axis=0)))

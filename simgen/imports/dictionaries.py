@@ -1,11 +1,10 @@
-"""Read single entries of a case's dictionaries as OpenFOAM does, such as a viscosity.
+"""Read single entries of a case's dictionaries, such as a viscosity.
 
 Of entries with the same name the last one counts, and dictionaries with the same name are one.
-Names in quotes are patterns, for names that no entry has. `#include` is followed, beside its own
-file; `$name;` brings in a dictionary, and `$name` in a value is looked up from the inside out, when
-it is read. What is computed, included from elsewhere, or decides which entries count (`#if…`,
-`#remove`, `#inputMode`) is not followed: entries beside the latter are in doubt. Macros, includes
-and patterns of a stranger's file may multiply: more work than any case needs is an error.
+`#include` is followed, beside its own file; `$name` in a value is looked up from the inside out,
+when it is read. What is computed, included from elsewhere, or decides which entries count (`#if…`,
+`#remove`, `$name;` in place of entries) is not followed: entries beside the latter are in doubt.
+Names in quotes, which are patterns, are found as they are written.
 """
 
 from __future__ import annotations
@@ -16,17 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simgen.errors import CaseError, InputError
-from simgen.foam.reader import FoamReader, matches
+from simgen.foam.reader import FoamReader
 
 _INCLUDE = re.compile(r'#(include|sinclude|includeIfPresent)\s+"([^"$<]+)"')
 _MACRO = re.compile(r"\$([:!^]?)(?:\{([\w.:]+)\}|([\w.:]+))")
 _COMMENT = re.compile(rb'("(?:\\.|[^"\\])*+(?:"|\Z))|//[^\n]*+|/\*(?>.*?(?:\*/|\Z))', re.DOTALL)
 _DECIDES = ("#if", "#else", "#endif", "#remove", "#inputMode", "#overwrite", "#merge", "#protect")
-#: How deep files may include files, and the characters of a value.
-DEEPEST, LONGEST = 8, 100_000
-#: Characters that replace macros, come from other files, or are compared with names and patterns;
-#: each entry counts as many as `AN_ENTRY`.
-MOST_WORK, AN_ENTRY = 20_000_000, 200
+#: Files that a dictionary may include, characters of a value, and characters by macros in all.
+MOST_FILES, LONGEST, MOST_EXPANDED = 100, 100_000, 20_000_000
 #: A field's values are no parameters; so much of them is kept, to be shown.
 _SHOWN = 200
 
@@ -104,15 +100,12 @@ def _look_up(path: Path, entries: Sequence[str]) -> tuple[str | None, str, str]:
 
     The last that was not followed, and the first by which the entry may not count; or nothing.
     """
-    scope = _Scope(path, [MOST_WORK])
-    scope.read(FoamReader(path), b"", 0)
-    passed, found = list(scope.unread), scope.find(entries[0])
-    for name in entries[1:]:
-        passed += found.unread if isinstance(found, _Scope) else []
-        found = found.find(name) if isinstance(found, _Scope) else None
-    # `$name;` brings in entries; with a value behind it, it is the name of one.
-    decides = (each for each in passed if each.startswith((*_DECIDES, "$")))
-    doubt = next((each for each in decides if not _MACRO.fullmatch(each)), "")
+    found: str | _Dictionary | None = _DictionaryFile(path).whole
+    passed: list[str] = []
+    for name in entries:
+        passed += found.unread if isinstance(found, _Dictionary) else []
+        found = found.entries.get(name) if isinstance(found, _Dictionary) else None
+    doubt = next((each for each in passed if each.startswith((*_DECIDES, "$"))), "")
     text = found if isinstance(found, str) else None
     if text is not None and not doubt and (macro := re.search(r"\$\S*", text)):
         raise CaseError(f"{path}: {'/'.join(entries)} refers to {macro[0]}, which is not there")
@@ -120,103 +113,80 @@ def _look_up(path: Path, entries: Sequence[str]) -> tuple[str | None, str, str]:
 
 
 @dataclass
-class _Scope:
-    """A dictionary, and the one around it."""
-
-    path: Path
-    work: list[int]
-    """The characters that the file may still cost, for all its dictionaries"""
-    around: _Scope | None = None
-    entries: dict[str, str | _Scope] = field(default_factory=dict)
-    patterns: dict[str, None] = field(default_factory=dict)
-    """The names that were in quotes, in order"""
+class _Dictionary:
+    around: _Dictionary | None = None
+    entries: dict[str, str | _Dictionary] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)
     """Directives and macros that were not followed"""
 
-    def spend(self, characters: int) -> None:
-        self.work[0] -= characters
-        if self.work[0] < 0:
-            raise CaseError(
-                f"{self.path} has too many entries, or brings in too much by macros, includes and"
-                " patterns"
-            )
-
-    def find(self, name: str) -> str | _Scope | None:
-        """Return the entry of this name, else that of the last pattern that matches it."""
-        self.spend(len(name) + sum(map(len, self.patterns)))
-        if name in self.entries:
-            return self.entries[name]
-        try:
-            last = (each for each in reversed(self.patterns) if matches(each, name))
-            return next((self.entries[each] for each in last), None)
-        except CaseError as error:
-            raise CaseError(f"{self.path}: {error}") from error
-
-    def find_dotted(self, name: str) -> str | _Scope | None:
-        """Find a name with dots, which may lead into dictionaries or be part of it."""
-        if (found := self.find(name)) is not None:
-            return found
-        first, dot, rest = name.partition(".")
-        inside = self.find(first) if dot else None
-        return inside.find_dotted(rest) if isinstance(inside, _Scope) else None
-
-    def expand(self, macro: re.Match[str]) -> str | _Scope | None:
-        """Find a macro's entry: `$name` is searched from the inside out, `$:name` outside."""
-        scope: _Scope | None = self
-        found = None
-        while scope is not None and found is None:
-            if not (macro[1] and scope.around):
-                found = scope.find_dotted(macro[2] or macro[3])
-            scope = scope.around
-        return found
-
-    def put(self, name: str, value: str | _Scope, is_pattern: bool) -> None:
-        """Add an entry as the last of its name; a dictionary is merged with the one before."""
-        self.spend(AN_ENTRY)
-        before = self.entries.get(name)
-        if isinstance(value, _Scope):
-            if isinstance(before, _Scope):
-                before.put_all(value)
-                return
-            copied = _Scope(self.path, self.work, self)
-            copied.put_all(value)
-            value = copied
-        self.entries[name] = value
-        self.patterns.pop(name, None)  # the last of several counts
-        if is_pattern:
-            self.patterns[name] = None
-
-    def put_all(self, other: _Scope) -> None:
-        """Add all entries of another dictionary, and its unread directives."""
-        for name, value in list(other.entries.items()):
-            self.put(name, value, name in other.patterns)
-        self.spend(AN_ENTRY * len(other.unread))
+    def merge(self, other: _Dictionary) -> None:
+        """Add the entries of another dictionary, whose values count."""
+        for name, value in other.entries.items():
+            before = self.entries.get(name)
+            if isinstance(before, _Dictionary) and isinstance(value, _Dictionary):
+                before.merge(value)
+            else:
+                self.entries[name] = value
         self.unread += other.unread
 
-    def read(self, reader: FoamReader, closing: bytes, depth: int) -> None:
+    def value_of(self, macro: re.Match[str]) -> str | None:
+        """Return what `$name` or `$name.name` stands for here; `$:name` is in the whole file."""
+        scope: _Dictionary | None = self
+        while scope is not None:
+            found: str | _Dictionary | None = scope if not (macro[1] and scope.around) else None
+            for name in (macro[2] or macro[3]).split("."):
+                found = found.entries.get(name) if isinstance(found, _Dictionary) else None
+            if isinstance(found, str):
+                return found
+            scope = scope.around
+        return None
+
+
+class _DictionaryFile:
+    """A file with those that it includes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.num_files, self.num_expanded = path, 0, 0
+        self.whole = _Dictionary()
+        self._read(FoamReader(path), b"", self.whole)
+
+    def _read(self, reader: FoamReader, closing: bytes, into: _Dictionary) -> None:
         """Read a dictionary's entries up to `closing`."""
-        for name in reader.names(closing, lambda text: self._follow(reader, text, depth)):
-            is_pattern = reader.is_quoted
+
+        def follow(text: str) -> None:
+            if included := _INCLUDE.match(text):
+                file = reader.path.parent / included[2]
+                if file.is_file():
+                    self.num_files += 1
+                    if self.num_files > MOST_FILES:
+                        raise CaseError(f"{self.path} includes itself, or over {MOST_FILES} files")
+                    self._read(FoamReader(file), b"", into)
+                    return
+                if included[1] != "include":
+                    return
+            into.unread.append(" ".join(text.split())[:_SHOWN])
+
+        for name in reader.names(closing, follow):
             if reader.peek() != b"{":
-                self.put(name, self._value(reader.skip_entry()), is_pattern)
+                into.entries[name] = self._text(reader.skip_entry(), into)
                 continue
             reader.expect(b"{")
-            # Added once it is whole: what it refers to is outside of it, or above in it.
-            inside = _Scope(reader.path, self.work, self)
-            inside.read(reader, b"}", depth)
-            self.put(name, inside, is_pattern)
+            # Merged once it is whole: what it refers to is outside of it, or above in it.
+            inside = _Dictionary(into)
+            self._read(reader, b"}", inside)
+            into.merge(_Dictionary(entries={name: inside}))
 
-    def _value(self, value: bytes) -> str:
+    def _text(self, value: bytes, scope: _Dictionary) -> str:
         if b"List<" in value[:_SHOWN]:
             return value[:_SHOWN].decode(errors="replace").strip()
         text = _COMMENT.sub(lambda found: found[1] or b" ", value).decode(errors="replace")
 
         def text_of(macro: re.Match[str]) -> str:
-            found = self.expand(macro)
-            if not isinstance(found, str):
-                return macro[0]
-            self.spend(len(found))
-            return found
+            found = scope.value_of(macro)
+            self.num_expanded += len(found or "")
+            if self.num_expanded > MOST_EXPANDED:
+                raise CaseError(f"{self.path} brings in too much by macros")
+            return macro[0] if found is None else found
 
         # At once: what is named again later has its new value from there on.
         text = text.strip().rstrip(";").strip()
@@ -224,22 +194,3 @@ class _Scope:
         if len(expanded) > max(LONGEST, len(text)):
             raise CaseError(f"{self.path} has a value of more than {LONGEST} characters")
         return expanded
-
-    def _follow(self, reader: FoamReader, text: str, depth: int) -> None:
-        """Follow a directive, or a macro in place of entries, as far as that is possible here."""
-        if included := _INCLUDE.match(text):
-            file = reader.path.parent / included[2]
-            if depth >= DEEPEST:
-                raise CaseError(f"{reader.path} includes itself")
-            if file.is_file():
-                self.spend(AN_ENTRY + file.stat().st_size)
-                self.read(FoamReader(file), b"", depth + 1)
-                return
-            if included[1] != "include":
-                return
-        if macro := _MACRO.fullmatch(text):
-            found = self.expand(macro)
-            if isinstance(found, _Scope):
-                self.put_all(found)
-                return
-        self.unread.append(" ".join(text.split())[:_SHOWN])

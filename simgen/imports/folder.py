@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -45,10 +45,10 @@ class DesignFile:
     """A CSV file's rows by the dataset's name of the case that each is of."""
 
     path: Path
-    parameters: Mapping[str, Mapping[str, float]]
-    splits: Mapping[str, str]
+    parameters: dict[str, dict[str, float]]
+    splits: dict[str, str]
     """Empty where the file has no such column"""
-    units: Mapping[str, str]
+    units: dict[str, str]
     """The unit of each parameter; empty where the header has none"""
 
 
@@ -59,9 +59,7 @@ def read_case_table(path: Path) -> DesignFile:
     there, train, validation, test or calibration. Every other column is a parameter, with its unit
     in brackets if it has one: `speed (m/s)`.
     """
-    parameters: dict[str, Mapping[str, float]] = {}
-    splits: dict[str, str] = {}
-    units: dict[str, str] = {}
+    found = DesignFile(path, {}, {}, {})
     for line, cells in read_cells(path):
         where = f"design file {path}, line {line}"
         if "case" not in cells:
@@ -70,13 +68,13 @@ def read_case_table(path: Path) -> DesignFile:
             )
         place = cells.pop("case")
         case = case_name(place)
-        if not place or case in parameters:
+        if not place or case in found.parameters:
             raise InputError(f"{where}: {f'there are two rows for {case}' if place else 'no case'}")
         if (split := cells.pop("split", None)) is not None:
             if split not in SPLITS:
                 raise InputError(f"{where}: split = {split!r}, expected {', '.join(SPLITS)}")
-            splits[case] = split
-        values: dict[str, float] = {}
+            found.splits[case] = split
+        values = found.parameters[case] = {}
         for column, cell in cells.items():
             name, unit = name_and_unit(column)
             if name in values:
@@ -84,11 +82,10 @@ def read_case_table(path: Path) -> DesignFile:
                     f"design file {path} has two columns that are called {name} in a dataset, the"
                     f" second of them {column!r}; rename one"
                 )
-            values[name], units[name] = number_of(path, line, name, cell), unit
-        parameters[case] = values
-    if not parameters:
+            values[name], found.units[name] = number_of(path, line, name, cell), unit
+    if not found.parameters:
         raise InputError(f"design file {path} holds no row; expected a header case,NAME,…")
-    return DesignFile(path, parameters, splits, units)
+    return found
 
 
 def name_and_unit(column: str) -> tuple[str, str]:
@@ -162,10 +159,7 @@ class NotImported:
 class CaseReader(Protocol):
     """A reader for one kind of files."""
 
-    has_boundary: bool
     has_volumes: bool
-    to_one_interval: str
-    """How to get one interval between times, as a message ends"""
     left_out: list[NotImported]
     """What `find` passed over, though nobody asked for that"""
 
@@ -276,7 +270,7 @@ def plan_folder(
         splits,
         tuple(skipped),
         (*reader.left_out, *(NotImported(of.place, why) for of in kept for why in of.left_out)),
-        (*notes, *_irregular(kept, reader.to_one_interval), *reader.notes(kept)),
+        (*notes, *_irregular(kept), *reader.notes(kept)),
     )
 
 
@@ -335,23 +329,24 @@ def _with_its_parameters(
     cases: list[Surveyed], asked: FolderOptions, there: OnRecord | None
 ) -> tuple[list[Surveyed], list[str]]:
     """Drop parameters that are the same in all cases: there is nothing to learn from them."""
-    values: dict[str, set[float]] = {}
+    values: dict[str, set[float]] = defaultdict(set)
     for case in cases:
         for name, value in case.parameters.items():
-            values.setdefault(name, set()).add(value)
+            values[name].add(value)
     if unknown := [name for name in asked.ranges if name not in values]:
         raise InputError(
             f"--range {unknown[0]}: the cases' parameters are {', '.join(values) or 'none'}"
         )
-    names = set(values) if there is None else {each.name for each in there.schema.parameters}
+    names = set() if there is None else {each.name for each in there.schema.parameters}
     notes = []
     for name, found in values.items():
-        if len(found) == 1 and name not in asked.ranges and (there is None or name not in names):
-            names.discard(name)
+        if len(found) == 1 and name not in asked.ranges and name not in names:
             notes.append(
                 f"{name} is {min(found):g} in all cases, so it is no parameter of the dataset;"
                 f" --range {name}=LOW:HIGH makes it one"
             )
+        elif there is None:
+            names.add(name)
         elif name not in names:
             raise InputError(
                 f"{name} differs between the cases now, and {asked.url} was imported without it:"
@@ -409,7 +404,7 @@ def _schema(
         transient=not steady,
         parameters=parameters,
         splits="published" if asked.table is not None and asked.table.splits else "drawn",
-        boundary=reader.has_boundary and bool(kinds),
+        boundary=bool(kinds),
         volumes=reader.has_volumes,
         patch_kinds=kinds,
         distance_kinds=kinds if asked.distance_kinds is None else asked.distance_kinds,
@@ -437,11 +432,10 @@ def _departures(
         number = f"of {len(fields)} fields"
         return ["steady" if steady else "transient", f"{of.dimension}D", number, *fields]
 
-    for mine, common in zip(
-        form(case.times is None, case), form(not schema.transient, schema), strict=False
-    ):
-        if mine != common:
-            yield f"it is {mine}, the dataset is {common}"
+    own, common = form(case.times is None, case), form(not schema.transient, schema)
+    for mine, theirs in zip(own, common, strict=False):
+        if mine != theirs:
+            yield f"it is {mine}, the dataset is {theirs}"
     kinds = set(case.kind_of.values())
     if schema.patch_kinds and (unknown := sorted(kinds - set(schema.patch_kinds))):
         yield (
@@ -475,12 +469,12 @@ def _departures(
             )
 
 
-def _irregular(cases: Sequence[Surveyed], way: str) -> Iterator[str]:
+def _irregular(cases: Sequence[Surveyed]) -> Iterator[str]:
     """Report times that no transient model can be trained on: it has one step for all."""
     steps = [(float(step), case.place) for case in cases for step in np.diff(case.times or ())]
     (least, close), (most, wide) = min(steps, default=(0.0, "")), max(steps, default=(0.0, ""))
     if most - least > STEP_TOLERANCE * least:
         yield (
             f"times lie {least:g} s ({close}) to {most:g} s ({wide}) apart, and a model is trained"
-            f" on one interval{way}"
+            " on one interval; --interval SECONDS interpolates OpenFOAM's cases to one"
         )

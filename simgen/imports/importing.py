@@ -15,8 +15,6 @@ import json
 import math
 import os
 import re
-import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -40,7 +38,6 @@ from simgen.store.write import CaseFork, DatasetWriter, case_digest
 
 #: A commit's cost depends on the number of cases on record, hardly on how many are new.
 CASES_A_COMMIT = 32
-SECONDS_A_COMMIT = 60.0
 
 FAMILY = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
@@ -169,25 +166,21 @@ def imported_schema(
     `boundary`, `volumes` and `distance_kinds` are those that come with each case; a boundary
     needs `patch_kinds`.
     """
-    try:
-        ranges = (replace(each, low=float(each.low), high=float(each.high)) for each in parameters)
-        schema = Schema(
-            family=name,
-            family_revision=1,
-            dimension=dimension,
-            transient=bool(transient),
-            patch_kinds=tuple(patch_kinds),
-            fields=tuple(fields),
-            parameters=tuple(ranges),
-            boundary=bool(boundary),
-            volumes=bool(volumes),
-            distance_kinds=tuple(distance_kinds),
-            grid_shape=None if grid_shape is None else tuple(map(int, grid_shape)),
-            splits=splits,
-            source=source,
-        )
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"import {shown(name)}: the schema is none ({one_line(error)})") from error
+    schema = Schema(
+        family=name,
+        family_revision=1,
+        dimension=dimension,
+        transient=transient,
+        patch_kinds=tuple(patch_kinds),
+        fields=tuple(fields),
+        parameters=tuple(replace(p, low=float(p.low), high=float(p.high)) for p in parameters),
+        boundary=boundary,
+        volumes=volumes,
+        distance_kinds=tuple(distance_kinds),
+        grid_shape=None if grid_shape is None else tuple(map(int, grid_shape)),
+        splits=splits,
+        source=source,
+    )
     check_schema(schema)
     return schema
 
@@ -252,8 +245,6 @@ class Imported:
     """Cases that were not imported, each passed to `on_skipped`"""
     left_out: tuple[str, ...]
     """Cases of the version that training leaves out, as they have nearly all variance of a field"""
-    in_double: Mapping[str, int]
-    """In how many of the new cases an array is stored in double precision, by its name"""
 
 
 def import_cases(
@@ -297,8 +288,7 @@ def import_cases(
         raise InputError(f"import into {url}: {none}")
     version = writing.publish(message or f"{num_cases} cases of {schema.source.name}")
     left_out = open_dataset(url, version).left_out_cases
-    in_double = dict(writing.in_double)
-    return Imported(url, version, num_cases, writing.num_new, num_skipped, left_out, in_double)
+    return Imported(url, version, num_cases, writing.num_new, num_skipped, left_out)
 
 
 class _Writing:
@@ -307,7 +297,12 @@ class _Writing:
     def __init__(self, url: str, schema: Schema, there: OnRecord | None) -> None:
         self.url, self.schema = url, schema
         if there is not None:
-            self._check_same(there.schema)
+            stored, asked = (json.loads(json.dumps(asdict(of))) for of in (there.schema, schema))
+            if differing := [name for name in asked if stored.get(name) != asked[name]]:
+                raise InputError(
+                    f"{url} holds {there.schema.family} with another {', '.join(differing)}:"
+                    " choose another store"
+                )
         #: Rows of the cases on record; withdrawn ones may come again.
         self.rows = {} if there is None else there.held
         self.contents = {
@@ -315,24 +310,11 @@ class _Writing:
         }
         self.names: set[str] = set()
         self.num_new = 0
-        self.in_double: Counter[str] = Counter()
         self.fork: CaseFork | None = None
-        self.began = 0.0
-
-    def _check_same(self, stored: Schema) -> None:
-        """Raise InputError that names where the schema differs from the existing dataset's."""
-        there, asked = (json.loads(json.dumps(asdict(of))) for of in (stored, self.schema))
-        if differing := [name for name in asked if there.get(name) != asked[name]]:
-            raise InputError(
-                f"{self.url} holds {stored.family} with another {', '.join(differing)}: choose"
-                " another store"
-            )
 
     @cached_property
     def writer(self) -> DatasetWriter:
-        writer = DatasetWriter.open(self.url, self.schema)
-        self._check_same(writer.schema)
-        return writer
+        return DatasetWriter.open(self.url, self.schema)
 
     def add(self, case: SourceCase | UnreadCase) -> None:
         """Check the case and write it, unless the dataset holds it; InputError if it is wrong."""
@@ -366,17 +348,13 @@ class _Writing:
                     f"{self.url} has it with other content: import it under another name, or into"
                     " another store"
                 )
-            self.names.add(case.name)
-            return
         self.names.add(case.name)
-        if self.fork is None:
-            self.fork, self.began = self.writer.fork(), time.monotonic()
+        if row:
+            return
+        self.fork = self.fork or self.writer.fork()
         self.fork.write(result, cloud)
         self.num_new += 1
-        arrays = {"points": cloud.points, **cloud.fields}
-        self.in_double.update(name for name, each in arrays.items() if each.dtype == "f8")
-        is_late = time.monotonic() - self.began > SECONDS_A_COMMIT
-        if is_late or len(self.fork.records) >= CASES_A_COMMIT:
+        if len(self.fork.records) >= CASES_A_COMMIT:
             self._commit()
 
     def _commit(self) -> None:

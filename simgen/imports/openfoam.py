@@ -11,12 +11,9 @@ boundary.
 from __future__ import annotations
 
 import fnmatch
-import gzip
 import itertools
-import math
 import os
 import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,13 +23,13 @@ import numpy as np
 from simgen.case import Field, Gate, Role
 from simgen.errors import CaseError, InputError
 from simgen.foam import mesh as foam_mesh
-from simgen.foam.field import COMPONENT_NAMES, entries_of, read_entries, read_field
+from simgen.foam.field import COMPONENT_NAMES, read_field
 from simgen.foam.log import SolverLog
 from simgen.foam.mesh import MeshGeometry, PatchRange, read_geometry, time_directories
-from simgen.foam.reader import COMPONENTS
+from simgen.foam.reader import COMPONENTS, FoamReader
 from simgen.imports.dictionaries import DictionaryPlace, read_entry, read_number
 from simgen.imports.folder import NotImported, Surveyed, fingerprint
-from simgen.imports.importing import SourceBoundary, SourceCase, one_line
+from simgen.imports.importing import SourceBoundary, SourceCase
 from simgen.solving.convert import Polygons, distance_to_faces, field_values
 from simgen.solving.gates import MeshSizes, columns_of, rejection
 from simgen.store.schema import Schema
@@ -74,14 +71,8 @@ class FoamOptions:
     def __post_init__(self) -> None:
         if not self.fields:
             raise InputError("--fields names no field; expected such as U,p")
-        for name, limit in self.limits.items():
-            if name not in FIGURES or not math.isfinite(limit):
-                raise InputError(
-                    f"{name}={limit:g} is no limit; expected a number for one of"
-                    f" {', '.join(FIGURES)}"
-                )
-        if self.interval is not None and not 0 < self.interval < math.inf:
-            raise InputError(f"--interval {self.interval:g} is no interval; expected seconds")
+        if unknown := self.limits.keys() - set(FIGURES):
+            raise InputError(f"--limit {min(unknown)}: expected one of {', '.join(FIGURES)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +95,7 @@ class FoamCase(Surveyed):
 class FoamFolder:
     """The reader for OpenFOAM cases, as `simgen.imports.folder` needs one."""
 
-    has_boundary = has_volumes = True
-    to_one_interval = "; --interval SECONDS interpolates to one"
+    has_volumes = True
 
     def __init__(self, options: FoamOptions) -> None:
         self.options = options
@@ -434,15 +424,12 @@ def find_cases(folder: Path) -> Iterator[Path]:
 
 def is_case(directory: Path) -> bool:
     """Return whether the directory is an OpenFOAM case, solved or not."""
-    try:
-        return (
-            has_file(directory / "system/controlDict")
-            or bool(regions_of(directory))
-            or (directory / "constant/polyMesh").is_dir()
-            or (directory / "processor0").is_dir()
-        )
-    except PermissionError:  # which its survey reports
-        return True
+    return (
+        has_file(directory / "system/controlDict")
+        or bool(regions_of(directory))
+        or (directory / "constant/polyMesh").is_dir()
+        or (directory / "processor0").is_dir()
+    )
 
 
 def regions_of(directory: Path) -> list[str]:
@@ -543,8 +530,6 @@ _UNITS: dict[tuple[float, ...], str] = {
     (1, 2, -3, 0, 0, 0, 0): "W",
 }
 _BASE = ("kg", "m", "s", "K", "mol", "A", "cd")
-_CLASS = re.compile(rb"class\s+vol(\w+)Field\s*;")
-_DIMENSIONS = re.compile(rb"dimensions\s*\[([^\]]*)\]\s*;")
 
 
 def describe_field(path: Path, called: str, role: Role, dimension: int) -> Field:
@@ -552,18 +537,16 @@ def describe_field(path: Path, called: str, role: Role, dimension: int) -> Field
 
     The vector's component across a plane case is left out.
     """
-    packed = path.with_name(f"{path.name}.gz")
-    try:
-        with path.open("rb") if path.exists() else gzip.open(packed) as file:
-            head = file.read(HEAD_BYTES)
-    except (OSError, EOFError, zlib.error) as error:
-        raise CaseError(f"{path} cannot be read: {one_line(error)}") from error
-    found, measured = _CLASS.search(head), _DIMENSIONS.search(head)
-    kind = found[1].decode() if found else ""
-    number = COMPONENTS.get(kind[:1].lower() + kind[1:])
+    reader, unit = FoamReader(path), ""
+    kind = re.sub("^vol(.)(.*)Field$", lambda of: of[1].lower() + of[2], reader.header["class"])
+    number = COMPONENTS.get(kind)
     if number is None:
         raise CaseError(f"{path} is no field of cells (no class vol…Field in its header)")
-    unit = unit_of(measured[1].split()) if measured else ""
+    for key in reader.names():
+        entry = reader.skip_entry()
+        if key == "dimensions":
+            unit = unit_of(entry.strip(b"[] \t\n;").split())
+            break
     openfoam, plain = path.name, re.sub(r"\W+", "_", path.name)
     usual = {**NAMES, **(KINEMATIC if unit == "m2/s2" else {})}
     components = (plain,) if number == 1 else COMPONENT_NAMES[number]
@@ -609,7 +592,6 @@ _OF_VELOCITY = {
         *("turbulent", "codedFixedValue", "exprFixedValue", "timeVaryingMapped"),
     ),
 }
-_UNIFORM = re.compile(rb"\s*+uniform\s*+\(([^()]*+)\)")
 
 
 def patch_kind(patch: str, type_: str, condition: str, kinds: Mapping[str, str]) -> str | None:
@@ -636,17 +618,11 @@ def velocity_conditions(path: Path, patches: Mapping[str, PatchRange]) -> dict[s
     """
     if not has_file(path):
         return {}
-    reader, entries = read_entries(path)
-    found = {}
-    for name, entry in entries_of(patches, entries).items():
-        found[name] = entry.condition
-        if entry.condition == "fixedValue" and "value" in entry.at:
-            value = _UNIFORM.match(reader.data, entry.at["value"])
-            try:
-                if value and not any(float(each) for each in value[1].split()):
-                    found[name] = "noSlip"
-            except ValueError:  # a macro, which may be anything
-                pass
+    velocity = read_field(path, patches)
+    found = dict(velocity.patches)
+    for name, value in velocity.boundary.items():
+        if found[name] == "fixedValue" and value.ndim == 1 and not value.any():
+            found[name] = "noSlip"
     return found
 
 

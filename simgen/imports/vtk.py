@@ -71,8 +71,7 @@ class VtkCase(Surveyed):
 class VtkFolder:
     """The reader for VTK's files, as `simgen.imports.folder` needs one."""
 
-    has_boundary = has_volumes = False
-    to_one_interval = ""
+    has_volumes = False
 
     def __init__(self, options: VtkOptions, meshes: MeshReader) -> None:
         if not has_vtk():
@@ -90,8 +89,8 @@ class VtkFolder:
             )
         self.options, self.meshes = options, meshes
         self.paths: dict[str, Path] = {}
-        self.beside: dict[Path, int] = {}
-        """Of each list that cannot be used the number of files beside it, which are no cases"""
+        self.beside: set[Path] = set()
+        """The lists that cannot be used and have files beside them, which are no cases"""
         self.left_out: list[NotImported] = []
 
     def find(self, folder: Path) -> list[str]:
@@ -119,22 +118,20 @@ class VtkFolder:
             more = f"it has polygons and no cells, as {len(surfaces)} files in all"
             self.left_out.append(NotImported(str(surfaces[0].relative_to(folder)), more))
         cases.difference_update(surfaces)
-        self.beside = dict.fromkeys(sorted(wrong & cases), 0)
+        for path in sorted(wrong & cases):
+            below = {of for of in cases if path.parent in of.parents and _rank(of) < _rank(path)}
+            self.beside |= {path} if below else set()
+            cases -= below
+        places: dict[str, list[Path]] = defaultdict(list)
         for path in sorted(cases):
-            for of in self.beside:
-                if path in cases and of.parent in path.parents and _rank(of) > _rank(path):
-                    self.beside[of] += 1
-                    cases.remove(path)
+            suffix = r"(\.\w+)?\.series$" if path.suffix.lower() == ".series" else r"\.\w+$"
+            name = path.relative_to(folder).as_posix()
+            places[re.sub(suffix, "", name, flags=re.IGNORECASE)].append(path)
         # Files that differ in their suffix alone are several cases.
-        found = sorted(cases)
-        places = [
-            re.sub(r"(\.\w+)?\.\w+$" if path.suffix.lower() == ".series" else r"\.\w+$", "", name)
-            for path in found
-            for name in (path.relative_to(folder).as_posix(),)
-        ]
         self.paths = {
-            place if places.count(place) == 1 else f"{place}-{path.suffix[1:]}": path
-            for place, path in zip(places, found, strict=True)
+            place if len(paths) == 1 else f"{place}-{path.suffix[1:]}": path
+            for place, paths in places.items()
+            for path in paths
         }
         if not self.paths:
             raise InputError(f"{folder} holds no file that ends in .vtu, .vtk, .vtm or .pvd")
@@ -146,11 +143,11 @@ class VtkFolder:
             snapshots = read_snapshots(path)
             first = self.meshes.read(snapshots[0][1], list(options.fields))
         except (CaseError, InputError) as error:
-            if not self.beside.get(path):
+            if path not in self.beside:
                 raise
             raise CaseError(
-                f"{error}; {self.beside[path]} files beside it are no cases as long as it cannot"
-                " be used: correct or remove it"
+                f"{error}; files beside it are no cases as long as it cannot be used: correct or"
+                " remove it"
             ) from error
         times = tuple(time for time, _ in snapshots if time is not None)
         dimension = 2 if first.extent[2] <= FLAT * first.extent.max() else 3

@@ -31,7 +31,7 @@ from zarr.codecs import ZstdCodec
 from zarr.errors import ZarrUserWarning
 from zarr.storage import FsspecStore, LocalStore
 
-from simgen.cell_mesh import Shape, cells_of, faces_of
+from simgen.cell_mesh import Shape, shape_of
 from simgen.errors import InputError, StoreError
 from simgen.store.read import DETAILS, Dataset, StoredCase
 from simgen.store.verify import for_each_case
@@ -182,12 +182,13 @@ def export_vtu(
         place.mkdir(parents=True, exist_ok=True)
         for done, case in enumerate(chosen, start=1):
             fields = {field.name: case[field.name] for field in schema.fields}
-            clouds = [(case.id, cells_of(case), case.constants(), fields)]
+            shape = shape_of(case.mesh, case.points)
+            clouds = [(case.id, shape, case.constants(), fields)]
             if schema.boundary:
                 faces = case.boundary
                 constants = {"normal": faces.normals, "area": faces.areas, "patch": faces.patch}
                 fields = {field.name: faces[field.name] for field in schema.boundary_fields}
-                shape = faces_of(case, faces.points)
+                shape = shape_of(case.mesh, faces.points, len(case.points))
                 clouds.append((f"{case.id}_boundary", shape, constants, fields))
             for name, shape, constants, arrays in clouds:
                 whole = {key: np.asarray(array) for key, array in arrays.items()}

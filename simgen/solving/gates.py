@@ -21,7 +21,7 @@ from simgen.errors import CaseError, MeshError
 from simgen.foam.field import COMPONENT_NAMES, FoamField, component_columns, read_field, read_flux
 from simgen.foam.log import SolverLog
 from simgen.foam.mesh import moved_meshes, read_boundary, time_directories
-from simgen.foam.reader import check_not_decomposed, read_bytes
+from simgen.foam.reader import read_bytes
 
 #: Kinds of patches that fluid flows through; a family without any has no flux.
 OPENINGS = {"inlet", "outlet"}
@@ -258,8 +258,6 @@ def check_fields(family: CaseFamily, directory: Path, num_cells: int) -> int:
 def stored_times(family: CaseFamily, directory: Path) -> list[tuple[float, Path]]:
     """Return the times for the dataset: all of a transient case, the last of a steady one."""
     times = time_directories(directory)
-    if not times:
-        check_not_decomposed(directory)
     return times if family.transient else times[-1:]
 
 

@@ -33,7 +33,7 @@ from zarr.abc.store import ByteRequest, Store
 from zarr.storage import WrapperStore
 
 import simgen.store.schema as layout
-from simgen.cell_mesh import CellMesh, cells_of
+from simgen.cell_mesh import CellMesh, shape_of
 from simgen.errors import InputError, StoreError
 from simgen.moments import is_significant
 from simgen.store.schema import CaseTable, MismatchError, Record, Schema
@@ -481,7 +481,8 @@ class StoredCase:
             for field in self.dataset.schema.fields
         }
         try:
-            cells_of(self).filled({**self.constants(), **fields}).write(str(path))
+            shape = shape_of(self.mesh, self.points)
+            shape.filled({**self.constants(), **fields}).write(str(path))
         except (meshio.WriteError, meshio.ReadError, OSError) as error:
             raise InputError(f"{path} cannot be written: {error}") from error
 

@@ -60,8 +60,7 @@ def rooms(num: int, origin: np.ndarray) -> Iterator[SourceCase]:
 
 def test_a_small_variation_of_a_large_value_is_kept_to_the_bit(tmp_path: Path) -> None:
     url = str(tmp_path / "hot-room")
-    done = import_cases(url, SCHEMA, rooms(8, np.zeros(2)))
-    assert done.in_double == {"p_rgh": 8}
+    import_cases(url, SCHEMA, rooms(8, np.zeros(2)))
     dataset = simgen.open_dataset(url)
     for number, case in enumerate(dataset):
         np.testing.assert_array_equal(case["p_rgh"][:], pressure(number))
@@ -69,7 +68,7 @@ def test_a_small_variation_of_a_large_value_is_kept_to_the_bit(tmp_path: Path) -
     assert not verify(dataset).findings
     export(dataset, str(tmp_path / "plain"))
     again = import_cases(url, SCHEMA, rooms(8, np.zeros(2)))
-    assert again.num_new == 0 and again.in_double == {}
+    assert again.num_new == 0
 
 
 def test_the_model_sees_what_varies_and_gives_it_back(tmp_path: Path) -> None:
@@ -87,8 +86,7 @@ def test_the_model_sees_what_varies_and_gives_it_back(tmp_path: Path) -> None:
 def test_coordinates_far_from_the_origin_are_kept(tmp_path: Path) -> None:
     """Float32 has steps of 0.5 m there; the cells are some 3 m apart."""
     url = str(tmp_path / "city")
-    done = import_cases(url, SCHEMA, rooms(8, FAR))
-    assert done.in_double == {"points": 8, "p_rgh": 8}
+    import_cases(url, SCHEMA, rooms(8, FAR))
     dataset = simgen.open_dataset(url)
     for case, source in zip(dataset, rooms(8, FAR), strict=True):
         np.testing.assert_array_equal(case.points[:, :2], source.points)

@@ -10,6 +10,7 @@ import threading
 import time
 
 import fsspec
+import numpy as np
 import pytest
 
 from simgen.errors import CaseError, MachineError, ProgramError, SolverError, StoreError
@@ -159,7 +160,7 @@ def test_a_signal_from_outside_is_no_failure_of_the_case_and_a_crash_is_one(
 def test_checking_cutting_and_joining_have_a_time_limit(tmp_path, program, monkeypatch, endless):
     for name in ("checkMesh", "decomposePar", "reconstructPar", "mpirun"):
         program(name, ENDLESS if name == endless else "#!/bin/sh\necho End\n")
-    monkeypatch.setattr("simgen.foam.run._longest_axis", lambda _: 0)
+    monkeypatch.setattr("simgen.foam.run.read_points", lambda _: np.eye(3))
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     (tmp_path / "system").mkdir()
     with pytest.raises(SolverError, match=f"{endless} passed its time limit of 1 s"):

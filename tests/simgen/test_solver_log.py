@@ -303,7 +303,7 @@ def test_a_patch_may_hold_any_entry_beside_its_value(tmp_path, entry):
 @pytest.mark.parametrize(
     ("entry", "value", "problem"),
     [
-        (b'#include "inlet"', b"", r"the patch inlet refers to another place \(#include\)"),
+        (b'#include "inlet"', b"", r"the patch inlet refers to another place"),
         (b"$entries;", b"", r"the patch inlet refers to another place \(\$entries\)"),
         # Its type and its value may be others than those of the file.
         (b"value uniform (1 2 3);", b"$entries;", r"refers to another place \(\$entries\)"),

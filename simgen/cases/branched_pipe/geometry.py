@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from simgen.meshing import gmsh_model
+from simgen.meshing import add_size, gmsh_model, write_quadrilaterals
 
 WIDTH = 0.050
 INLET_X, PLATES_X = -0.270, -0.225
@@ -153,24 +153,17 @@ def mesh_plan(file: Path, plan: Plan, mesh_size: float) -> None:
         for patch, curve in openings.items():
             model.addPhysicalGroup(2, [sides[curve]], name=patch)
         # Three fifths of the size at the plates, where the jets begin, over 40 mm.
-        field = model.mesh.field
-        distance = field.add("Distance")
-        field.setNumbers(distance, "CurvesList", plates)
-        field.setNumber(distance, "Sampling", 50)
-        near = field.add("Threshold")
-        for option, value in {
-            "InField": distance,
-            "SizeMin": 0.6 * mesh_size,
-            "SizeMax": mesh_size,
-            "DistMin": 0.005,
-            "DistMax": 0.04,
-        }.items():
-            field.setNumber(near, option, value)
-        field.setAsBackgroundMesh(near)
-        gmsh.option.setNumber("Mesh.Algorithm", 8)  # frontal for quadrilaterals
-        gmsh.option.setNumber("Mesh.RecombinationAlgorithm", 1)
-        model.mesh.generate(3)
-        gmsh.write(str(file))
+        distance = add_size(model, "Distance", CurvesList=plates, Sampling=50)
+        near = add_size(
+            model,
+            "Threshold",
+            InField=distance,
+            SizeMin=0.6 * mesh_size,
+            SizeMax=mesh_size,
+            DistMin=0.005,
+            DistMax=0.04,
+        )
+        write_quadrilaterals(gmsh, file, near)
 
 
 def _draw(geo: Any, plan: Plan) -> tuple[list[list[int]], list[int], dict[str, int]]:

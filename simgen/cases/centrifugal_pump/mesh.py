@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from simgen.cases.centrifugal_pump.geometry import DEPTH, SUCTION_LENGTH, PumpPlan
-from simgen.meshing import gmsh_model
+from simgen.meshing import add_size, gmsh_model, write_quadrilaterals
 
 #: Cell sizes in units of `mesh_size`, the size in the blade passages.
 AT_OUTLET, AT_TONGUE, ALONG_DEPTH, ALONG_SUCTION = 2.0, 0.4, 1.25, 2.0
@@ -31,9 +31,7 @@ def mesh_pump(file: Path, plan: PumpPlan, mesh_size: float) -> None:
         model, occ = gmsh.model, gmsh.model.occ
         surfaces = _plan_surfaces(occ, plan)
         occ.synchronize()
-        _size_field(model, plan, mesh_size)
-        gmsh.option.setNumber("Mesh.Algorithm", 8)
-        gmsh.option.setNumber("Mesh.RecombinationAlgorithm", 1)
+        size = _cell_size(model, plan, mesh_size)
         for surface in surfaces:
             model.mesh.setRecombine(2, surface)
         layered = occ.extrude(
@@ -64,8 +62,7 @@ def mesh_pump(file: Path, plan: PumpPlan, mesh_size: float) -> None:
             surfaces_of.setdefault(name, []).append(tag)
         for name, tags in surfaces_of.items():
             model.addPhysicalGroup(2, tags, name=name)
-        model.mesh.generate(3)
-        gmsh.write(str(file))
+        write_quadrilaterals(gmsh, file, size)
 
 
 def _plan_surfaces(occ: Any, plan: PumpPlan) -> tuple[int, int, int]:
@@ -112,36 +109,28 @@ def _plan_surfaces(occ: Any, plan: PumpPlan) -> tuple[int, int, int]:
     return eye, rotor_tag, stator_tag
 
 
-def _size_field(model: Any, plan: PumpPlan, mesh_size: float) -> None:
-    """Set the cell size: mesh_size in the rotor, growing outwards, finer at the tongue.
-
-    It grows with the distance from the shaft to the diffuser's end.
-    """
-    field = model.mesh.field
-    radius = field.add("MathEval")
-    field.setString(radius, "F", "Sqrt(x*x + y*y)")
-    growing = field.add("Threshold")
-    farthest = float(np.linalg.norm(plan.outer_wall[1]))
-    sizes = {"SizeMin": mesh_size, "SizeMax": AT_OUTLET * mesh_size}
-    for option, value in {
-        "InField": radius,
-        **sizes,
-        "DistMin": plan.rotor_radius,
-        "DistMax": farthest,
-    }.items():
-        field.setNumber(growing, option, value)
+def _cell_size(model: Any, plan: PumpPlan, mesh_size: float) -> int:
+    """Return the size field: mesh_size in the rotor, growing outwards, finer at the tongue."""
+    radius = add_size(model, "MathEval", F="Sqrt(x*x + y*y)")
+    growing = add_size(
+        model,
+        "Threshold",
+        InField=radius,
+        SizeMin=mesh_size,
+        SizeMax=AT_OUTLET * mesh_size,
+        DistMin=plan.rotor_radius,
+        DistMax=float(np.linalg.norm(plan.outer_wall[1])),  # at the diffuser's end
+    )
     # One cell around the rounded end would fold over.
     thickness = float(np.linalg.norm(plan.inner_wall[0] - plan.spiral[0]))
-    tongue = field.add("Ball")
-    sizes = {"VIn": min(AT_TONGUE * mesh_size, thickness / 2.5), "VOut": AT_OUTLET * mesh_size}
-    place = {
-        "XCenter": plan.nose[0],
-        "YCenter": plan.nose[1],
-        "Radius": thickness,
-        "Thickness": 6 * thickness,
-    }
-    for option, value in {**sizes, **place}.items():
-        field.setNumber(tongue, option, value)
-    size = field.add("Min")
-    field.setNumbers(size, "FieldsList", [growing, tongue])
-    field.setAsBackgroundMesh(size)
+    tongue = add_size(
+        model,
+        "Ball",
+        VIn=min(AT_TONGUE * mesh_size, thickness / 2.5),
+        VOut=AT_OUTLET * mesh_size,
+        XCenter=plan.nose[0],
+        YCenter=plan.nose[1],
+        Radius=thickness,
+        Thickness=6 * thickness,
+    )
+    return add_size(model, "Min", FieldsList=[growing, tongue])

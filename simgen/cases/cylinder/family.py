@@ -18,7 +18,7 @@ from simgen.cases.cylinder.quantities import cylinder_quantities, force_figures
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.foam.log import SolverLog, read_series
 from simgen.foam.templates import write_dictionaries
-from simgen.meshing import box_field, gmsh_model, import_mesh, mesh_gates
+from simgen.meshing import add_size, gmsh_model, import_mesh, mesh_gates, write_quadrilaterals
 
 INLET_X, OUTLET_X, HALF_HEIGHT, THICKNESS = -20.0, 40.0, 10.0, 1.0
 PEAK_VELOCITY = 0.4
@@ -163,42 +163,43 @@ def _mesh(file: Path, parameters: Mapping[str, float], mesh_size: float, outlet_
         occ.synchronize()
         boundary = model.getBoundary([(2, plan[0][1])], oriented=False)
         circle = [tag for _, tag in boundary if model.getType(1, tag) != "Line"]
-        field = model.mesh.field
-        distance = field.add("Distance")
-        field.setNumbers(distance, "CurvesList", circle)
-        field.setNumber(distance, "Sampling", 200)
-        near = field.add("Threshold")
-        for option, value in {
-            "InField": distance,
-            "SizeMin": 2 * math.pi * radius / CELLS_AROUND * mesh_size,
-            "SizeMax": mesh_size,
-            "DistMin": 0.3 * radius,
-            "DistMax": NEAR_REACH,
-        }.items():
-            field.setNumber(near, option, value)
-        half_wake = 2 * radius + 1
-        wake = box_field(
+        distance = add_size(model, "Distance", CurvesList=circle, Sampling=200)
+        near = add_size(
             model,
-            min(0.62, WAKE_CELL * radius) * mesh_size,
-            mesh_size,
-            (x, outlet_x),
-            (max(-HALF_HEIGHT, y - half_wake), min(HALF_HEIGHT, y + half_wake)),
-            blend=4.0,
+            "Threshold",
+            InField=distance,
+            SizeMin=2 * math.pi * radius / CELLS_AROUND * mesh_size,
+            SizeMax=mesh_size,
+            DistMin=0.3 * radius,
+            DistMax=NEAR_REACH,
+        )
+        half_wake = 2 * radius + 1
+        wake = add_size(
+            model,
+            "Box",
+            VIn=min(0.62, WAKE_CELL * radius) * mesh_size,
+            VOut=mesh_size,
+            XMin=x,
+            XMax=outlet_x,
+            YMin=max(-HALF_HEIGHT, y - half_wake),
+            YMax=min(HALF_HEIGHT, y + half_wake),
+            Thickness=4.0,
         )
         # A jet flows through the narrower gap between cylinder and wall: at least six cells across.
-        side = math.copysign(1.0, y)
         gap_width = HALF_HEIGHT - abs(y) - radius
-        low, high = sorted((side * HALF_HEIGHT, side * (HALF_HEIGHT - gap_width)))
-        gap_size = min(1.0, gap_width / 6) * mesh_size
-        gap = box_field(
-            model, gap_size, mesh_size, (x - radius, x + radius), (low, high), blend=3.0
+        low, high = sorted(math.copysign(at, y) for at in (HALF_HEIGHT, HALF_HEIGHT - gap_width))
+        gap = add_size(
+            model,
+            "Box",
+            VIn=min(1.0, gap_width / 6) * mesh_size,
+            VOut=mesh_size,
+            XMin=x - radius,
+            XMax=x + radius,
+            YMin=low,
+            YMax=high,
+            Thickness=3.0,
         )
-        finest = field.add("Min")
-        field.setNumbers(finest, "FieldsList", [near, wake, gap])
-        field.setAsBackgroundMesh(finest)
-        # Frontal for quadrilaterals: no triangle was left in any trial.
-        gmsh.option.setNumber("Mesh.Algorithm", 8)
-        gmsh.option.setNumber("Mesh.RecombinationAlgorithm", 1)
+        finest = add_size(model, "Min", FieldsList=[near, wake, gap])
         model.mesh.setRecombine(2, plan[0][1])
         extruded = occ.extrude(plan, 0, 0, THICKNESS, numElements=[1], recombine=True)
         occ.synchronize()
@@ -222,5 +223,4 @@ def _mesh(file: Path, parameters: Mapping[str, float], mesh_size: float, outlet_
         model.addPhysicalGroup(3, [volume], name="fluid")
         for name, tags in surfaces.items():
             model.addPhysicalGroup(2, tags, name=name)
-        model.mesh.generate(3)
-        gmsh.write(str(file))
+        write_quadrilaterals(gmsh, file, finest)
