@@ -400,7 +400,7 @@ class FoamRequest(FolderRequest):
     """Leave out times before this one (s)."""
     every: int = Field(default=1, ge=1)
     """Of a transient case every n-th time."""
-    interval: float | None = None
+    interval: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Interpolate times linearly to ones so many seconds apart."""
     limit: dict[str, float] | None = None
     """As FIGURE=NUMBER: skip cases whose log shows more: courant, continuity, or residual (the

@@ -119,15 +119,6 @@ class FoamFolder:
         for pattern, kind in self.options.kinds.items():
             if not fnmatch.filter(patches, pattern):
                 yield f"--kind {pattern}={kind} is of no patch; they are {', '.join(patches)}"
-        for case in cases:
-            times = np.array(case.times or ())
-            stored = np.array([time for time, _ in case.stored])
-            away = np.abs(times[:, None] - stored).min(axis=1, initial=np.inf)
-            if number := int((away > SAME_TIME * times).sum()):
-                yield (
-                    f"{case.place}: {number} of its {len(times)} times lie between stored ones, and"
-                    " have values that are interpolated linearly"
-                )
 
     def survey(self, place: str) -> FoamCase:
         options, directory = self.options, self.directories[place]
@@ -504,8 +495,6 @@ def _left_out(
         fields = " or ".join(options.fields)
         place = "the case itself" if parts[0] == directory else "its processors"
         yield f"times before 0 or without {fields} in {place}: {listed(list(dict.fromkeys(names)))}"
-    if not options.region and (regions := regions_of(parts[0])):
-        yield f"the regions {listed(regions)}: choose one with --region"
 
 
 # Fields: names, units, components

@@ -170,10 +170,8 @@ def cell_places(mesh: FoamMesh) -> np.ndarray:
     return np.array([mesh.points[sorted(each)].mean(axis=0) for each in corners])
 
 
-def write_field(
-    directory: Path, mesh: FoamMesh, name: str, time: str, speed: float, form: Form
-) -> None:
-    values = field_values(name, float(time), speed)
+def field_text(mesh: FoamMesh, name: str, time: float, speed: float) -> FieldText:
+    values = field_values(name, time, speed)
     of_type = {"patch": "zeroGradient", "wall": "noSlip" if name == "U" else "zeroGradient"}
     entries = [
         Entry(patch, "fixedValue", {"value": values})
@@ -181,22 +179,7 @@ def write_field(
         else Entry(patch, of_type.get(type_, type_))
         for patch, type_ in mesh.patches.items()
     ]
-    kind = "vector" if name == "U" else "scalar"
-    text = FieldText(kind, values, entries, DIMENSIONS[name])
-    text.write(directory / time / name, mesh, form)
-
-
-def write_dictionaries(directory: Path, end: float, speed: float, steady: bool) -> None:
-    scheme = "steadyState" if steady else "Euler"
-    texts = {
-        "system/controlDict": f"application icoFoam;\nstopAt endTime;\nendTime {end:g};\n",
-        "system/fvSchemes": f"ddtSchemes\n{{\n    default {scheme};\n}}\n",
-        "constant/transportProperties": "visc 0.01;\nnu [0 2 -1 0 0 0 0] $visc;\n",
-        "0/U": f"internalField uniform (0 0 0);\nboundaryField\n{{\n    inlet\n    {{\n"
-        f"        type fixedValue;\n        value uniform ({speed:g} 0 0);\n    }}\n}}\n",
-    }
-    for name, text in texts.items():
-        Form().write(directory / name, "dictionary", text.encode())
+    return FieldText("vector" if name == "U" else "scalar", values, entries, DIMENSIONS[name])
 
 
 def write_case(
@@ -205,7 +188,6 @@ def write_case(
     speed: float = 1.0,
     times: Sequence[str] = ("0.5", "1"),
     fields: Sequence[str] = ("U", "p", "T"),
-    end: float = 1.0,
     form: Form | None = None,
     mesh_form: Form | None = None,
     mesh: FoamMesh | None = None,
@@ -213,23 +195,19 @@ def write_case(
     decomposed: bool = False,
     change: Callable[[Path], None] = lambda directory: None,
 ) -> Path:
-    """Write a whole case; `change` spoils it afterwards."""
-    form, mesh = form or Form(), mesh or box()
-    write_dictionaries(directory, end, speed, steady)
-    write_mesh(directory, mesh, mesh_form or form)
-    parts = {directory: mesh}
-    if decomposed:
-        cells = np.arange(mesh.num_cells)
-        parts = {
-            directory / f"processor{number}": mesh.part(of.tolist(), number)
-            for number, of in enumerate(np.array_split(cells, 2))
-        }
-    for folder, part in parts.items():
-        if decomposed:
-            write_mesh(folder, part, mesh_form or form)
-        for time in times:
-            for name in fields:
-                write_field(folder, part, name, time, speed, form)
+    """Write a case that ends at 1 s; `change` spoils it afterwards."""
+    mesh = mesh or box()
+    texts = {
+        time: {name: field_text(mesh, name, float(time), speed) for name in fields}
+        for time in times
+    }
+    case = PatchCase(mesh, texts, steady, end=1)
+    case.write(directory, form, 2 if decomposed else 1, mesh_form)
+    viscosity = "visc 0.01;\nnu [0 2 -1 0 0 0 0] $visc;\n"
+    Form().write(directory / "constant/transportProperties", "dictionary", viscosity.encode())
+    inlet = f"inlet {{ type fixedValue; value uniform ({speed:g} 0 0); }}"
+    initial = f"internalField uniform (0 0 0);\nboundaryField {{ {inlet} }}\n"
+    Form().write(directory / "0/U", "volVectorField", initial.encode())
     change(directory)
     return directory
 
@@ -380,10 +358,17 @@ class PatchCase:
     mesh: FoamMesh
     fields: Mapping[str, Mapping[str, FieldText]]
     steady: bool = False
+    end: float | None = None
 
-    def write(self, directory: Path, form: Form | None = None, parts: int = 1) -> Path:
+    def write(
+        self,
+        directory: Path,
+        form: Form | None = None,
+        parts: int = 1,
+        mesh_form: Form | None = None,
+    ) -> Path:
         form = form or Form()
-        end = max(map(float, self.fields))
+        end = self.end or max(map(float, self.fields))
         texts = {
             "controlDict": f"application icoFoam;\nstopAt endTime;\nendTime {end:g};\n"
             "startFrom startTime;\nstartTime 0;\ndeltaT 1;\nwriteInterval 1;\n",
@@ -401,7 +386,7 @@ class PatchCase:
                 for number, of in enumerate(cells)
             }
         for folder, mesh in folders.items():
-            write_mesh(folder, mesh, form)
+            write_mesh(folder, mesh, mesh_form or form)
             for time, fields in self.fields.items():
                 for name, text in fields.items():
                     text.write(folder / time / name, mesh, form)

@@ -170,11 +170,8 @@ WRONG_CASES = {
 
 @pytest.mark.parametrize("says", WRONG_CASES)
 def test_a_wrong_case_is_one_line_and_nothing_is_written(says, url):
-    schema = schema_of(2, fields=(U,))
-    with pytest.raises(InputError) as printed:
-        import_cases(url, schema, [WRONG_CASES[says]])
-    assert says in str(printed.value)
-    assert "\n" not in str(printed.value)
+    with pytest.raises(InputError, match=f"^[^\n]*{says}[^\n]*$"):
+        import_cases(url, schema_of(2, fields=(U,)), [WRONG_CASES[says]])
     assert not Path(url).exists()
 
 
@@ -192,14 +189,6 @@ WRONG_SCHEMAS = {
 
 @pytest.mark.parametrize("says", WRONG_SCHEMAS)
 def test_a_wrong_schema_is_one_line(says):
-    asked = {
-        "name": "mine",
-        "dimension": 2,
-        "fields": (U,),
-        "source": SOURCE,
-        **WRONG_SCHEMAS[says],
-    }
-    with pytest.raises(InputError) as printed:
-        imported_schema(asked.pop("name"), **asked)
-    assert says in str(printed.value)
-    assert "\n" not in str(printed.value)
+    asked = {"name": "mine", "dimension": 2, "fields": (U,), "source": SOURCE}
+    with pytest.raises(InputError, match=f"^[^\n]*{says}[^\n]*$"):
+        imported_schema(**asked | WRONG_SCHEMAS[says])

