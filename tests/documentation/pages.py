@@ -1,4 +1,4 @@
-"""What each page takes as known: the model that `RUN` is, words to replace, names in its Python."""
+"""What a page takes as known (the model `RUN`, words, names), and what of it is not run here."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ _, contributions, anchors = surrogate.decompose_case(case, start_s=start, steps=
 contributions, points, volumes = contributions[-1], case.points, case.volumes
 """
 STATE = """
-points, u0 = case.points, case["velocity"][50]
-design = case.parameters
+points, u0, design = case.points, case["velocity"][50], case.parameters
 """
 OWN_STATE = """
 import simgen
@@ -160,6 +159,48 @@ SETUPS: Mapping[str, Setup] = {
         serves=True,
     ),
     "docs/errors.md": Setup(replaced={"b8a364afe95e": "b0159c13a91f"}),
+}
+
+
+#: How commands and blocks of Python begin that are not run with their page: they need a server, a
+#: GPU, hours or an installation. Tests of their own run most of them.
+ELSEWHERE = {
+    "README.md": "prefect; make demo; make test; make setup; make serve; source",
+    "docs/a-new-dataset.md": '"""An importer, whole',
+    "docs/analysis.md": "courant analyse compare TRIALS; courant analyse compare CYLINDER/trials",
+    "docs/answers.md": "make; source",
+    "docs/benchmark.md": (
+        "courant dataset generate-benchmark; courant benchmark STORE/darcy-flow; "
+        "courant benchmark STORE/elasticity; courant benchmark STORE/diffusion-sorption"
+    ),
+    "docs/chaos.md": "make chaos; python -m bench.chaos",
+    "docs/deployment.md": (
+        "make serve; source; python infra/prefect/server.py; prefect; courant train s3; ray "
+    ),
+    "docs/families/a-new-family.md": (
+        "from collections.abc; courant generate lid-cavity; python -m bench.validation"
+    ),
+    "docs/families/a-transient-family.md": "from collections.abc",
+    "docs/importing.md": "courant dataset import benchmark; courant dataset generate-benchmark",
+    "docs/operations.md": (
+        "python infra/prefect; prefect; make rehearse; infra/images/build; docker; PUSH=1; "
+        "infra/compose; kubectl; PEOPLE_HASH; export PREFECT_API_AUTH_STRING=$(kubectl; az ; "
+        "terraform; $(terraform; cd ; sbatch"
+    ),
+    "docs/quantities.md": "courant predict RUN --design radius",
+    "docs/sweeps.md": "ray ; tensorboard",
+    "docs/training.md": (
+        "make gpu; courant train small-run; make small; pip install; tensorboard; "
+        "courant predict RUN --design radius; courant predict RUN case.vtu"
+    ),
+    "docs/tutorial.md": "make demo; source",
+    "docs/validation.md": "make validate; python -m bench.validation",
+    "docs/where-things-are.md": (
+        "courant calibrate; courant coverage; courant predict RUN --design; courant report; "
+        "courant runs ls |; courant dataset ls |; courant dataset withdraw |; "
+        "courant families [; courant recipes [; courant metrics; "
+        "courant dataset import benchmark; courant dataset generate-benchmark"
+    ),
 }
 
 

@@ -1,7 +1,7 @@
 """Run the shell lines of a page in bash as they are pasted, `courant` and `python` in this process.
 
-A process of the command line takes seconds to start. So bash gets functions of these names, which
-hand their arguments and exported variables to this process and print what it answers.
+A process of the command line takes seconds to start. So bash finds small programs of these names,
+which send their arguments and variables to this process and print what it answers.
 """
 
 from __future__ import annotations
@@ -11,29 +11,28 @@ import io
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Client, Listener
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 from typer.testing import CliRunner
 
 from flows.cli.app import app
 
-FUNCTIONS = r"""
-set -eu -o pipefail
-ask() {
-    local code
-    { printf '%s\0' "$@"; printf '\0'; env -0; printf '\0'; } >&"$QUESTIONS"
-    read -r code <&"$ANSWERS"
-    cat "$PRINTED"
-    return "$code"
-}
-courant() { ask courant "$@"; }
-python() { ask python "$@"; }
+PROGRAM = """#!{python} -IS
+import os, sys
+from multiprocessing.connection import Client
+with Client({address!r}) as asked:
+    asked.send((os.path.basename(sys.argv[0]), sys.argv[1:], dict(os.environ)))
+    code, printed = asked.recv()
+sys.stdout.write(printed)
+sys.exit(code)
 """
-#: Variables of bash's own and of these functions.
-OURS = {"QUESTIONS", "ANSWERS", "PRINTED", "PATH", "SHLVL", "PWD", "OLDPWD", "_"}
+#: Variables of bash's own and of these programs.
+OURS = {"PATH", "SHLVL", "PWD", "OLDPWD", "_"}
 ASSIGNED = re.compile(r"(?<!\S)([A-Z][A-Z_]*)=")
 
 
@@ -41,54 +40,46 @@ class Shell:
     """Bash in a folder, which keeps the variables of a page from one block to the next."""
 
     def __init__(self, folder: Path, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._folder = folder
-        self._files = files
-        self._monkeypatch = monkeypatch
-        self._variables = ""
+        self._folder, self._files, self._monkeypatch = folder, files, monkeypatch
+        self._variables, self._listener = "", Listener(family="AF_UNIX")
+        (files / "bin").mkdir()
+        for name in ("courant", "python"):
+            program = files / "bin" / name
+            address = self._listener.address
+            program.write_text(PROGRAM.format(python=sys.executable, address=address))
+            program.chmod(0o700)
 
-    def run(self, script: str) -> str:
-        """Run a block; what it printed. AssertionError where a line of it ends with an error."""
-        from_bash, to_us = os.pipe()
-        from_us, to_bash = os.pipe()
-        state, printed, output = (self._files / name for name in ("state", "printed", "output"))
+    def run(self, script: str) -> None:
+        """Run a block. AssertionError where a line of it ends with an error."""
+        state, errors = self._files / "state", list[str]()
         names = " ".join(dict.fromkeys(ASSIGNED.findall(script)))
         ending = f"declare -p {names} > {state}\n" if names else ""
-        errors: list[str] = []
-        with output.open("wb") as out:
-            bash = subprocess.Popen(
-                ["/bin/bash", "-c", f"{FUNCTIONS}\n{self._variables}\n{script}\n{ending}"],
+        with ThreadPoolExecutor(1) as pool:
+            bash = pool.submit(
+                subprocess.run,
+                ["/bin/bash", "-euo", "pipefail", "-c", f"{self._variables}\n{script}\n{ending}"],
                 cwd=self._folder,
-                env={
-                    **os.environ,
-                    "PATH": "/usr/bin:/bin",
-                    "QUESTIONS": str(to_us),
-                    "ANSWERS": str(from_us),
-                    "PRINTED": str(printed),
-                },
-                pass_fds=(to_us, from_us),
+                env={**os.environ, "PATH": f"{self._files}/bin:/usr/bin:/bin"},
                 stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
             )
-        os.close(to_us)
-        os.close(from_us)
-        with os.fdopen(from_bash, "rb") as questions, os.fdopen(to_bash, "w") as answers:
-            while words := _read_words(questions):
-                variables = dict(pair.split("=", 1) for pair in _read_words(questions))
-                code, told, error = self._answer(words, variables)
-                printed.write_text(told)
-                if code:
-                    errors.append(f"$ {' '.join(words)}\n{told}{error}")
-                answers.write(f"{code}\n")
-                answers.flush()
-        code, told = bash.wait(), output.read_text()
-        assert code == 0, f"{script}\n{told}\n{''.join(errors)}"
-        if names:
-            self._variables += state.read_text()
-        return told
+            bash.add_done_callback(lambda _: Client(self._listener.address).close())
+            with contextlib.suppress(EOFError):  # that of the connection at the end
+                while True:
+                    with self._listener.accept() as asked:
+                        program, arguments, variables = asked.recv()
+                        code, printed, error = self._answer(program, arguments, variables)
+                        errors += [f"$ {program} {' '.join(arguments)}\n{error}"] if code else []
+                        asked.send((code, printed))
+        done = bash.result()
+        assert done.returncode == 0, f"{script}\n{done.stdout}\n{''.join(errors)}"
+        self._variables += state.read_text() if names else ""
 
-    def _answer(self, words: Sequence[str], variables: Mapping[str, str]) -> tuple[int, str, str]:
-        program, *arguments = words
+    def _answer(
+        self, program: str, arguments: Sequence[str], variables: Mapping[str, str]
+    ) -> tuple[int, str, str]:
         with self._monkeypatch.context() as patched:
             for name, value in variables.items():
                 if name not in OURS and os.environ.get(name) != value:
@@ -100,21 +91,8 @@ class Shell:
                 if ran.exception is not None and not isinstance(ran.exception, SystemExit):
                     raise ran.exception
                 return ran.exit_code, ran.stdout, ran.stderr
-            assert arguments[0] == "-c", words
+            assert arguments[0] == "-c", arguments
             return 0, run_python(arguments[1], {}), ""
-
-
-def _read_words(source: BinaryIO) -> list[str]:
-    """Words that end with a zero byte each, up to an empty one."""
-    words = [bytearray()]
-    while byte := source.read(1):
-        if byte != b"\0":
-            words[-1] += byte
-        elif words[-1]:
-            words.append(bytearray())
-        else:
-            break
-    return [word.decode() for word in words[:-1]]
 
 
 def run_python(code: str, namespace: dict[str, object]) -> str:

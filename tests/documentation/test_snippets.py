@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,45 @@ from courant import models
 from courant.sweeps.benchmark import contender_names, of_members
 from courant.sweeps.search_space import load_space
 from flows import terminal
-from tests.documentation.elsewhere import ELSEWHERE
-from tests.documentation.pages import SETUPS, Setup, run_block
+from tests.declared import ROOT
+from tests.documentation.pages import ELSEWHERE, SETUPS, Setup, run_block
 from tests.documentation.shell import Shell
-from tests.documentation.snippets import KINDS, PAGES, Snippet, snippets_of
 from tests.documentation.world import build_world, copy_world
+
+PAGES = ("README.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md")))
+KINDS = ("python", "shell", "json", "yaml", "text")
+FENCED, INDENTED = r"^```(?P<kind>\w*)\n(?P<fenced>.*?)^```$", r" {4}[^\n]*\n(?: {4}[^\n]*\n|\n)*"
+BLOCK = re.compile(rf"{FENCED}|(?<=\n\n){INDENTED}", re.M | re.S)
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """A block of code; `line` is the number of its first line on the page."""
+
+    page: str
+    line: int
+    kind: str
+    text: str
+
+    @property
+    def commands(self) -> list[str]:
+        """The commands of a block of shell, each with its continued lines."""
+        lines = re.findall(r"(?:[^\n]*\\\n)*[^\n]+", self.text)
+        return [line for line in lines if line.strip() and not line.startswith("#")]
+
+
+def snippets_of(page: str) -> list[Snippet]:
+    """All blocks of a page in their order."""
+    text, found = (ROOT / page).read_text(), list[Snippet]()
+    for block in BLOCK.finditer(text):
+        line, kind = text.count("\n", 0, block.start()) + 1, block["kind"]
+        if kind is not None:
+            found.append(Snippet(page, line + 1, kind, block["fenced"]))
+        else:
+            code = re.sub(r"^ {4}", "", block[0], flags=re.M).rstrip("\n")
+            found.append(Snippet(page, line, "shell", f"{code}\n"))
+    return found
+
 
 SNIPPETS = {page: [each for each in snippets_of(page) if each.kind != "text"] for page in PAGES}
 
@@ -27,14 +63,11 @@ SNIPPETS = {page: [each for each in snippets_of(page) if each.kind != "text"] fo
 FIRST_PAGES = ("README.md", "docs/tutorial.md", "docs/datasets.md", "docs/importing.md")
 
 
-def code_of(snippet: Snippet) -> list[str]:
-    return snippet.commands if snippet.kind == "shell" else [snippet.text]
-
-
-def here(snippet: Snippet) -> list[str]:
+def here(snippet: Snippet, elsewhere: str | None = None) -> list[str]:
     """The snippet's commands, or its block, without what is run elsewhere."""
-    elsewhere = ELSEWHERE.get(snippet.page, ())
-    return [code for code in code_of(snippet) if not code.startswith(elsewhere)]
+    codes = snippet.commands if snippet.kind == "shell" else [snippet.text]
+    words = ELSEWHERE.get(snippet.page, "\0") if elsewhere is None else elsewhere
+    return [code for code in codes if not code.startswith(tuple(words.split("; ")))]
 
 
 @pytest.fixture(scope="session")
@@ -49,14 +82,14 @@ def stop_well(*_: object) -> None:
     raise typer.Exit(0)
 
 
-def _by_commit_or_night(page: str) -> object:
-    """Leave all pages but the first ones that a reader opens to the nightly run."""
-    return page if page in FIRST_PAGES else pytest.param(page, marks=pytest.mark.nightly)
-
-
 @pytest.mark.openfoam
 @pytest.mark.parametrize(
-    "page", [_by_commit_or_night(page) for page in PAGES if any(map(here, SNIPPETS[page]))]
+    "page",
+    [
+        page if page in FIRST_PAGES else pytest.param(page, marks=pytest.mark.nightly)
+        for page in PAGES
+        if any(map(here, SNIPPETS[page]))
+    ],
 )
 def test_the_snippets_of_a_page_run_one_after_the_other(
     page: str, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -108,25 +141,14 @@ def run(kind: str, code: str, setup: Setup, shell: Shell, namespace: dict[str, o
             Path("sizes.json").write_text(code)
 
 
-def test_every_block_has_a_language() -> None:
-    found = [
-        (each.page, each.line)
-        for page in PAGES
-        for each in snippets_of(page)
-        if each.kind not in KINDS
-    ]
-    assert found == []
-
-
-def test_what_is_run_elsewhere_is_on_its_page() -> None:
+def test_all_blocks_have_a_language_and_what_is_said_of_a_page_is_on_it() -> None:
+    blocks = [each for page in PAGES for each in snippets_of(page)]
+    assert [(each.page, each.line) for each in blocks if each.kind not in KINDS] == []
     for page, words in ELSEWHERE.items():
-        codes = [code for snippet in SNIPPETS[page] for code in code_of(snippet)]
-        stale = [word for word in words if not any(code.startswith(word) for code in codes)]
+        codes = [code for snippet in SNIPPETS[page] for code in here(snippet, elsewhere="\0")]
+        stale = [each for each in words.split("; ") if not any(c.startswith(each) for c in codes)]
         assert stale == [], page
-
-
-def test_replaced_words_are_on_their_page() -> None:
     for page, setup in SETUPS.items():
         text = "\n".join(snippet.text for snippet in SNIPPETS[page])
-        words = (*setup.replaced, *setup.given, *setup.saved)
-        assert [word for word in words if word not in text] == [], page
+        replaced = (*setup.replaced, *setup.given, *setup.saved)
+        assert [word for word in replaced if word not in text] == [], page

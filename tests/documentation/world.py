@@ -28,7 +28,7 @@ from simgen.point_cloud import PointCloud
 from simgen.store.schema import Schema
 from simgen.store.split import Split
 from simgen.store.write import DatasetWriter
-from tests.documentation.snippets import ROOT
+from tests.declared import ROOT
 from tests.imports.darcy import import_darcy
 from tests.imports.foam_cases import write_case
 from tests.world import SPACE, duct, tiny_steady, travelling_wave
@@ -40,12 +40,13 @@ STEADY = "runs/branched-pipe-small-0123456789"
 NUM_FRAMES, INTERVAL_S = 150, 2.0
 PIPES_SIZE, COARSER, GRIDS = 10.0, (12.0,), (10.0, 7.0, 5.0, 3.5)  # mm, of their cells
 WIDTHS = "design: grid\nparameters:\n  model.window_scale: [0.5, 0.35, 0.25]\n"
-DESIGNS = "case,speed (m/s),angle (deg)\nrun1,1.0,10\nrun2,2.0,20\n"
+DESIGNS = "case,speed (m/s),angle (deg)\nrun1,1.0,10\nrun2,2.0,20\nrun3,3.0,30\n"
+ONE_EPOCH = {"epochs": 1, "samples_per_epoch": 16, "warmup_steps": 0}
 TINY = {"num_anchors": 16, "width": 24, "num_heads": 2, "num_levels": 1}
 
 
 def build_world(folder: Path) -> None:
-    """Publish the datasets and train the models; some ten seconds."""
+    """Publish the datasets, train the models, write the experiments; some ten seconds."""
     torch.set_num_threads(1)
     _publish(folder / "demo-run/store/cylinder-flow", _demo_cases())
     demo = simgen.open_dataset(folder / "demo-run/store/cylinder-flow")
@@ -53,9 +54,8 @@ def build_world(folder: Path) -> None:
         fit(tiny_demo(seed), demo, RunDirectory(folder / place))
     pipes = folder / "STORE/branched-pipe"
     # v1 has 12 ducts to train on; v2 adds 10 to calibrate, v3 30 to test by.
-    _publish(pipes, _pipe_cases(0, 12, None))
-    _publish(pipes, _pipe_cases(12, 22, "calibration"))
-    _publish(pipes, _pipe_cases(22, 52, "test"))
+    for first, last, split in ((0, 12, None), (12, 22, "calibration"), (22, 52, "test")):
+        _publish(pipes, _pipe_cases(first, last, split))
     all_fields = {"fields": ("velocity", "kinematic_pressure")}
     steady = tiny_steady(epochs=1).derive(
         model={"num_outputs": 4, "num_features": 4}, data=all_fields
@@ -65,15 +65,28 @@ def build_world(folder: Path) -> None:
     _publish(folder / "STORE/centrifugal-pump", _pump_cases())
     space = get_family("branched-pipe").design_space
     _publish(folder / "grids/branched-pipe", _meshed_cases(space.sample(5, "sobol", 42), GRIDS))
-    _publish(folder / "COARSE/branched-pipe", _meshed_cases(_pipe_designs()[22:], COARSER))
+    coarse = _meshed_cases(space.sample(52, "uniform", 1)[22:], COARSER)
+    _publish(folder / "COARSE/branched-pipe", coarse)
     import_darcy(str(folder / "STORE/darcy-flow"), num_train=4, num_test=2)
     _link(folder, "STORE/cylinder-flow", "demo-run/store/cylinder-flow")
     _link(folder, "RUNS", "demo-run/runs")
     for name in ("OTHER-RUN", "REFINED-RUN", "RUN_OF_ANOTHER_SEED"):
         _link(folder, name, OTHER)
     _link(folder, "THIRD-RUN", THIRD)
-    write_sources(folder)
-    _write_experiments(folder)
+    quads = [("quad", np.array([[0, 3, 4, 1], [1, 4, 5, 2], [3, 6, 7, 4], [4, 7, 8, 5]]))]
+    places = np.array([[x, y, 0.0] for x in range(3) for y in range(3)])
+    (folder / "results").mkdir()
+    for number in (1, 2, 3):
+        write_case(folder / f"my-cases/run{number}", speed=number)
+        arrays = {"velocity": number * places, "p": number * places[:, 0]}
+        meshio.Mesh(places, quads, point_data=arrays).write(folder / f"results/run{number}.vtu")
+    (folder / "designs.csv").write_text(DESIGNS)
+    (folder / "widths.yaml").write_text(WIDTHS)
+    pump = get_recipe("centrifugal-pump-demo").derive(model=TINY)
+    windows = tiny_demo().derive(name="gwa", model={"gaussian_window": "both"})
+    made = {"gwa": windows, "pipe": tiny_steady(), "pump": pump, "cylinder": tiny_demo()}
+    for name, experiment in made.items():
+        (folder / f"{name}.json").write_text(experiment.model_dump_json())
     _link(folder, "infra", str(ROOT / "infra"))
 
 
@@ -89,14 +102,7 @@ def tiny_demo(seed: int = 0) -> Experiment:
     return get_recipe("cylinder-flow-demo").derive(
         model=TINY,
         data={"points_per_sample": 32, "queries_per_sample": 32, "stride_s": 20.0},
-        training={
-            "seed": seed,
-            "epochs": 1,
-            "samples_per_epoch": 16,
-            "warmup_steps": 0,
-            "validation_windows": 4,
-            "validate_every": 1,
-        },
+        training={"seed": seed, "validation_windows": 4, "validate_every": 1, **ONE_EPOCH},
     )
 
 
@@ -125,27 +131,22 @@ def _demo_cases() -> Iterator[tuple[CaseResult, PointCloud]]:
         wave = travelling_wave(110 + number, 0.5 + 0.02 * number, number, NUM_FRAMES)
         centre = np.array([design["center_x"], design["center_y"]])
         free = np.linalg.norm(wave.points[:, :2] - centre, axis=1) > design["radius"]
+        of_points = ("points", "volumes", "distance", "direction")
         cloud = replace(
             wave,
             time=INTERVAL_S * np.arange(1, NUM_FRAMES + 1),
-            points=wave.points[free],
-            volumes=wave.volumes[free],
-            distance=wave.distance[free],
-            direction=wave.direction[free],
             fields={name: values[:, free] for name, values in wave.fields.items()},
+            **{name: getattr(wave, name)[free] for name in of_points},
         )
         provenance = {"wall_time_s": {"mesh": 1.0, "solve": 9.0}, "mesh": {"cells": 110 + number}}
         yield CaseResult(family.point(design, settings), "accepted", provenance=provenance), cloud
 
 
-def _pipe_designs() -> list[dict[str, float]]:
-    return get_family("branched-pipe").design_space.sample(52, "uniform", 1)
-
-
 def _pipe_cases(
     first: int, last: int, split: Split | None
 ) -> Iterator[tuple[CaseResult, PointCloud]]:
-    designs, shapes = _pipe_designs(), SPACE.sample(52, "uniform", 1)
+    shapes = SPACE.sample(52, "uniform", 1)
+    designs = get_family("branched-pipe").design_space.sample(52, "uniform", 1)
     for number in range(first, last):
         result = _pipe_result(designs[number], PIPES_SIZE, split)
         yield result, duct(60, shapes[number], seed=number)
@@ -188,44 +189,16 @@ def _pump_cases() -> Iterator[tuple[CaseResult, PointCloud]]:
         cloud = duct(60, shapes[number], seed=number)
         away = np.full((cloud.num_points, 1), 1.0, "f4")
         along = np.array([1, 0, 0], "f4") * away[..., None]
-        yield (
-            CaseResult(point, "accepted", provenance={"figures": figures}),
-            replace(
-                cloud,
-                patch_kinds=(*cloud.patch_kinds, "impeller"),
-                distance=np.concatenate([cloud.distance, away], axis=1),
-                direction=np.concatenate([cloud.direction, along], axis=1),
-            ),
+        distant = replace(
+            cloud,
+            patch_kinds=(*cloud.patch_kinds, "impeller"),
+            distance=np.concatenate([cloud.distance, away], axis=1),
+            direction=np.concatenate([cloud.direction, along], axis=1),
         )
-
-
-def _write_experiments(folder: Path) -> None:
-    """Those that the pages name, each for its dataset."""
-    pump = get_recipe("centrifugal-pump-demo").derive(model=TINY)
-    windows = tiny_demo().derive(name="gwa", model={"gaussian_window": "both"})
-    made = {"gwa": windows, "pipe": tiny_steady(), "pump": pump, "cylinder": tiny_demo()}
-    for name, experiment in made.items():
-        (folder / f"{name}.json").write_text(experiment.model_dump_json())
+        yield CaseResult(point, "accepted", provenance={"figures": figures}), distant
 
 
 def _link(folder: Path, name: str, target: str) -> None:
     link = folder / name
     link.unlink(missing_ok=True)
     link.symlink_to(Path("../" * name.count("/")) / target)
-
-
-def write_sources(folder: Path) -> None:
-    """Write them under the names that the pages give them."""
-    for number in (1, 2, 3):
-        write_case(folder / f"my-cases/run{number}", speed=number)
-        _write_vtk(folder / f"results/run{number}.vtu", number)
-    (folder / "designs.csv").write_text(DESIGNS + "run3,3.0,30\n")
-    (folder / "widths.yaml").write_text(WIDTHS)
-
-
-def _write_vtk(file: Path, factor: float) -> None:
-    points = np.array([[x, y, 0.0] for x in range(3) for y in range(3)], dtype=float)
-    quads = [("quad", np.array([[0, 3, 4, 1], [1, 4, 5, 2], [3, 6, 7, 4], [4, 7, 8, 5]]))]
-    arrays = {"velocity": factor * points, "p": factor * points[:, 0]}
-    file.parent.mkdir(exist_ok=True)
-    meshio.Mesh(points, quads, point_data=arrays).write(file)
