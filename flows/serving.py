@@ -64,10 +64,7 @@ class DeploymentSolver:
                 "split": "train",
                 "retry_failed": True,
             }
-            with _prefect_client() as client:
-                begun = client.create_flow_run_from_deployment(
-                    self._deployment, parameters=parameters
-                )
+            begun = self._start(parameters)
             self._cases[str(begun.id)] = point.id
         return self._described(begun)
 
@@ -79,6 +76,10 @@ class DeploymentSolver:
             return self._described(found)
         reason = "the run was deleted on Prefect's server"
         return http_app.Solve(id=solve, state="Deleted", ended=True, url="", reason=reason)
+
+    def _start(self, parameters: dict[str, Any]) -> FlowRun:
+        with _prefect_client() as client:
+            return client.create_flow_run_from_deployment(self._deployment, parameters=parameters)
 
     def _read(self, run: str) -> FlowRun | None:
         from prefect.exceptions import ObjectNotFound

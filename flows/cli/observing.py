@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from courant.sweeps.sweep import TrialsProgress
     from simgen.store.versions import DatasetProgress
 
-FREE_GB = 5.0  # a paper-sized case writes a few GB before it is read
 
 COLOURS = {
     "solving": "green",
@@ -459,7 +458,7 @@ def _scratch() -> str:
 
         check_private(folder)
     free = shutil.disk_usage(there).free / 1e9
-    if free < FREE_GB:
+    if free < 5.0:  # a paper-sized case writes a few GB before it is read
         raise InputError(f"{folder} has {free:.0f} GB free; set COURANT_SCRATCH to a larger disk")
     return f"{folder}: {free:.0f} GB free"
 
