@@ -209,7 +209,7 @@ def observe(url: str) -> Observation:
             continue
 
         def tables(of: simgen.Dataset = opened) -> list[object]:
-            info = [of.version, str(of.schema), of.info.message, of.info.author]
+            info = [of.version, str(of.schema), of.info.message, of.info.metadata["author"]]
             return [*info, of.design.to_json(), of.statistics]
 
         seen.note(f"{name} tables", tables)

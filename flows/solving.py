@@ -22,7 +22,7 @@ from simgen.errors import CaseError, InputError, ProgramError, StoreError
 from simgen.foam.run import MissingSolverError
 from simgen.log_lines import about, duration_text
 from simgen.solving import archive, convert, preparation, solve_case
-from simgen.solving.case_lock import OwnedCase, own_case
+from simgen.solving.case_lock import own_case
 from simgen.store.split import Split
 from simgen.store.write import CaseFork, DatasetWriter
 
@@ -204,13 +204,13 @@ def solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution
         values = ", ".join(f"{name} {value:g}" for name, value in point.parameters.items())
         logger.info("case %s: %s", point.id, values)
         waiting = "another run on this machine solves this case: waiting for its result"
-        with own_case(point.id, scratch, lambda: logger.info(waiting)) as own:
+        with own_case(point.id, scratch, lambda: logger.info(waiting)) as has_waited:
             # A run that has written the case, and so removed its directory, commits it in a moment.
-            is_written = own.has_waited and not own.directory.exists()
+            is_written = has_waited and not (scratch / point.id).exists()
             recorded = fork.recorded_since(point.id, COMMIT_WAIT_S if is_written else 0.0)
             if recorded is not None:
                 return SolvedFork(fork, point.id, recorded["status"], "solved by another run", 0.0)
-            result = _solve_and_write(point, fork, own, dataset, execution)
+            result = _solve_and_write(point, fork, scratch / point.id, dataset, execution)
         seconds = sum(result.provenance["wall_time_s"].values())
         kept = result.provenance.get("archive")
         reason = f"{result.reason}{f'; archive: {kept}' if result.reason and kept else ''}"
@@ -220,9 +220,9 @@ def solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution
 
 
 def _solve_and_write(
-    point: DesignPoint, fork: CaseFork, own: OwnedCase, dataset: str, execution: Execution
+    point: DesignPoint, fork: CaseFork, directory: Path, dataset: str, execution: Execution
 ) -> CaseResult:
-    directory, logged_at = own.directory, time.monotonic()
+    logged_at = time.monotonic()
 
     def on_progress(progress: Progress) -> None:
         nonlocal logged_at
@@ -234,7 +234,7 @@ def _solve_and_write(
     with preparation.as_program_error(point.id):
         try:
             limits = execution.time_limit_s, execution.cores
-            result = solve_case.solve_owned(point, own, on_progress, *limits)
+            result = solve_case.solve_owned(point, directory, on_progress, *limits)
         except MissingSolverError as error:
             message = f"case {point.id} on {platform.node()}: {error}"
             raise MissingSolverError(message) from error

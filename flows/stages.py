@@ -29,7 +29,6 @@ from flows import request_models as asks
 from flows.settings import absolute, check_folder, check_job_reach, load_settings
 from flows.solving import Execution, solve_cases
 from flows.terminal import Bars, announce
-from simgen.case import Status
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint, unique
 from simgen.errors import InputError, SimgenError
@@ -142,7 +141,7 @@ class Generation(asks.GenerationRequest):
         record.schema.check_family(schema.Schema.of(get_family(self.family)), self.url)
         if record.version is None or not record.is_published:
             return None
-        left = to_solve(points, record.known, self.retry_failed)
+        left = to_solve(points, record.design, self.retry_failed)
         return None if left else PublishedVersion(self.url, record.version)
 
     def check(self) -> None:
@@ -179,7 +178,7 @@ class Generation(asks.GenerationRequest):
         if not versions.repository_exists(self.url):
             find_solver()  # before there is anything on disk
         writer = DatasetWriter.open(self.url, schema.Schema.of(family))
-        left = to_solve(self.points, writer.known(), self.retry_failed)
+        left = to_solve(self.points, writer.design(), self.retry_failed)
         if left:
             find_solver()
         return writer, left
@@ -192,11 +191,11 @@ def _run_job(name: str, place: str, stage: Stage[Any]) -> None:
 
 
 def to_solve(
-    points: Sequence[DesignPoint], known: Mapping[str, Status], retry_failed: bool
+    points: Sequence[DesignPoint], design: Mapping[str, schema.Record], retry_failed: bool
 ) -> list[DesignPoint]:
     """Select the points not on record, withdrawn ones, and on request failed ones."""
     unsolved = {"withdrawn", "failed"} if retry_failed else {"withdrawn"}
-    solved = {case for case, status in known.items() if status not in unsolved}
+    solved = {case for case, row in design.items() if row["status"] not in unsolved}
     return [point for point in points if point.id not in solved]
 
 

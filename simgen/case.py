@@ -1,8 +1,7 @@
 """Define the contract of a case family, and the result that every case ends with.
 
-A family is one folder under `simgen/cases` with its OpenFOAM dictionaries. It declares a design
-space, solver settings with presets, patches and fields, and knows how to write a meshed case
-directory. Solving, checking and converting are the same for all families.
+A family declares a design space, solver settings with presets, patches and fields, and knows how to
+write a meshed case directory. Solving, checking and converting are the same for all families.
 """
 
 from __future__ import annotations
@@ -172,8 +171,8 @@ class CaseFamily(ABC):
         end, interval, step = (
             checked.get(name) for name in (self.horizon, self.snapshot_interval, self.time_step)
         )
-        counted = [each.name for each in self.settings_space.parameters if each.unit == "1"]
-        if self.horizon in counted and end is not None and end != int(end):
+        units = {each.name: each.unit for each in self.settings_space.parameters}
+        if end is not None and units[self.horizon] == "1" and end != int(end):
             raise InputError(f"{self.horizon} = {end:g} is no whole number of iterations")
         if not self.transient or end is None or interval is None:
             return checked
@@ -191,10 +190,7 @@ class CaseFamily(ABC):
         return checked
 
     def effort(self, point: DesignPoint) -> float:
-        """Return how long a case takes, relative to others; only the order of the numbers counts.
-
-        The last cases of a run begin with the longest.
-        """
+        """Return a number that grows with a case's time: the last ones begin with the longest."""
         return 1.0
 
     def point(self, parameters: Mapping[str, float], settings: Mapping[str, float]) -> DesignPoint:
@@ -211,17 +207,13 @@ class CaseFamily(ABC):
         """Write a case directory with dictionaries and a polyMesh; raise MeshError on failure."""
 
     def figures(self, case: SolvedCase, log: SolverLog) -> dict[str, float]:
-        """Measure this family's own figures on a solved case: quantities, monitors, residuals, y+.
-
-        They come on top of those of `simgen.solving.gates.measure`.
-        """
+        """Measure the family's own figures: quantities, monitors, residuals, y+."""
         return {}
 
     def prescribed(self, point: DesignPoint, boundary: BoundaryCloud) -> dict[str, np.ndarray]:
-        """Return fields (B, 3) or (B, C) on a meshed boundary, as far as they are prescribed there.
+        """Return fields (B, C) on a meshed boundary, as far as they are prescribed there.
 
-        Models take boundary conditions from here for a design that nobody has solved; values on
-        other faces are not read.
+        They are the boundary conditions of a design that nobody has solved.
         """
         return {}
 
@@ -231,7 +223,4 @@ class CaseFamily(ABC):
 
     @abstractmethod
     def gates(self, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
-        """Return the family's acceptance checks.
-
-        `figures` are those of `simgen.solving.gates.measure` and the family's own.
-        """
+        """Return the family's acceptance checks of all that `simgen.solving.gates` measured."""

@@ -5,7 +5,6 @@ Notable properties:
   design grows from 8 to 800 cases without a case being solved twice.
 - A design point's id is a hash of the family, its revision, the parameters and the solver settings:
   the same point has the same id on every machine, and any change of the physics gives a new one.
-- A CSV file of designs holds numbers alone; anything else in it is a one-line error.
 """
 
 from __future__ import annotations
@@ -30,51 +29,36 @@ from simgen.errors import InputError
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
-def read_rows(path: str | Path) -> Iterator[tuple[int, dict[str, float]]]:
-    """Yield each row's line number and its values by column; InputError names file and line."""
-    for line, cells in read_cells(path):
-        yield line, {name: number_of(path, line, name, cell) for name, cell in cells.items()}
-
-
 def read_cells(path: str | Path) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield each row's line number and its cells as text; InputError names file and line."""
-    source = Path(path)
-    rows = csv.reader(io.StringIO(_text(source), newline=""), strict=True)
+    source = f"design file {path}"
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")  # with a spreadsheet's mark, or without
+    except OSError as error:
+        raise InputError(f"{source} cannot be read: {error.strerror}; give a CSV file") from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{source} is no UTF-8 text (byte {error.start}); save it as CSV in UTF-8"
+        ) from error
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [name.strip() for name in next(rows, [])]
-        twice = sorted({name for name in header if header.count(name) > 1})
-        if twice:
-            named = ", ".join(repr(name) for name in twice)
-            raise InputError(f"design file {source} has more than one column {named}; keep one")
+        for name in header:
+            if header.count(name) > 1:
+                raise InputError(f"{source} has more than one column {name!r}; keep one")
         for cells in rows:
             if not any(cell.strip() for cell in cells):
                 continue
             if len(cells) != len(header):
                 raise InputError(
-                    f"design file {source}, line {rows.line_num}: {len(cells)} values, its header"
-                    f" has {len(header)} columns; write numbers with a point and separate them with"
+                    f"{source}, line {rows.line_num}: {len(cells)} values, its header has"
+                    f" {len(header)} columns; write numbers with a point and separate them with"
                     " commas"
                 )
             stripped = (cell.strip() for cell in cells)
             yield rows.line_num, dict(zip(header, stripped, strict=True))
     except csv.Error as error:
-        raise InputError(f"design file {source}, line {rows.line_num}: {error}") from error
-
-
-def _text(source: Path) -> str:
-    try:
-        text = source.read_bytes().decode("utf-8-sig")  # with a spreadsheet's mark, or without
-    except OSError as error:
-        raise InputError(
-            f"design file {source} cannot be read: {error.strerror}; give a CSV file"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"design file {source} is no UTF-8 text (byte {error.start}); save it as CSV in UTF-8"
-        ) from error
-    if "\0" in text:
-        raise InputError(f"design file {source} is no text but binary; give a CSV file")
-    return text
+        raise InputError(f"{source}, line {rows.line_num}: {error}") from error
 
 
 def number_of(source: str | Path, line: int, name: str, cell: str) -> float:
@@ -139,17 +123,14 @@ class DesignSpace:
 
         InputError names what is missing, unknown or out of range; `called` is its subject.
         """
-        unknown = sorted(set(values) - set(self.names))
-        missing = [name for name in self.names if name not in values]
-        if unknown or missing:
-            wrong = [f"unknown {', '.join(unknown)}"] * bool(unknown) + [
-                f"missing {', '.join(missing)}"
-            ] * bool(missing)
-            raise InputError(f"{called}: {' and '.join(wrong)}; expected {', '.join(self.names)}")
-        return {
-            parameter.name: parameter.check(float(values[parameter.name]))
-            for parameter in self.parameters
+        differing = {
+            "unknown": sorted(values.keys() - set(self.names)),
+            "missing": [name for name in self.names if name not in values],
         }
+        if any(differing.values()):
+            wrong = (f"{kind} {', '.join(names)}" for kind, names in differing.items() if names)
+            raise InputError(f"{called}: {' and '.join(wrong)}; expected {', '.join(self.names)}")
+        return {each.name: each.check(float(values[each.name])) for each in self.parameters}
 
     def sample(self, num: int, method: Sampler = "sobol", seed: int = 42) -> list[dict[str, float]]:
         """Return `num` points of the box, the same for the same arguments.
@@ -157,10 +138,8 @@ class DesignSpace:
         `grid` takes the smallest full factorial grid with at least `num` points (ends included) and
         returns the whole of it, since a grid with points missing is none.
         """
-        if num < 1:
-            raise InputError(f"cases = {num}: ask for at least one")
-        if num > MOST_POINTS:
-            raise InputError(f"cases = {num}: ask for at most {MOST_POINTS:,}")
+        if not 1 <= num <= MOST_POINTS:
+            raise InputError(f"cases = {num}: ask for 1 to {MOST_POINTS:,}")
         if method not in SAMPLERS:
             raise InputError(f"sampler '{method}' is unknown; choose one of {', '.join(SAMPLERS)}")
         unit = _unit_points(len(self.parameters), num, method, seed)
@@ -181,7 +160,8 @@ class DesignSpace:
     def read_csv(self, path: str | Path) -> list[dict[str, float]]:
         """Read designs from a CSV file with one column per parameter; more columns are an error."""
         designs = []
-        for line, row in read_rows(path):
+        for line, cells in read_cells(path):
+            row = {name: number_of(path, line, name, cell) for name, cell in cells.items()}
             try:
                 designs.append(self.check(row))
             except InputError as error:

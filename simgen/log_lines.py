@@ -10,10 +10,8 @@ whichever process writes it, and a line of a training its run and experiment:
      "message": "meshed", "flow_run": "…", "dataset": "s3://bucket/store/cylinder-flow",
      "case": "b0159c13a91f", "host": "node-3", "process": 4711}
 
-Which of the two is decided once, where a process begins (`start`). What runs for it elsewhere gets
-its `log_context()` along with the work, and applies it: each process writes to its own standard
-error. Values of variables that hold secrets, and passwords in URLs, are left out
-of every JSON line.
+A process decides which of the two where it begins (`start`); what runs for it elsewhere applies its
+`log_context()`. JSON lines hold no values of secret variables and no passwords of URLs.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Welford's update in Chan's form for blocks: Welford, Technometrics 4 (1962) 419; Chan, Golub,
 LeVeque, Am. Stat. 37 (1983) 242.
 
-The rule decides which components statistics consider and which are channels of a model
-(`is_significant`), and which precision an array is stored in (`stored_type`).
+The rule decides which components are channels of a model (`is_significant`), and which precision an
+array is stored in (`stored_type`).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Moments:
     @property
     def stored_type(self) -> np.dtype[Any]:
         """float32 where that keeps what varies of every component, else float64"""
-        return _type(fits_single(self.deviation, self.size))
+        return np.dtype("f4" if fits_single(self.deviation, self.size).all() else "f8")
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Moments:
@@ -124,9 +124,13 @@ def fits_single(deviation: Any, size: Any) -> np.ndarray:
     return np.asarray((spacing <= SPACING * deviation) | (deviation <= NOISE * size))
 
 
+_SINGLE = (np.float16, np.float32, np.bool_)
+
+
 def stored_type(values: np.ndarray) -> np.dtype[Any]:
     """Return the type in which a field (..., C) is stored: float32 where that keeps what varies."""
-    return np.dtype("f4") if _is_single(values) else moments(values).stored_type
+    is_single = not values.size or values.dtype in _SINGLE
+    return np.dtype("f4") if is_single else moments(values).stored_type
 
 
 def stored_type_of_points(points: np.ndarray, dimension: int) -> np.dtype[Any]:
@@ -134,15 +138,7 @@ def stored_type_of_points(points: np.ndarray, dimension: int) -> np.dtype[Any]:
 
     It is enough where its spacing is small beside the mean distance between points.
     """
-    if _is_single(points):
+    if not points.size or points.dtype in _SINGLE:
         return np.dtype("f4")
     distance = np.ptp(points, axis=0).max() / len(points) ** (1 / dimension)
-    return _type(fits_single(distance, np.abs(points).max()))
-
-
-def _is_single(values: np.ndarray) -> bool:
-    return not values.size or values.dtype in (np.float16, np.float32, np.bool_)
-
-
-def _type(fine: np.ndarray) -> np.dtype[Any]:
-    return np.dtype("f4" if fine.all() else "f8")
+    return np.dtype("f4" if fits_single(distance, np.abs(points).max()) else "f8")

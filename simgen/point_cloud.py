@@ -92,11 +92,8 @@ class PointCloud:
                 continue
             if values.shape != shape:
                 raise InputError(f"point cloud: {name} has shape {values.shape}, expected {shape}")
-            if not np.isfinite(values).all():
-                raise InputError(
-                    f"point cloud: {name} holds {np.count_nonzero(~np.isfinite(values))} values"
-                    " that are not finite"
-                )
+            if wrong := np.count_nonzero(~np.isfinite(values)):
+                raise InputError(f"point cloud: {name} holds {wrong} values that are not finite")
         if cells == 0:
             raise InputError("point cloud: no cells")
         if self.mesh is not None:

@@ -6,6 +6,7 @@ import functools
 import getpass
 import os
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -49,15 +50,9 @@ def generator_version() -> str:
 
 def host_class() -> str:
     """Describe the machine that ran a case without naming it: architecture, processor and cores."""
-    model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        names = [
-            line.split(":", 1)[1].strip()
-            for line in cpuinfo.read_text().splitlines()
-            if line.startswith("model name")
-        ]
-        model = names[0] if names else model
+    named = re.search(r"model name\s*: (.*)", cpuinfo.read_text() if cpuinfo.is_file() else "")
+    model = named[1].strip() if named else platform.processor() or platform.machine()
     return f"{platform.machine()}, {model}, {os.cpu_count()} cores"
 
 

@@ -1,9 +1,8 @@
 """Define quantities of interest: the numbers that an engineer asks of a case.
 
-A family declares each with its name, unit and meaning. It is computed in two ways that agree to 1 %
-on solved fields: from a solved case, as the figure of the same name that `CaseFamily.figures`
-measures, and from fields on the stored cloud. The second way serves predicted fields as well: it
-uses values in cells, and of the boundary only its geometry and what is prescribed there.
+A family declares each. It is computed in two ways that agree to 1 % on solved fields: as the figure
+of the same name that `CaseFamily.figures` measures on a solved case, and from fields on the stored
+cloud, solved or predicted: values in cells, the boundary's geometry, and what is prescribed there.
 """
 
 from __future__ import annotations
@@ -103,9 +102,6 @@ class CaseFields:
         return cKDTree(self.cloud.points)
 
 
-FromFields = Callable[[CaseFields], float]
-
-
 @dataclass(frozen=True)
 class StatedQuantity:
     """The record in a dataset of a quantity that its cases have."""
@@ -115,16 +111,12 @@ class StatedQuantity:
     unit: str
     meaning: str
 
-    @classmethod
-    def of(cls, quantity: StatedQuantity) -> StatedQuantity:
-        return StatedQuantity(quantity.name, quantity.unit, quantity.meaning)
-
 
 @dataclass(frozen=True)
 class Quantity(StatedQuantity):
     """A number that a family's cases are asked for."""
 
-    from_fields: FromFields | None
+    from_fields: Callable[[CaseFields], float] | None
     """None where the cloud does not give it to 1 %"""
     needs: tuple[str, ...] = ()
     """Components of fields that `from_fields` reads, such as velocity.x"""
@@ -142,16 +134,13 @@ def obtainable(
     quantities: Sequence[Quantity], components: Sequence[str]
 ) -> tuple[list[Quantity], dict[str, str]]:
     """Split into those that these components give, and the others with the reason in words."""
-    given, reasons = [], {}
+    reasons = {}
     for quantity in quantities:
-        lacking = [each for each in quantity.needs if each not in components]
         if quantity.from_fields is None:
             reasons[quantity.name] = quantity.not_from_fields
-        elif lacking:
+        elif lacking := [each for each in quantity.needs if each not in components]:
             reasons[quantity.name] = f"needs {', '.join(lacking)}"
-        else:
-            given.append(quantity)
-    return given, reasons
+    return [each for each in quantities if each.name not in reasons], reasons
 
 
 def compute(quantities: Sequence[Quantity], fields: CaseFields) -> dict[str, float]:

@@ -1,11 +1,8 @@
 """Regress numbers on design parameters: radial basis functions, Gaussian process.
 
 A regression takes inputs (n, d), scaled to about -1..1, and outputs (n, m), and gives a function of
-further inputs (k, d).
-
-What a number depends on is measured by Sobol indices over the design space. These need thousands of
-values, which are those of a Gaussian process that is fitted to the designs; where it does not
-predict designs that it was not fitted to, there are none.
+further inputs (k, d). Sobol indices over the design space are those of a Gaussian process that is
+fitted to the designs, where it predicts designs that it was not fitted to.
 """
 
 from __future__ import annotations
@@ -60,8 +57,7 @@ class GaussianProcess:
 def gaussian_process(inputs: np.ndarray, outputs: np.ndarray) -> GaussianProcess:
     """Fit the mean of a Gaussian process with a length for each input, and noise.
 
-    Lengths and noise are those of greatest marginal likelihood. All outputs share them, each
-    counting by its variance: of POD coefficients the first matter most.
+    Lengths and noise have the greatest marginal likelihood, outputs weighted by their variances.
     """
     spread = outputs.std(0)
     normal = (outputs - outputs.mean(0)) / _scale(outputs)
@@ -123,8 +119,7 @@ def sobol_indices(
 ) -> Sensitivity | None:
     """Return the indices of a number that was found for these designs; NaN ones are left out.
 
-    None where there are fewer than 8 designs a parameter, or where a fit explains less than 0.7 of
-    the variance of designs that were left out.
+    None for fewer than 8 designs a parameter, or a fit with an R2 below 0.7 on designs left out.
     """
     outputs = np.asarray(values, dtype=float)
     known = np.flatnonzero(np.isfinite(outputs))

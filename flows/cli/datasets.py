@@ -156,7 +156,7 @@ def dataset_versions(dataset: asks.Dataset) -> None:
         info, sizes = line.info, (size_text(line.num_bytes), size_text(line.num_bytes_new))
         published = f"{info.time:%Y-%m-%d %H:%M}"
         counts = line.num_cases, line.num_new
-        rows.append([info.name, published, info.author, *counts, *sizes, info.message])
+        rows.append([info.name, published, info.metadata["author"], *counts, *sizes, info.message])
     print_table([*columns, Column("message", overflow="fold")], rows)
     for line in lines:
         if command := run_command(line.info):
@@ -176,7 +176,7 @@ def dataset_diff(
         old, new = simgen.open_dataset(dataset, before), simgen.open_dataset(dataset, after)
         found = compare(old, new)
     if found.is_empty:
-        print_line(f"{found.before} and {found.after} hold the same cases")
+        print_line(f"{before} and {after} hold the same cases")
         return
     rows = [
         [title, f"{len(cases)}: {', '.join(cases[:MAX_NAMED])}{' …' * (len(cases) > MAX_NAMED)}"]
@@ -191,14 +191,12 @@ def dataset_diff(
     if accepted := [f"{count} {split}" for split, count in found.new_splits.items() if count]:
         rows.append(["newly accepted", ", ".join(accepted)])
     rows.append(["added on disk", size_text(found.num_bytes_added)])
-    print_table((f"{found.before} -> {found.after}", ""), rows)
-    columns = ("statistic", "", found.before, found.after)
+    print_table((f"{before} -> {after}", ""), rows)
     rows = [
-        [change.field, change.figure]
-        + [", ".join(f"{value:.4g}" for value in each) for each in (change.before, change.after)]
-        for change in found.statistics
+        [name, figure] + [", ".join(f"{value:.4g}" for value in each) for each in both]
+        for name, figure, *both in found.statistics
     ]
-    print_table(columns, rows)
+    print_table(("statistic", "", before, after), rows)
 
 
 @dataset_app.command("export", epilog="Example: courant dataset export DATASET s3://bucket/plain")

@@ -93,8 +93,6 @@ def status(
         overview = look(where)
     if as_json:
         record = asdict(overview)
-        for each, written in zip(overview.datasets, record["datasets"], strict=True):
-            written |= {"state": each.state, "left_s": each.left_s, "silent_s": each.silent_s}
         for sweep, written in zip(overview.trials, record["trials"], strict=True):
             written["state"] = sweep.state
         typer.echo(json.dumps(record, indent=2, default=str))

@@ -31,7 +31,7 @@ from simgen.moments import stored_type, stored_type_of_points
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.solving.gates import rejection
 from simgen.store.read import open_dataset
-from simgen.store.schema import IMPORTED, Schema, Source, digest_cloud, digest_record
+from simgen.store.schema import IMPORTED, Schema, Source, arrays_of, digest_record
 from simgen.store.split import PUBLISHED, SPLITS, Origin
 from simgen.store.versions import OnRecord, read_on_record
 from simgen.store.write import CaseFork, DatasetWriter, case_digest
@@ -327,7 +327,7 @@ class _Writing:
             return
         source = case.read() if isinstance(case, UnreadCase) else case
         result, cloud = case_record(source, self.schema), as_cloud(source, self.schema)
-        digest = digest_cloud(cloud, self.schema)
+        digest = {array.name: array.digest for array in arrays_of(cloud, self.schema)}
         if isinstance(case, UnreadCase):
             content = digest_record(digest)
             if (twin := self.contents.setdefault(content, case.name)) != case.name:
@@ -365,12 +365,14 @@ class _Writing:
     def publish(self, message: str) -> str:
         """Publish all cases; InputError where the dataset holds unpublished ones of another."""
         self._commit()
-        if lost := self.names - set(self.writer.known()):
+        record = read_on_record(self.url)
+        assert record is not None
+        if lost := self.names - record.design.keys():
             raise StoreError(
                 f"{self.url}: {min(lost)} and {len(lost) - 1} more cases are not on record: another"
                 " import ran at the same time; run again"
             )
-        if foreign := self.writer.unpublished() - self.names:
+        if foreign := record.unpublished - self.names:
             raise InputError(
                 f"{self.url} holds {min(foreign)} and {len(foreign) - 1} more cases of an import"
                 " that was cut off and that this one lacks: add them too, or import into another"

@@ -31,7 +31,7 @@ from simgen.imports.dictionaries import DictionaryPlace, read_entry, read_number
 from simgen.imports.folder import NotImported, Surveyed, fingerprint
 from simgen.imports.importing import SourceBoundary, SourceCase
 from simgen.solving.convert import Polygons, distance_to_faces, field_values
-from simgen.solving.gates import MeshSizes, columns_of, rejection
+from simgen.solving.gates import check_sizes, columns_of, rejection
 from simgen.store.schema import Schema
 
 _OF_CASE = ("constant", "system", "postProcessing", "VTK", "dynamicCode")
@@ -338,11 +338,8 @@ def _snapshot(
         [of for of in mesh.patches if of in kinds],
     )
     values = read_field(path, patches=mesh.patches)
-    sizes = {name: patch.size for name, patch in mesh.patches.items()}
     # A field without any entry, as post-processing may make it, has its cells' values on patches.
-    MeshSizes(len(mesh.centres), sizes).check(
-        path, values, dict.fromkeys(boundaries if values.patches else (), "")
-    )
+    check_sizes(path, values, len(mesh.centres), mesh.patches, boundaries if values.patches else ())
     of_time = f"{folder.parts[0]}/{stored.openfoam}"
     columns, precision = columns_of(stored, values), np.dtype("f8")
     try:

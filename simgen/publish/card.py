@@ -1,8 +1,7 @@
 """Write a dataset card: a README with pictures that explains a version to a newcomer.
 
-Names, units, reasons and messages may be a stranger's. Whatever the template inserts is plain text
-in Markdown, one line long, unless it is marked as code there. The commands that make the version
-again come from what each publication recorded.
+Names, units, reasons and messages may be a stranger's: whatever the template inserts is plain text
+in Markdown, one line long, unless it is marked as code there.
 """
 
 from __future__ import annotations
@@ -41,9 +40,8 @@ def write_card(
 ) -> Path:
     """Write the card of the dataset's version into `folder`; return the README's path.
 
-    Files: README.md, designs.png, samples.png, distributions.png, quantities.png where cases have
-    quantities, and cases.csv, the table of all cases. Raises InputError where the folder holds a
-    README that is no card.
+    Beside it: pictures, and cases.csv, the table of all cases. Raises InputError where the folder
+    holds a README that is no card.
     """
     from simgen.publish import figures  # imports much of matplotlib and scipy
 
@@ -92,7 +90,7 @@ def _card_text(dataset: Dataset, license: str) -> str:
         keep_trailing_newline=True,
     )
     environment.filters |= {"text": _text, "code": _block, "name": _code}
-    table, schema, metadata = dataset.design, dataset.schema, dataset.info.metadata
+    table, schema = dataset.design, dataset.schema
     family, title = FAMILIES.get(schema.family), schema.family
     description = "This release does not know the family."
     if schema.source is not None:
@@ -106,23 +104,11 @@ def _card_text(dataset: Dataset, license: str) -> str:
         title, description = family.title, Markup(plain)
     not_accepted = table[table["status"] != "accepted"]
     reasons = Counter(zip(not_accepted["status"], not_accepted["reason"], strict=True))
-    hosts = {str(case.provenance.get("host_class", "unknown")) for case in list(dataset)[:5]}
-    statistics = []
-    for field in schema.fields:
-        of = dataset.statistics[field.name]
-        for number, component in enumerate(field.components):
-            shown = f" {_text(component)}" if len(field.components) > 1 else ""
-            numbers = [of[each][number] for each in ("mean", "std", "min", "max")]
-            statistics.append((Markup(f"{_code(field.name)}{shown}"), field.unit, *numbers))
     aims = {split: f"{ratio:.0%}" for split, ratio in RATIOS.items()}
     published = schema.splits == "published"
     return environment.get_template("card.md.j2").render(
         dataset=dataset,
         schema=schema,
-        first=dataset[0],
-        info=dataset.info,
-        metadata=metadata,
-        shown=schema.of_role("solved")[0],
         title=title,
         description=description,
         license=license,
@@ -141,16 +127,12 @@ def _card_text(dataset: Dataset, license: str) -> str:
         ],
         statuses=list(table["status"].value_counts().items()),
         not_accepted=[(*each, count) for each, count in reasons.most_common(MAX_REASONS)],
-        statistics=statistics,
         left_out=left_out(dataset),
-        quantities=[
-            (each, dataset.quantity_statistics[each.name]) for each in shown_quantities(dataset)
-        ],
-        sobol={name: of for name, of in sensitivities(dataset).items() if of is not None},
+        quantities=shown_quantities(dataset),
+        sobol=sensitivities(dataset),
         bytes_of_fields=size_text(table["num_bytes"].sum()),
         bytes_on_disk=size_text(stored_bytes(dataset, dataset.cases())),
         duration=duration_text(float(table["wall_time_s"].sum())),
-        hosts=" and ".join(sorted(hosts)),
         commands=_block(" && \\\n    ".join(how_to_make(dataset))),
     )
 
@@ -178,13 +160,12 @@ def _one_line(text: str) -> str:
 
 def left_out(dataset: Dataset) -> list[str]:
     """Describe by field what its statistics leave out besides the start-up; empty where nothing."""
-    lines = []
-    for field in dataset.schema.fields:
-        of = dataset.left_out(field.name)
-        if of.snapshots:
-            snapshots = f"{of.snapshots} snapshot{'s' * (of.snapshots != 1)}"
-            cases = f"{of.of_cases} case{'s' * (of.of_cases != 1)}"
-            lines.append(f"{field.name}, {snapshots} of {cases}")
+    found = {field.name: dataset.left_out(field.name) for field in dataset.schema.fields}
+    lines = [
+        f"{name}, snapshots: {of.snapshots}, of cases: {of.of_cases}"
+        for name, of in found.items()
+        if of.snapshots
+    ]
     if whole := dataset.left_out_cases:
         lines.append(f"the whole of {', '.join(whole)}, in training and validation too")
     return lines
@@ -199,10 +180,7 @@ STORE = "made-again"
 
 
 def how_to_make(dataset: Dataset, store: str = STORE) -> list[str]:
-    """Return the commands that make the version in another store, in order.
-
-    A version without a run on record adds none: it was imported, or written from Python.
-    """
+    """Return the commands that make the version in another store, in order, as far as recorded."""
     commands = []
     for version in dataset.versions():
         run = version.metadata.get("run") or {}

@@ -1,9 +1,9 @@
 """Export a version: as plain Zarr v3, which `zarr` and `s3fs` alone can read, or for ParaView.
 
-The root's attributes and consolidated metadata are written last, so that an interrupted export has
-neither. The same command continues with the cases that are missing. Tables over cases are
-attributes of `design`, `splits` and `statistics`. Gates, log and provenance of a case are JSON text
-in an array of bytes, `provenance`: as attributes they would all be part of the root's metadata.
+The root's attributes and consolidated metadata come last: an interrupted export has neither, and
+the same command continues it. Tables over cases are attributes of `design`, `splits`, `statistics`.
+Gates, log and provenance of a case are JSON text in an array of bytes, `provenance`: as attributes
+they would all be part of the root's metadata.
 
 For ParaView, the fluid's points and the boundary's faces are written with all fields:
 
@@ -58,16 +58,14 @@ def export(
 ) -> Exported:
     """Write the dataset's version to `target`, a local path or s3://bucket/prefix.
 
-    The target is empty or holds an unfinished export of the same version. `on_progress` gets the
-    cases done and in total. Raises InputError for a target that holds anything else, StoreError
-    where the target cannot be written or the dataset cannot be read or is damaged.
+    `on_progress` gets the cases done and in total. Raises InputError for a target that is neither
+    empty nor an unfinished export of this version, StoreError where the target cannot be written or
+    the dataset cannot be read or is damaged.
     """
     url = str(target).rstrip("/")
-    if url == "s3:":
-        raise InputError(f"export target {target} names no bucket; write s3://bucket/prefix")
-    if "://" in url and not url.startswith("s3://"):
+    if url == "s3:" or ("://" in url and not url.startswith("s3://")):
         raise InputError(
-            f"export target {url} is of no known kind; use a local path or s3://bucket/prefix"
+            f"export target {target} is of no known kind; use a local path or s3://bucket/prefix"
         )
     origin = {
         "dataset": dataset.url,
@@ -92,12 +90,7 @@ def export(
         with warnings.catch_warnings(category=ZarrUserWarning, action="ignore"):
             zarr.consolidate_metadata(store)  # which the specification of Zarr v3 lacks so far
     except (OSError, BotoCoreError) as error:
-        if "://" in url:
-            raise StoreError(explain(url, str(error))) from error
-        raise StoreError(
-            f"export target {url} cannot be written: {getattr(error, 'strerror', None) or error};"
-            " make room or choose another, and export again"
-        ) from error
+        raise StoreError(explain(url, str(error))) from error
     return Exported(url, len(cases), copied, num_bytes)
 
 
@@ -108,11 +101,6 @@ def _claim(store: Store, url: str, origin: Mapping[str, Any]) -> bool:
         return True
     if begun == origin and root is None:
         return False
-    if begun is not None and root is None:
-        raise InputError(
-            f"{url} holds an unfinished export of {begun['dataset']} {begun['version']}: "
-            "choose another target, or delete it first"
-        )
     files, path = fsspec.core.url_to_fs(url)
     if files.exists(path) and files.ls(path):
         raise InputError(
@@ -164,19 +152,15 @@ def export_vtu(
 ) -> list[Path]:
     """Write `cases` (default: all accepted), every n-th snapshot of each; return the files to open.
 
-    Raises InputError for a case that does not exist or was not accepted, for two whose files would
-    have the same name, and for a folder that cannot be written.
+    Raises InputError for cases that cannot be exported, or a folder that cannot be written.
     """
     chosen = [dataset[case] for case in (dataset.cases() if cases is None else cases)]
     for case in chosen:
         if case.status != "accepted":
             raise InputError(f"case {case.id} was {case.status} and has no fields: {case.reason}")
-        # The boundary of one case would overwrite another case.
-        if dataset.schema.boundary and any(f"{case.id}_boundary" == other.id for other in chosen):
-            raise InputError(
-                f"cases {case.id} and {case.id}_boundary would both write {case.id}_boundary:"
-                " export one at a time, each into a folder of its own"
-            )
+        both = f"{case.id}_boundary"
+        if dataset.schema.boundary and any(both == other.id for other in chosen):
+            raise InputError(f"cases {case.id} and {both} would both write {both}: export only one")
     schema, written, place = dataset.schema, [], local_path(str(folder))
     try:
         place.mkdir(parents=True, exist_ok=True)

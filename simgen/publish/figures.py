@@ -16,7 +16,6 @@ import matplotlib.tri as tri
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -113,19 +112,12 @@ def grid_triangles(points: np.ndarray, shape: tuple[int, ...]) -> Triangles:
     """Split each cell of a regular grid of points (N, 3), last axis fastest, into two triangles."""
     number = np.arange(len(points)).reshape(shape)
     low, right, up, far = number[:-1, :-1], number[1:, :-1], number[:-1, 1:], number[1:, 1:]
-    corners = [np.stack([low, right, far], axis=-1), np.stack([low, far, up], axis=-1)]
-    triangles = np.concatenate([each.reshape(-1, 3) for each in corners])
-    return Triangles(
-        tri.Triangulation(points[:, 0], points[:, 1], triangles), np.arange(len(points))
-    )
+    triangles = np.stack([low, right, far, low, far, up], axis=-1).reshape(-1, 3)
+    return Triangles(tri.Triangulation(points[:, 0], points[:, 1], triangles), number.ravel())
 
 
 def open_triangles(points: np.ndarray) -> Triangles:
-    """Triangulate points (N, 3) in the plane whose boundary is unknown.
-
-    Delaunay triangles much larger than the spacing of the points reach across a body and are left
-    out.
-    """
+    """Triangulate points (N, 3) in the plane; triangles much larger than their spacing are out."""
     plane = points[:, :2]
     triangulation = tri.Triangulation(plane[:, 0], plane[:, 1])
     _mask_long(triangulation, plane, _spacing(plane))
@@ -151,8 +143,7 @@ def triangulate(case: StoredCase | PointCloud) -> Triangles:
     """Triangulate by Delaunay, and mask triangles outside the domain.
 
     A triangle is outside if its centroid lies beyond the nearest boundary face, along that face's
-    outward normal. Boundary faces are corners too, so that bodies keep their shape; they are drawn
-    with their nearest cell's value.
+    outward normal. Boundary faces are corners too, with their nearest cell's value.
     """
     cells, boundary = case.points[:, :2].astype(float), case.boundary
     if boundary is None:
@@ -185,8 +176,7 @@ def section(points: np.ndarray, sizes: np.ndarray, axis: int, position: float) -
 
     A point belongs to it within half a cell of the plane, by the `sizes` (N,). Triangles with a
     side of more than three cells reach across a body or out of the domain, and are masked. Where
-    that would be most of them, cells are stretched: then their spacing in the plane counts, and
-    where that masks most of them too, none is masked.
+    that would be most of them, cells are stretched: then their spacing in the plane counts.
     ValueError for a plane with fewer than three points.
     """
     across, up = (each for each in range(3) if each != axis)
@@ -223,13 +213,6 @@ def draw_field(
     axes.set_ylim(shape.y.min(), shape.y.max())
     axes.set(xticks=[], yticks=[])
     return artist
-
-
-def add_colorbar(
-    figure: Figure, artist: ScalarMappable | None, axes: Any, **style: Any
-) -> Colorbar | None:
-    """Add the colour bar of what `draw_field` has drawn; a line has its own axis."""
-    return None if artist is None else figure.colorbar(artist, ax=axes, **style)
 
 
 def symmetric(values: np.ndarray) -> tuple[float, float]:
@@ -274,9 +257,9 @@ def _panels(count: int, width: float, height: float) -> tuple[Figure, np.ndarray
 
 
 def designs(dataset: Dataset) -> Figure:
-    """Draw every design in the planes of its parameters, coloured by split.
+    """Draw every design in the planes of its parameters, or along a single one, by split.
 
-    Crosses mark designs that were not accepted. With a single parameter the splits are stacked.
+    Crosses mark designs that were not accepted.
     """
     table, parameters = dataset.design, dataset.schema.parameters
     pairs: Sequence[tuple[Parameter, ...]] = list(combinations(parameters, 2))[:MAX_PAIRS]
@@ -318,7 +301,7 @@ def sample_cases(cases: Sequence[StoredCase], field: str) -> Figure:
     layers = [layer(case) for case in cases]
     height = float(np.clip(3.6 * max(each.aspect for each in layers) + 0.3, 1.0, 4.0))
     figure, axes = _panels(len(cases), 12 / min(COLUMNS, len(cases)), height)
-    last = [last_values(case, field) for case in cases]
+    last = [np.asarray(case[field][-1] if schema.transient else case[field]) for case in cases]
     shown = [each[:, 0] if is_scalar else np.linalg.norm(each, axis=-1) for each in last]
     low, high = zip(*map(spanning, shown), strict=True)
     limits = (min(low) if is_scalar else 0.0, max(high))
@@ -329,8 +312,10 @@ def sample_cases(cases: Sequence[StoredCase], field: str) -> Figure:
             title.append(f"{each.name} {case.parameters[each.name]:.3g} {each.unit}")
         axis.set_title("  ".join(title), fontsize=8, loc="left")
     label = with_unit(field if is_scalar else f"|{field}|", of.unit)
-    if add_colorbar(figure, artist, axes.tolist(), label=label, shrink=0.8, pad=0.01) is None:
+    if artist is None:  # a line has its own axis
         figure.supylabel(label, fontsize=9)
+    else:
+        figure.colorbar(artist, ax=axes.tolist(), label=label, shrink=0.8, pad=0.01)
     return figure
 
 
@@ -361,11 +346,6 @@ def distributions(dataset: Dataset) -> Figure:
     return figure
 
 
-def last_values(case: StoredCase, field: str) -> np.ndarray:
-    """Return (N, C): a steady field, or a transient one's last snapshot."""
-    return np.asarray(case[field][-1] if case.dataset.schema.transient else case[field][:])
-
-
 def histograms(dataset: Dataset) -> Figure:
     """Draw how each quantity is distributed over the accepted cases, stacked by split."""
     shown, table = shown_quantities(dataset), dataset.design
@@ -389,12 +369,10 @@ def shown_quantities(dataset: Dataset) -> tuple[StatedQuantity, ...]:
     return tuple(each for each in dataset.schema.quantities if table[each.name].notna().any())
 
 
-def sensitivities(dataset: Dataset) -> dict[str, Sensitivity | None]:
-    """Return the Sobol indices of each quantity from the solved designs; None where unknown."""
-    table = dataset.design.loc[dataset.cases()]
-    parameters = dataset.schema.parameters
-    designs = table[[each.name for each in parameters]].to_dict("records")
-    return {
-        each.name: sobol_indices(parameters, designs, table[each.name].to_numpy(float))  # type: ignore[arg-type]
-        for each in shown_quantities(dataset)
-    }
+def sensitivities(dataset: Dataset) -> dict[str, Sensitivity]:
+    """Return the Sobol indices of quantities from the solved designs, as far as there are any."""
+    table, parameters = dataset.design.loc[dataset.cases()], dataset.schema.parameters
+    designs: Any = table[[each.name for each in parameters]].to_dict("records")
+    names = [each.name for each in shown_quantities(dataset)]
+    found = {n: sobol_indices(parameters, designs, table[n].to_numpy(float)) for n in names}
+    return {name: of for name, of in found.items() if of is not None}

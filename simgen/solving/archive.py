@@ -22,10 +22,7 @@ from simgen.whole_file import whole_file
 
 
 def archive_case(directory: Path, dataset: str, area: Literal["failed", "raw"]) -> str:
-    """Pack `directory`, named after its case, into the store of the dataset; return the URL.
-
-    Raises StoreError where that fails.
-    """
+    """Pack a case's directory into the store of the dataset; return the URL; or StoreError."""
     store, _, family = dataset.rstrip("/").rpartition("/")
     url = f"{store}/{area}/{family}/{directory.name}.tar.gz"
     times = time_directories(directory)[:-1] if area == "failed" else []

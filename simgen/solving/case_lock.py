@@ -1,12 +1,10 @@
 """Lock a case's directory on a scratch disk for one process at a time.
 
 Notable properties:
-- The lock is the kernel's (flock) on `<scratch>/.<id>.lock`, beside the directory, which is removed
-  while the lock is held. It ends with its holder, even by kill -9, and the next process gets it.
-  Its file is removed with it; a process that waited for that file starts again with a fresh one.
+- The lock is the kernel's (flock) on `<scratch>/.<id>.lock`, beside the directory. It ends with its
+  holder, even by kill -9, and its file is removed with it.
 - It binds the processes of one machine: a scratch disk is a local disk.
-- The scratch folder is this user's alone: in a folder of others, or one that others may write to,
-  results, locks and cases could be planted. What lies in a private folder is trusted.
+- The scratch folder is this user's alone: others could plant results, locks and cases.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -27,15 +24,6 @@ POLL_S = 0.1
 #: How long a solver may outlive the process that started it; with setpriv the kernel ends it at
 #: once.
 ORPHANS_S = 30.0
-
-
-@dataclass(frozen=True)
-class OwnedCase:
-    """A case's directory, owned until the lock is released."""
-
-    directory: Path
-    has_waited: bool
-    """Whether another process has had the case until now"""
 
 
 def check_path(what: str, folder: Path) -> None:
@@ -49,22 +37,22 @@ def check_path(what: str, folder: Path) -> None:
 def check_private(folder: Path) -> None:
     """InputError unless it is a folder, and no link, of this user, to which no other may write."""
     found = os.lstat(folder)
-    if stat.S_ISLNK(found.st_mode):
-        wrong, way_out = "is a link", f"give the folder itself, {os.path.realpath(folder)}"
-    elif not stat.S_ISDIR(found.st_mode):
-        wrong, way_out = "is a file", "choose a folder"
-    elif found.st_uid != os.geteuid():
-        wrong, way_out = "belongs to another user", "choose a folder of your own"
-    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        wrong, way_out = "may be written by others", "empty it and `chmod 700` it, or use another"
-    else:
-        return
-    raise InputError(f"scratch directory {folder} {wrong}: {way_out} (COURANT_SCRATCH)")
+    wrongs = {
+        "is a link": stat.S_ISLNK(found.st_mode),
+        "is a file": stat.S_ISREG(found.st_mode),
+        "belongs to another user": found.st_uid != os.geteuid(),
+        "may be written by others": bool(found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)),
+    }
+    for wrong in (wrong for wrong, holds in wrongs.items() if holds):
+        raise InputError(
+            f"scratch directory {folder} {wrong}: choose a folder of your own, which none but you"
+            " may write to (COURANT_SCRATCH)"
+        )
 
 
 def make_scratch(scratch: Path) -> None:
     """Make the scratch folder, for its user alone; InputError where it cannot be used."""
-    with _scratch_errors(scratch):
+    with scratch_errors(scratch):
         scratch.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             scratch.mkdir(mode=0o700)
@@ -74,8 +62,8 @@ def make_scratch(scratch: Path) -> None:
 @contextlib.contextmanager
 def own_case(
     case: str, scratch: Path, on_wait: Callable[[], None] = lambda: None
-) -> Iterator[OwnedCase]:
-    """Hold the case `case` of a scratch folder, which is created if missing.
+) -> Iterator[bool]:
+    """Hold `case` of a scratch folder, which is created if missing; yield whether that took a wait.
 
     Waits while another process holds it, and calls `on_wait` once when that begins; an interrupt
     ends the wait. Raises InputError for a folder that cannot be used.
@@ -83,7 +71,7 @@ def own_case(
     check_path("scratch directory", scratch)
     make_scratch(scratch)
     lock, has_waited = _lock(case, scratch), False
-    with _scratch_errors(scratch):
+    with scratch_errors(scratch):
         try:
             lock.acquire(blocking=False)
         except Timeout:
@@ -91,7 +79,7 @@ def own_case(
             on_wait()
             lock.acquire()
     try:
-        yield OwnedCase(scratch / case, has_waited)
+        yield has_waited
     finally:
         Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
@@ -114,7 +102,8 @@ def _lock(case: str, scratch: Path) -> FileLock:
 
 
 @contextlib.contextmanager
-def _scratch_errors(scratch: Path) -> Iterator[None]:
+def scratch_errors(scratch: Path) -> Iterator[None]:
+    """Raise InputError where the folder cannot be written."""
     try:
         yield
     except OSError as error:

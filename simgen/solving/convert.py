@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import igl
@@ -24,7 +23,7 @@ from simgen.foam.field import FoamField, patch_values, read_field
 from simgen.foam.mesh import MeshGeometry, cell_mesh, read_geometry
 from simgen.moments import Moments, stored_type_of_points
 from simgen.point_cloud import BoundaryCloud, PointCloud
-from simgen.solving.gates import AskedTimes, MeshSizes, columns_of, stored_times
+from simgen.solving.gates import AskedTimes, check_sizes, columns_of, stored_times
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +43,31 @@ def convert(case: SolvedCase) -> PointCloud:
         if problem:
             raise CaseError(f"{case.directory} {problem}")
     geometry = read_geometry(case.directory)
-    interior, boundary = _read_fields(family, geometry, [path for _, path in times])
+    num_cells = len(geometry.centres)
+    interior: dict[str, np.ndarray] = {}
+    boundary: dict[str, np.ndarray] = {}
+    for field in family.fields:
+        precision = np.dtype("f4")
+        while True:
+            snapshots, moments = [], Moments.empty(len(field.components))
+            for _, time in times:
+                path = time / field.openfoam
+                values = read_field(path)
+                check_sizes(path, values, num_cells, geometry.patches, family.patches)
+                columns = columns_of(field, values)
+                moments.add(values.internal[..., columns])
+                try:
+                    found = field_values(geometry, family.patches, values, columns, precision)
+                except CaseError as error:
+                    raise CaseError(f"{path}: {error}") from error
+                snapshots.append(found)
+            if moments.stored_type == precision:
+                break
+            logger.info("%s is stored in double precision: single loses its variation", field.name)
+            precision = moments.stored_type
+        cells, faces = (np.stack(of) for of in zip(*snapshots, strict=True))
+        interior[field.name] = cells if family.transient else cells[0]
+        boundary[field.name] = faces if family.transient else faces[0]
     cloud = geometry_cloud(family, geometry)
     assert cloud.boundary is not None
     return replace(
@@ -92,43 +115,6 @@ def geometry_cloud(family: CaseFamily, geometry: MeshGeometry) -> PointCloud:
         ),
         mesh=None if mesh is None else replace(mesh, points=mesh.points.astype(precision)),
     )
-
-
-def _read_fields(
-    family: CaseFamily, geometry: MeshGeometry, times: list[Path]
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Read fields by their stored names: cells (T, C, c) and boundary faces (T, B, c).
-
-    A steady family's have no T.
-    """
-    interior: dict[str, np.ndarray] = {}
-    boundary: dict[str, np.ndarray] = {}
-    sizes = MeshSizes(
-        len(geometry.centres), {name: patch.size for name, patch in geometry.patches.items()}
-    )
-    for stored in family.fields:
-        precision = np.dtype("f4")
-        while True:
-            snapshots, moments = [], Moments.empty(len(stored.components))
-            for time in times:
-                path = time / stored.openfoam
-                values = read_field(path)
-                sizes.check(path, values, family.patches)
-                columns = columns_of(stored, values)
-                moments.add(values.internal[..., columns])
-                try:
-                    found = field_values(geometry, family.patches, values, columns, precision)
-                except CaseError as error:
-                    raise CaseError(f"{path}: {error}") from error
-                snapshots.append(found)
-            if moments.stored_type == precision:
-                break
-            logger.info("%s is stored in double precision: single loses its variation", stored.name)
-            precision = moments.stored_type
-        cells, faces = (np.stack(of) for of in zip(*snapshots, strict=True))
-        interior[stored.name] = cells if family.transient else cells[0]
-        boundary[stored.name] = faces if family.transient else faces[0]
-    return interior, boundary
 
 
 def field_values(

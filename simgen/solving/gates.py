@@ -1,15 +1,14 @@
 """Judge solved cases: complete, and each figure measured on a case within its limit.
 
-A rejected case names the gate, the figure and the limit. Checks for every solver are here; a
-family adds its own in `CaseFamily.gates`. A case is complete with every time that was asked for,
-every value, on one mesh. The gates check a solved case directory against its settings, and the
-store checks what it is given once more, whoever made it.
+Checks for every solver are here; a family adds its own in `CaseFamily.gates`. A case is complete
+with every time that was asked for and every value, on one mesh. The gates check a solved case
+directory against its settings, and the store checks what is written once more, whoever made it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from simgen.case import CaseFamily, Field, Gate, SolvedCase
 from simgen.errors import CaseError, MeshError
 from simgen.foam.field import COMPONENT_NAMES, FoamField, component_columns, read_field, read_flux
 from simgen.foam.log import SolverLog
-from simgen.foam.mesh import moved_meshes, read_boundary, time_directories
+from simgen.foam.mesh import PatchRange, moved_meshes, read_boundary, time_directories
 from simgen.foam.reader import read_bytes
 
 #: Kinds of patches that fluid flows through; a family without any has no flux.
@@ -36,8 +35,7 @@ def measure(
 ) -> dict[str, float]:
     """Measure the figures of a solved case: mesh, solver, stored times and their fields.
 
-    `mesh_files` holds the digests of the mesh's files from before the solver ran. Raises CaseError
-    where files of a stored time are missing, damaged or not of the mesh's size.
+    `mesh_files` are the mesh's digests from before the solver ran. CaseError as `check_fields`.
     """
     not_finite = check_fields(family, case.directory, int(mesh["num_cells"]))
     own = family.figures(case, log)
@@ -102,34 +100,31 @@ def back_flow(flux: Mapping[str, np.ndarray], patches: Mapping[str, str]) -> flo
 def judge(family: CaseFamily, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
     """Return all gates of a solved case, the common ones first; NaN passes no gate."""
     settings, last = case.point.settings, figures["last_time"]
-    finished = bool(figures["solver_finished"])
-    finite = Gate.at_most("values not finite", figures["not_finite"], 0)
-    missing, changed = figures["asked_times_missing"], figures["mesh_files_changed"]
-    same_mesh = Gate.at_most("mesh files changed while it was solved", changed, 0)
-    if not family.transient:
-        common = [
-            # It may end early, where its residuals have reached their target.
-            Gate("solver finished", last, "End", finished, "iterations"),
-            finite,
-            Gate.at_most("last iterations not stored", missing, 0),
-            same_mesh,
+    finished, missing = bool(figures["solver_finished"]), figures["asked_times_missing"]
+    if family.transient:
+        asked = AskedTimes.of(family, settings)
+        end, interval = settings[family.horizon], settings[family.snapshot_interval]
+        number, first = figures["num_snapshots"], figures["first_stored_time"]
+        within, count = f"{interval:g} +- {asked.tolerance:g}", len(asked.times)
+        # Steps that do not divide the time end within half of one.
+        finished = finished and last >= end - asked.tolerance
+        times = [
+            Gate("solver finished", last, f"End, and >= {end:g}", finished, "s"),
+            Gate("number of stored times", number, f"= {count}", number == count),
+            Gate("first stored time", first, within, abs(first - interval) <= asked.tolerance, "s"),
+            Gate.at_most("asked times not stored", missing, 0),
         ]
-        return common + family.gates(case, figures)
-    asked = AskedTimes.of(family, settings)
-    end, interval = settings[family.horizon], settings[family.snapshot_interval]
-    number, first = figures["num_snapshots"], figures["first_stored_time"]
-    within = f"{interval:g} +- {asked.tolerance:g}"
-    # Steps that do not divide the time end within half of one.
-    finished = finished and last >= end - asked.tolerance
-    common = [
-        Gate("solver finished", last, f"End, and >= {end:g}", finished, "s"),
-        finite,
-        Gate("number of stored times", number, f"= {len(asked.times)}", number == len(asked.times)),
-        Gate("first stored time", first, within, abs(first - interval) <= asked.tolerance, "s"),
-        Gate.at_most("asked times not stored", missing, 0),
-        same_mesh,
+    else:
+        times = [  # it may end early, where its residuals have reached their target
+            Gate("solver finished", last, "End", finished, "iterations"),
+            Gate.at_most("last iterations not stored", missing, 0),
+        ]
+    return [
+        *times,
+        Gate.at_most("values not finite", figures["not_finite"], 0),
+        Gate.at_most("mesh files changed while it was solved", figures["mesh_files_changed"], 0),
+        *family.gates(case, figures),
     ]
-    return common + family.gates(case, figures)
 
 
 def rejection(gates: list[Gate]) -> str:
@@ -146,7 +141,7 @@ MESH_FILES = ("boundary", "faces", "neighbour", "owner", "points")
 
 @dataclass(frozen=True)
 class AskedTimes:
-    """The times (s) that a transient solve has to store, each met within `tolerance`."""
+    """The times (s) that a transient solve has to store, each within `tolerance`."""
 
     times: np.ndarray
     tolerance: float
@@ -175,48 +170,36 @@ class AskedTimes:
         return f"holds {len(stored)} stored times, its settings ask for {asked}{lacking}"
 
 
-@dataclass(frozen=True)
-class MeshSizes:
-    """The number of values in a field: one per cell, and per face on each patch."""
-
-    num_cells: int
-    num_faces: Mapping[str, int]
-
-    def check(self, path: Path, field: FoamField, patches: Mapping[str, str]) -> None:
-        """Raise CaseError if the field in `path` lacks values, or the entry of a patch."""
-        if field.internal.ndim > 1 and len(field.internal) != self.num_cells:
-            raise CaseError(
-                f"{path} has values for {len(field.internal)} cells, the mesh has {self.num_cells}"
-            )
-        for patch in patches:
-            if patch not in field.patches:
-                raise CaseError(f"{path} has no entry for the patch {patch}")
-            written = [field.boundary[patch]] if patch in field.boundary else []
-            for values in (*written, *field.given.get(patch, {}).values()):
-                if values.ndim > 1 and len(values) != self.num_faces[patch]:
-                    raise CaseError(
-                        f"{path} has {len(values)} values on the patch {patch}, which has"
-                        f" {self.num_faces[patch]} faces"
-                    )
-
-
-def _num_faces(directory: Path) -> dict[str, int]:
-    patches = read_boundary(directory / "constant/polyMesh/boundary")
-    return {name: patch.size for name, patch in patches.items()}
+def check_sizes(
+    path: Path,
+    field: FoamField,
+    num_cells: int,
+    patches: Mapping[str, PatchRange],
+    needed: Iterable[str],
+) -> None:
+    """Raise CaseError if the field in `path` lacks values, or the entry of a needed patch."""
+    if field.internal.ndim > 1 and len(field.internal) != num_cells:
+        raise CaseError(f"{path} has values for {len(field.internal)} cells, not {num_cells}")
+    for patch in needed:
+        if patch not in field.patches:
+            raise CaseError(f"{path} has no entry for the patch {patch}")
+        written = [field.boundary[patch]] if patch in field.boundary else []
+        for values in (*written, *field.given.get(patch, {}).values()):
+            if values.ndim > 1 and len(values) != patches[patch].size:
+                on = f"on the {patches[patch].size} faces of the patch {patch}"
+                raise CaseError(f"{path} has {len(values)} values {on}")
 
 
 def check_patches(family: CaseFamily, directory: Path) -> None:
     """Raise MeshError where the mesh lacks a patch of the family, or the faces of a patch kind."""
-    sizes = _num_faces(directory)
-    if missing := [patch for patch in family.patches if patch not in sizes]:
+    found = read_boundary(directory / "constant/polyMesh/boundary")
+    if missing := [patch for patch in family.patches if patch not in found]:
         raise MeshError(f"the mesh lacks the patch {', '.join(missing)} of {family.name}")
     for kind in family.patch_kinds:
         of_kind = [patch for patch, of in family.patches.items() if of == kind]
-        if not any(sizes[patch] for patch in of_kind):
-            raise MeshError(
-                f"the mesh has no face on the patch {', '.join(of_kind)}: there is no distance to"
-                f" {kind}"
-            )
+        if not any(found[patch].size for patch in of_kind):
+            faces = f"no face on the patch {', '.join(of_kind)}"
+            raise MeshError(f"the mesh has {faces}: there is no distance to {kind}")
 
 
 def columns_of(field: Field, values: FoamField) -> list[int]:
@@ -224,27 +207,25 @@ def columns_of(field: Field, values: FoamField) -> list[int]:
     number = values.internal.shape[-1]
     columns = component_columns(field.components, number)
     if columns is None:
-        names = COMPONENT_NAMES.get(number, ("one",))
+        names = ", ".join(COMPONENT_NAMES.get(number, ("one",)))
         raise CaseError(
-            f"{field.openfoam} has the components {', '.join(names)}: the field {field.name} cannot"
-            f" take {', '.join(field.components)} from it"
+            f"{field.openfoam} has the components {names}, not {', '.join(field.components)} for"
+            f" the field {field.name}"
         )
     return columns
 
 
 def check_fields(family: CaseFamily, directory: Path, num_cells: int) -> int:
-    """Read every field at every time for the dataset; count the values that are not finite.
+    """Count the values that are not finite in single precision, in cells and on patches.
 
-    Single precision counts, and so do values on patches. Raises CaseError for a file that is
-    absent, damaged or of another size.
+    Raises CaseError for a file that is absent, damaged or of another size.
     """
-    sizes = MeshSizes(num_cells, _num_faces(directory))
-    not_finite = 0
+    patches, not_finite = read_boundary(directory / "constant/polyMesh/boundary"), 0
     for _, time in stored_times(family, directory):
         for field in family.fields:
             path = time / field.openfoam
             values = read_field(path)
-            sizes.check(path, values, family.patches)
+            check_sizes(path, values, num_cells, patches, family.patches)
             columns_of(field, values)
             on_patches = [
                 values.boundary[name] for name in family.patches if name in values.boundary

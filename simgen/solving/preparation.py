@@ -4,8 +4,6 @@ gmsh works inside of the process that calls it, and cannot be ended there. Under
 gets a process of its own (`python -m simgen.solving.preparation`), which is killed when the limit
 has passed, with the applications that it runs. A server, whose users wait for a mesh, has the next
 process wait as well: with all that it imports, that saves them a second.
-
-A mistake in a family's code is reported with its place: no machine and no store is to blame for it.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ import sysconfig
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE
 
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
@@ -57,7 +56,6 @@ def as_program_error(case: str) -> Iterator[None]:
 
 #: The process's program, for its Python.
 PROGRAM = ("-m", "simgen.solving.preparation")
-_AHEAD = "--ahead"
 _NEEDED = ("gmsh", "PyFoam.Basics.TemplateFile", "simgen.foam.run")
 
 Child = subprocess.Popen[bytes]
@@ -66,7 +64,7 @@ _ahead: list[Child] = []
 
 def keep_process_ready() -> None:
     """Have a process wait for the next case from now on; it ends with this one."""
-    _ahead.append(_start(_AHEAD))
+    _ahead.append(_start())
 
 
 def write_case(point: DesignPoint, directory: Path, time_limit_s: float | None) -> None:
@@ -102,22 +100,17 @@ def write_case(point: DesignPoint, directory: Path, time_limit_s: float | None) 
         raise error
 
 
-def _start(*arguments: str) -> Child:
+def _start() -> Child:
     guard = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
-    return subprocess.Popen(
-        [*guard, sys.executable, *PROGRAM, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    command = [*guard, sys.executable, *PROGRAM]
+    return subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
 
 
 def main() -> None:
     """Prepare what the standard input asks for; the answer is None or an error."""
-    if _AHEAD in sys.argv:
-        for module in _NEEDED:  # what is missing is reported where it is needed
-            with contextlib.suppress(Exception):
-                importlib.import_module(module)
+    for module in _NEEDED:  # what is missing is reported where it is needed
+        with contextlib.suppress(Exception):
+            importlib.import_module(module)
     try:
         point, directory, environment = pickle.load(sys.stdin.buffer)
     except EOFError:  # nobody needs it any more

@@ -1,9 +1,9 @@
 """Solve one design point: the function that a worker runs.
 
 It never raises for a bad case: a mesher or solver error becomes `failed`, a gate that does not pass
-`rejected`, both with one line of reason. It raises InputError where the machine cannot solve
-(OpenFOAM missing), since every case would fail alike, and MachineError where the machine ended
-this case (a killed solver, a full disk), which another attempt may solve.
+`rejected`, both with one line of reason. It raises InputError where the machine cannot solve, since
+every case would fail alike, and MachineError where the machine ended this case (a killed solver, a
+full disk), which another attempt may solve.
 
 A finished solve is marked by `result.json` in its directory, written last; the same call again
 reads it instead of solving. A directory without the mark was interrupted and is started afresh,
@@ -26,12 +26,12 @@ from typing import Any
 from simgen.case import CaseFamily, CaseResult, Gate, Progress, SolvedCase
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
-from simgen.errors import CaseError, InputError, MachineError, OutOfMemoryError
+from simgen.errors import CaseError, MachineError, OutOfMemoryError
 from simgen.foam.log import SolverLog
 from simgen.foam.run import APPLICATIONS, OpenFoam, find_openfoam, run_solver
 from simgen.meshing import check_mesh
 from simgen.provenance import generator_version, host_class, source_revision
-from simgen.solving.case_lock import OwnedCase, await_orphans, own_case
+from simgen.solving.case_lock import await_orphans, own_case, scratch_errors
 from simgen.solving.gates import check_patches, judge, measure, mesh_digests, rejection
 from simgen.solving.preparation import write_case
 from simgen.whole_file import whole_file
@@ -86,19 +86,19 @@ def solve_case(
     application. On more than one core the solver runs under MPI. Waits while another process has
     the case.
     """
-    with own_case(point.id, scratch) as own:
-        return solve_owned(point, own, on_progress, time_limit_s, cores)
+    with own_case(point.id, scratch):
+        return solve_owned(point, scratch / point.id, on_progress, time_limit_s, cores)
 
 
 def solve_owned(
     point: DesignPoint,
-    own: OwnedCase,
+    directory: Path,
     on_progress: OnProgress | None,
     time_limit_s: float | None,
     cores: int,
 ) -> CaseResult:
     """Solve like `solve_case`, for a caller that owns the case's directory."""
-    family, directory = get_family(point.family), own.directory
+    family = get_family(point.family)
     marked = read_result(point, directory)
     # One that failed before it was stored may have had less time or another number of cores.
     if marked and marked.status != "failed":
@@ -106,15 +106,11 @@ def solve_owned(
     applications = needed_applications(family, cores)
     foam = find_openfoam(applications)
     foam.activate()
-    try:
+    with scratch_errors(directory.parent):
         if directory.exists():
             await_orphans(directory, applications)
             shutil.rmtree(directory)
         directory.mkdir()
-    except OSError as error:
-        raise InputError(
-            f"scratch directory {directory.parent} cannot be written: {error.strerror}"
-        ) from error
     case = SolvedCase(point, directory)
     try:
         result = _solve(family, case, foam, on_progress, time_limit_s, cores)
@@ -166,7 +162,14 @@ def _solve(
         now = time.perf_counter()
         if on_progress and (log.finished or now - reported >= PROGRESS_INTERVAL_S):
             reported = now
-            on_progress(_progress(family, case.point, log, now - solving))
+            end = case.point.settings[family.horizon]
+            fraction = 1.0 if log.finished else min(1.0, log.time / end)
+            eta = (now - solving) * (1 - fraction) / fraction if fraction > 0 else None
+            note = f"t = {log.time:.0f} of {end:g} s, max Courant number {log.max_courant:.2f}"
+            if not family.transient:
+                greatest = max(log.last_residuals.values(), default=float("nan"))
+                note = f"iteration {log.time:.0f} of at most {end:g}, residual {greatest:.1e}"
+            on_progress(Progress(case.point.id, "solving", fraction, note, eta))
 
     try:
         if on_progress:
@@ -227,21 +230,7 @@ def _solve(
 def disk_trouble(directory: Path, *, meshed: bool = False) -> str:
     """Report that the scratch disk is full, or the case's directory was removed; else empty."""
     # A solver that still writes makes parts of a removed directory anew, but not the mesh.
-    if not directory.exists() or (
-        meshed and not (directory / "constant/polyMesh/boundary").exists()
-    ):
+    if not (directory / ("constant/polyMesh/boundary" if meshed else "")).exists():
         return f"{directory} was removed"
     full = full_disk(directory)
     return f"the scratch disk is {full}: choose another with COURANT_SCRATCH" if full else ""
-
-
-def _progress(family: CaseFamily, point: DesignPoint, log: SolverLog, elapsed_s: float) -> Progress:
-    """Describe a step of the solver, with the seconds that are left at this pace."""
-    end = point.settings[family.horizon]
-    fraction = 1.0 if log.finished else min(1.0, log.time / end)
-    eta = elapsed_s * (1 - fraction) / fraction if fraction > 0 else None
-    message = f"t = {log.time:.0f} of {end:g} s, max Courant number {log.max_courant:.2f}"
-    if not family.transient:
-        residual = max(log.last_residuals.values(), default=float("nan"))
-        message = f"iteration {log.time:.0f} of at most {end:g}, greatest residual {residual:.1e}"
-    return Progress(point.id, "solving", fraction, message, eta)

@@ -1,8 +1,7 @@
 """Mesh a design that nobody has solved, for a model that predicts it.
 
-Known geometry is kept in a folder, a file for each mesh: the same design is not meshed twice, nor
-one that differs in the flow alone, such as in the velocity at the inlet, as long as it is among the
-thousand that were used last. Any number of processes may share the folder.
+Known geometry is kept in a folder, a file for each mesh: a design is not meshed twice, nor one that
+differs in the flow alone. Any number of processes may share the folder.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ def mesh_design(
 ) -> tuple[PointCloud, bool]:
     """Return the cloud of a design without solved fields, and whether it was kept in `folder`.
 
-    Its boundary has what the family prescribes there. InputError where OpenFOAM's mesh tools
-    are missing or the folder cannot be used, UnmeshableError where no mesh could be made.
+    Its boundary has what the family prescribes there. InputError without OpenFOAM's mesh tools or a
+    usable folder, UnmeshableError where no mesh could be made.
     """
     family = get_family(point.family)
     kept = folder / f"{geometry_id(point)}-{REVISION}.npz"
@@ -93,7 +92,7 @@ def mesh_design(
 
 
 def geometry_id(point: DesignPoint) -> str:
-    """Return the id of a design's mesh, which is that of all designs of the same geometry."""
+    """Return the id of a design's mesh, which all designs of the same geometry share."""
     flow = get_family(point.family).flow_parameters
     shape = {name: value for name, value in point.parameters.items() if name not in flow}
     return replace(point, parameters=shape).id
@@ -101,9 +100,9 @@ def geometry_id(point: DesignPoint) -> str:
 
 def _with_conditions(family: CaseFamily, point: DesignPoint, cloud: PointCloud) -> PointCloud:
     """Return the cloud with what the family prescribes on its boundary."""
-    assert cloud.boundary is not None
-    prescribed = family.prescribed(point, cloud.boundary)
-    return replace(cloud, boundary=replace(cloud.boundary, fields=prescribed))
+    faces = cloud.boundary
+    assert faces is not None
+    return replace(cloud, boundary=replace(faces, fields=family.prescribed(point, faces)))
 
 
 def _read(file: Path, family: CaseFamily) -> PointCloud | None:

@@ -14,12 +14,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import operator
 import os
-import threading
 import time
 import zlib
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -37,9 +34,9 @@ from simgen.cell_mesh import CellMesh, shape_of
 from simgen.errors import InputError, StoreError
 from simgen.moments import is_significant
 from simgen.store.schema import CaseTable, MismatchError, Record, Schema
-from simgen.store.split import PUBLISHED, SPLITS, LeftOut, counts_of
+from simgen.store.split import LEFT_OUT, PUBLISHED, SPLITS, LeftOut, counts_of
 from simgen.store.versions import VersionInfo, Versions, check_process, open_repository, translated
-from simgen.whole_file import PARTIAL, whole_file
+from simgen.whole_file import whole_file
 
 if TYPE_CHECKING:
     import pandas
@@ -47,8 +44,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Arrays of a case that are read at once. One after another leaves a store idle between them: first
-#: reads of a case took 1.7 times as long from local disk.
+#: Arrays of a case that are read at once: first reads of a case one after another took 1.7 times
+#: as long from local disk.
 THREADS = 16
 #: What the details table has of a case besides its arrays.
 DETAILS = ("gates", "log_tail", "provenance")
@@ -58,25 +55,15 @@ def open_dataset(url: str | Path, version: str | None = None) -> Dataset:
     """Open a published version of the dataset at `url`, by default the newest.
 
     `url` is a local path or s3://bucket/prefix. Raises InputError for a dataset or version that
-    does not exist, StoreError for a store that cannot be read or a version whose tables are not
-    what was published.
+    does not exist, StoreError for a store that cannot be read or is damaged.
     """
     return Dataset(str(url), version)
-
-
-def _reopen(url: str, version: str, snapshot_id: str) -> Dataset:
-    dataset = Dataset(url, version)
-    if dataset.snapshot_id != snapshot_id:
-        raise StoreError(
-            f"{url}: {version} is not the version that was opened before; was the store replaced?"
-        )
-    return dataset
 
 
 class Dataset:
     """One immutable version of a dataset.
 
-    Pickles as its URL and snapshot: each process opens its own connection.
+    Pickles as its URL and version: each process opens its own connection.
     """
 
     def __init__(self, url: str, version: str | None = None) -> None:
@@ -101,7 +88,7 @@ class Dataset:
             self._details = CaseTable(self._root, "details")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.url, self.version, self.snapshot_id)
+        return type(self), (self.url, self.version)
 
     def __repr__(self) -> str:
         cases = f"{len(self)} case{'s' * (len(self) != 1)}"
@@ -144,8 +131,7 @@ class Dataset:
 
         They are in no statistics, and no split but the test has them.
         """
-        found = {case for each in self.schema.fields for case in self.left_out(each.name).cases}
-        return tuple(case for case in self.members if case in found)
+        return tuple(self.left_out(self.schema.fields[0].name).cases)
 
     def __len__(self) -> int:
         return len(self.members)
@@ -156,12 +142,7 @@ class Dataset:
     def __getitem__(self, case: str | SupportsIndex) -> StoredCase:
         """Return a case by its id, or an accepted one by its position."""
         if not isinstance(case, str):
-            ids, position = self.cases(), operator.index(case)
-            if not -len(ids) <= position < len(ids):
-                raise IndexError(
-                    f"{self.url} {self.version} has {len(ids)} cases, there is no case {position}"
-                )
-            case = ids[position]
+            case = self.cases()[case]
         if case not in self.records:
             raise InputError(
                 f"{self.url} {self.version} has no case {case}; `courant dataset show` lists them"
@@ -187,13 +168,10 @@ class Dataset:
     @functools.cached_property
     def quantity_statistics(self) -> dict[str, dict[str, float]]:
         """The training split's mean, std, min and max of each quantity."""
-        train = self.design.loc[self.cases("train")]
-        found: dict[str, dict[str, float]] = {}
-        for name in (each.name for each in self.schema.quantities):
-            of = train[name]
-            figures = {"mean": of.mean(), "std": of.std(ddof=0), "min": of.min(), "max": of.max()}
-            found[name] = {figure: float(value) for figure, value in figures.items()}
-        return found
+        names = [each.name for each in self.schema.quantities]
+        of = self.design.loc[self.cases("train"), names]
+        figures = {"mean": of.mean(), "std": of.std(ddof=0), "min": of.min(), "max": of.max()}
+        return {name: {key: float(each[name]) for key, each in figures.items()} for name in names}
 
     @functools.cached_property
     def statistics(self) -> dict[str, dict[str, np.ndarray]]:
@@ -218,15 +196,14 @@ class Dataset:
 
     def left_out(self, field: str) -> LeftOut:
         """Return what the field's statistics leave out, because it has nearly all variance."""
-        return LeftOut.from_record(self.statistics_record[field])
+        return LeftOut(**self.statistics_record[field].get(LEFT_OUT, {}))
 
 
 class _CheckedStore(WrapperStore[Store]):
     """Check every object of one case against its record as it is read.
 
-    Without it the following damage stays silent: another chunk's content in place of a chunk, valid
-    in itself; a chunk that Icechunk's manifest does not name any more, which Zarr fills with zeros;
-    another array's metadata.
+    Without it this damage stays silent: another chunk's content, valid in itself; a chunk that
+    Icechunk's manifest does not name any more, which Zarr fills with zeros; other metadata.
     """
 
     def __init__(self, store: Store, dataset: Dataset, case: str, objects: Mapping[str, str]):
@@ -255,37 +232,19 @@ class _CheckedStore(WrapperStore[Store]):
 
 
 class Boundary:
-    """A case's boundary cloud, with its fields by name.
+    """A case's boundary cloud, with its fields by name; `patch` is an index of patch kinds.
 
-    points (B, 3), normals (B, 3) out of the domain, areas (B,), patch (B,) u1, an index into the
-    case's patch kinds.
+    points (B, 3), normals (B, 3) out of the domain, areas (B,), patch (B,) u1.
     """
 
     def __init__(self, case: StoredCase) -> None:
         self._case = case
+        faces = np.asarray(case["boundary/faces"])
+        self.points, self.normals, self.areas = faces[:, :3], faces[:, 3:6], faces[:, 6]
+        self.patch = faces[:, 7].astype(np.uint8)
 
     def __getitem__(self, field: str) -> zarr.Array:
         return self._case[f"boundary/{field}"]
-
-    @functools.cached_property
-    def _faces(self) -> np.ndarray:
-        return np.asarray(self["faces"][:])
-
-    @property
-    def points(self) -> np.ndarray:
-        return self._faces[:, :3]
-
-    @property
-    def normals(self) -> np.ndarray:
-        return self._faces[:, 3:6]
-
-    @property
-    def areas(self) -> np.ndarray:
-        return self._faces[:, 6]
-
-    @property
-    def patch(self) -> np.ndarray:
-        return self._faces[:, 7].astype(np.uint8)
 
 
 class StoredCase:
@@ -318,8 +277,8 @@ class StoredCase:
         return f"<case {self.id}: {self.status}, {values}>"
 
     @functools.cached_property
-    def _stored(self) -> tuple[Record, zarr.Group]:
-        """The case's line of the details table and its group, checked by the case's digest."""
+    def _stored(self) -> tuple[Record, list[str], zarr.Group]:
+        """The case's attributes, the names of its arrays, and its group, checked by its digest."""
         dataset = self.dataset
         check_process(dataset.url)
         with translated(dataset.url, f"case {self.id}", dataset.version):
@@ -328,29 +287,28 @@ class StoredCase:
                 raise MismatchError("its record is not what was written")
             store = _CheckedStore(dataset._root.store, dataset, self.id, line["objects"])
             group = zarr.open_group(store, path=f"cases/{self.id}", mode="r", zarr_format=3)
-            known = {**dict(group.attrs), **{name: line[name] for name in DETAILS}}
-            if layout.digest_case(known, line["arrays"]) != self.digest:
+            attributes = {**dict(group.attrs), **{name: line[name] for name in DETAILS}}
+            if layout.digest_case(attributes, line["arrays"]) != self.digest:
                 raise MismatchError("its record is not what was written")
-            return line, group
+            return attributes, sorted(line["arrays"]), group
 
     @property
     def attributes(self) -> Record:
-        """What the digest covers besides arrays, from parameters and status to provenance."""
-        line, group = self._stored
-        return {**dict(group.attrs), **{name: line[name] for name in DETAILS}}
+        """All that is stored besides arrays, from parameters and status to provenance."""
+        return dict(self._stored[0])
 
     @property
     def provenance(self) -> dict[str, Any]:
         """Solver, versions, revision, mesh figures, residual history, wall times, host class."""
-        return dict(self._stored[0]["provenance"])
+        return dict(self.attributes["provenance"])
 
     @property
     def gates(self) -> list[dict[str, Any]]:
-        return list(self._stored[0]["gates"])
+        return list(self.attributes["gates"])
 
     @property
     def log_tail(self) -> str:
-        return str(self._stored[0]["log_tail"])
+        return str(self.attributes["log_tail"])
 
     @property
     def num_points(self) -> int:
@@ -361,23 +319,20 @@ class StoredCase:
         if name in self._opened:  # a version does not change, and looking it up takes a millisecond
             return self._opened[name]
         self._check_accepted()
-        if name not in self._stored[0]["arrays"]:
-            raise InputError(
-                f"case {self.id} has no array {name}; there are {', '.join(self.arrays())}"
-            )
-        group = self._stored[1]
+        _, names, group = self._stored
+        if name not in names:
+            raise InputError(f"case {self.id} has no array {name}; there are {', '.join(names)}")
         array = zarr.open_array(group.store, path=f"{group.path}/{name}", mode="r", zarr_format=3)
         return self._opened.setdefault(name, array)
 
     def arrays(self) -> list[str]:
         """List the names of the case's arrays; of a case that was not accepted, none."""
-        return sorted(self._stored[0]["arrays"])
+        return list(self._stored[1])
 
     def read(self, *names: str) -> dict[str, np.ndarray]:
         """Read several whole arrays at once by name, such as velocity and boundary/faces.
 
-        Reads all of them if none is named, but for the mesh. Faster than one after the other,
-        especially from S3.
+        Reads all of them if none is named, but for the mesh. Much faster from S3.
         """
         wanted = names or layout.array_names(self.dataset.schema)
         _ = self._stored  # once, before all threads look for it
@@ -426,13 +381,9 @@ class StoredCase:
         self._check_accepted()
         if "mesh_cells" not in self.arrays():
             return None
-        mesh = CellMesh(np.asarray(self["mesh_points"]), np.asarray(self["mesh_cells"]))
-        mesh.check(
-            self.num_points, len(self.boundary.points) if self.dataset.schema.boundary else 0
-        )
-        return mesh
+        return CellMesh(np.asarray(self["mesh_points"]), np.asarray(self["mesh_cells"]))
 
-    @property
+    @functools.cached_property
     def boundary(self) -> Boundary:
         """The boundary cloud; InputError in a dataset whose schema has none."""
         if not self.dataset.schema.boundary:
@@ -454,7 +405,7 @@ class StoredCase:
         import xarray
 
         self._check_accepted()
-        schema, group = self.dataset.schema, self._stored[1]
+        schema, group = self.dataset.schema, self._stored[2]
         opened = xarray.open_zarr(
             group.store, group=group.path, consolidated=False, chunks=None, decode_cf=False
         ).drop_attrs(deep=False)
@@ -468,10 +419,9 @@ class StoredCase:
         return opened.assign_coords(named)
 
     def write(self, path: str | Path, step: int = -1) -> None:
-        """Write cells, volumes, distances and one snapshot to a file, in the format of its suffix.
+        """Write cells, volumes, distances and one snapshot to a file of any format of meshio.
 
-        The cells are points where the case has no mesh. Any format of meshio works, such as .vtu
-        for ParaView.
+        The cells are points where the case has no mesh.
         """
         import meshio
 
@@ -491,8 +441,6 @@ class StoredCase:
 
 #: Maps that a process keeps open; opening one takes as long as reading a window.
 MOST_OPEN = 256
-#: The writer of a half-written file of this age must be gone.
-ABANDONED_S = 3600.0
 CRC_BYTES = 4
 
 
@@ -500,22 +448,17 @@ class LocalCache:
     """Decoded arrays of cases under `folder`, at most `max_bytes` of them.
 
     Arrays are read and decoded once, and memory-mapped from then on. A file is one array of one
-    case, named by the case's id and digest: versions of a dataset share it, and a case that was
-    solved again gets another file. It appears complete or not at all, so that any number of
-    processes may share a folder, and ends in a checksum of the rest, which each process checks when
-    it first maps the file (at 6 GB/s); one that does not match is read from the store again.
-    Whoever adds a file first removes the least recently used ones, under a lock. What another
-    process has mapped stays readable to it.
+    case, named by the case's id and digest: versions of a dataset share it. It appears complete or
+    not at all, so that any number of processes may share a folder, and ends in a checksum, which
+    each process checks when it first maps the file (at 6 GB/s). Whoever adds a file removes the
+    least recently used ones, under a lock. What another process has mapped stays readable to it.
     """
 
     def __init__(self, folder: str | Path, max_bytes: int) -> None:
         self.folder, self.max_bytes = Path(folder).expanduser(), max_bytes
-        self._open: OrderedDict[str, np.ndarray] = OrderedDict()
-        self._checked: dict[str, int] = {}
-        """Inodes of the files whose checksums matched"""
-        self._lock = threading.Lock()
-        with self._guarded():
-            self.folder.mkdir(parents=True, exist_ok=True)
+        self._checked: set[tuple[Path, int]] = set()
+        """Files whose checksums matched, with their inodes"""
+        self._open = functools.lru_cache(MOST_OPEN)(self._map)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.folder, self.max_bytes)
@@ -526,42 +469,43 @@ class LocalCache:
         An array larger than the whole cache is returned without being kept. StoreError where the
         folder cannot be used.
         """
-        files = {name: f"{case.id}-{case.digest}-{name.replace('/', '.')}.npy" for name in names}
-        with self._guarded():
-            found = {name: self._mapped(file) for name, file in files.items()}
+        start = f"{case.id}-{case.digest}"
+        paths = {name: self.folder / f"{start}-{name.replace('/', '.')}.npy" for name in names}
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            found = {name: self._mapped(path) for name, path in paths.items()}
             missing = [name for name, values in found.items() if values is None]
             for name, values in (case.read(*missing) if missing else {}).items():
-                self._add(self.folder / files[name], values)
-                kept = self._mapped(files[name])
+                self._add(paths[name], values)
+                kept = self._mapped(paths[name])
                 found[name] = values if kept is None else kept
+        except OSError as error:
+            raise StoreError(
+                f"cache {self.folder} cannot be used ({error.strerror or error}): choose another"
+                " folder or make room on its disk"
+            ) from error
         return {name: values for name, values in found.items() if values is not None}
 
-    def _mapped(self, file: str) -> np.ndarray | None:
-        """Map a file's array and mark it as used; None where there is no such file."""
-        path = self.folder / file
-        with self._lock:
-            values = self._open.pop(file, None)
-            try:
-                _mark_used(path)
-                inode = path.stat().st_ino
-                if self._checked.get(file) != inode:
-                    content = np.memmap(path, np.uint8, "r")
-                    crc = int.from_bytes(content[-CRC_BYTES:], "little")
-                    if zlib.crc32(content[:-CRC_BYTES].data) != crc:
-                        raise ValueError("its checksum does not match")
-                    self._checked[file] = inode
-                if values is None:
-                    values = np.asarray(np.load(path, mmap_mode="r"))
-            except FileNotFoundError:  # or removed by another process since
-                return None
-            except (ValueError, EOFError) as error:
-                logger.warning("%s is damaged and removed: %s", path, error)
-                path.unlink(missing_ok=True)
-                return None
-            self._open[file] = values
-            if len(self._open) > MOST_OPEN:
-                self._open.popitem(last=False)
-            return values
+    def _mapped(self, path: Path) -> np.ndarray | None:
+        """Return a file's array and mark it as used; None where there is no such file."""
+        try:
+            _mark_used(path)
+            return self._open(path, path.stat().st_ino)
+        except FileNotFoundError:  # or removed by another process since
+            return None
+        except (ValueError, EOFError) as error:
+            logger.warning("%s is damaged and removed: %s", path, error)
+            path.unlink(missing_ok=True)
+            return None
+
+    def _map(self, path: Path, inode: int) -> np.ndarray:
+        if (path, inode) not in self._checked:
+            content = np.memmap(path, np.uint8, "r")
+            crc = int.from_bytes(content[-CRC_BYTES:], "little")
+            if zlib.crc32(content[:-CRC_BYTES].data) != crc:
+                raise ValueError("its checksum does not match")
+            self._checked.add((path, inode))
+        return np.asarray(np.load(path, mmap_mode="r"))
 
     def _add(self, path: Path, values: np.ndarray) -> None:
         if not values.size or values.nbytes > self.max_bytes:
@@ -575,29 +519,15 @@ class LocalCache:
             lock = FileLock(self.folder / ".lock", mode=0o666, poll_interval=0.005)
             until_there.enter_context(lock)
             files, held = [], part.stat().st_size
-            for each in self.folder.iterdir():
+            for each in self.folder.glob("[!.]*.npy"):
                 with contextlib.suppress(FileNotFoundError):
                     status = each.stat()
-                    is_partial = each.name.startswith(PARTIAL)
-                    if is_partial and time.time() - status.st_mtime > ABANDONED_S:
-                        each.unlink()
-                    if each.suffix == ".npy" and not is_partial:
-                        files.append((status.st_mtime_ns, status.st_size, each))
-                        held += status.st_size
+                    files.append((status.st_mtime_ns, status.st_size, each))
+                    held += status.st_size
             for _, num_bytes, each in sorted(files):
                 if held > self.max_bytes:
                     each.unlink(missing_ok=True)
                     held -= num_bytes
-
-    @contextlib.contextmanager
-    def _guarded(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StoreError(
-                f"cache {self.folder} cannot be used ({error.strerror or error}): choose another"
-                " folder or make room on its disk"
-            ) from error
 
 
 def _mark_used(path: Path) -> None:

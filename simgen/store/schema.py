@@ -22,22 +22,17 @@
 
 The boundary's cloud, the distance field and the volumes may be absent, as the schema says. `points`
 have three columns whatever the dimension, zeros behind. Points, mesh points, faces and fields are
-f8 where single precision would lose what varies of them (`simgen.moments`).
+f8 where single precision would lose what varies of them (`simgen.moments`). Rejected and failed
+cases have no arrays. `design`, `details` and the moments grow with each commit, `splits` and the
+statistics with each publication.
 
-Accepted cases have arrays; rejected and failed ones their attributes alone. A case group is written
-once, by the worker that solved the case; `design`, `details` and the moments grow with each commit,
-`splits` and the statistics with each publication.
+A case has few arrays and small attributes, and tables over cases are JSON lines in one array of
+bytes each: each commit writes the metadata of every node anew (docs/datasets.md has figures).
 
-Why a case has few arrays and small attributes: Icechunk keeps the metadata of every node in one
-snapshot file that each commit writes anew and each opening reads, and a commit's time grows with
-the square of the number of arrays (docs/datasets.md has figures). So tables over cases are JSON
-lines in one array of bytes each, to which a commit appends.
-
-Integrity. Zarr's CRC-32C follows each chunk. Icechunk's own files have none: a flipped bit there,
-or a file with another one's content, can return a chunk that is valid in itself and belongs
-elsewhere, or none, which Zarr fills with zeros. So a case's line in `details` lists the checksum of
-each of its objects (`object_checksum`), its row in `design` has a digest of the line, and the
-commit of a version a digest of the tables (`version_digest`).
+Integrity. Zarr's CRC-32C follows each chunk. Icechunk's own files have none: damage there can
+return a chunk that belongs elsewhere, or none, which Zarr fills with zeros. So a case's line in
+`details` lists the checksum of each of its objects (`object_checksum`), its row in `design` has a
+digest of the line, and the commit of a version a digest of the tables (`version_digest`).
 """
 
 from __future__ import annotations
@@ -79,7 +74,6 @@ IMPORTED, CORE_S = "imported", "core_s"
 CHUNK_BYTES = 1 << 21
 #: Size of solved velocities over raw: zstd 3 with byte shuffle 0.83 (decoded at 1.6 GB/s a core),
 #: lz4 0.86 (3.5 GB/s), zstd 1 0.88, zstd 3 without shuffle 0.92, zstd 9 0.76 (encoded at 7 MB/s).
-#: Stores outlive runs and networks are slower than decoders: size wins.
 COMPRESSOR = BloscCodec(cname="zstd", clevel=3, shuffle="shuffle")
 #: Bytes of a table's chunk before compression. An append rewrites half of one on average, a look-up
 #: by place reads one or two.
@@ -139,7 +133,9 @@ class Schema:
             family.fields,
             family.design_space.parameters,
             startup_s=family.startup_s,
-            quantities=tuple(map(StatedQuantity.of, family.quantities)),
+            quantities=tuple(
+                StatedQuantity(each.name, each.unit, each.meaning) for each in family.quantities
+            ),
         )
 
     @property
@@ -186,46 +182,31 @@ class Schema:
     def check(self, cloud: PointCloud) -> None:
         """Raise InputError where a point cloud does not follow the schema."""
 
-        def require(holds: bool, problem: str) -> None:
-            if not holds:
-                raise InputError(f"point cloud {problem}")
+        def require_equal(what: str, of_cloud: object, own: object) -> None:
+            if of_cloud != own:
+                raise InputError(f"point cloud has {what} {of_cloud}, the dataset {own}")
 
-        for what, of_cloud, own in (
-            ("patch kinds", cloud.patch_kinds, self.patch_kinds),
-            ("distances to", cloud.measured_kinds, self.measured_kinds),
-        ):
-            require(of_cloud == own, f"has {what} {of_cloud}, the dataset {own}")
-        found = {array.name: array for array in arrays_of(cloud, self)}
-        wanted = dict.fromkeys(array_names(self))
-        lacking = ", ".join(name for name in wanted if name not in found)
-        require(not lacking, f"has no {lacking}, unlike the dataset")
-        unknown = ", ".join(name for name in found if name not in (*wanted, *MESH))
-        require(not unknown, f"has {unknown}, which the dataset does not know")
+        require_equal("patch kinds", cloud.patch_kinds, self.patch_kinds)
+        require_equal("distances to", cloud.measured_kinds, self.measured_kinds)
+        found = {array.name: array.values for array in arrays_of(cloud, self)}
+        names, own = found.keys() - MESH, set(array_names(self))
+        for wrong, differing in (("lacks", own - names), ("cannot have", names - own)):
+            if differing:
+                raise InputError(f"point cloud {wrong} {', '.join(sorted(differing))}")
         for stored in self.fields:
-            expected = len(stored.components)
             for name in {stored.name, f"boundary/{stored.name}"} & found.keys():
-                number = found[name].values.shape[-1]
-                problem = (
-                    f"has {name} of {number} components, the dataset has {expected} components"
-                )
-                require(number == expected, problem)
-        types = {"time": ("f8",), "mesh_cells": ("i4",), "volumes": ("f4",)}
-        types["distance_field"] = ("f4",)
-        for name, array in found.items():
-            allowed, dtype = types.get(name, ("f4", "f8")), array.values.dtype
-            problem = f"has {name} in {dtype}, the dataset has {np.dtype(allowed[0])}"
-            require(dtype in allowed, f"{problem}; convert it first")
+                number = found[name].shape[-1]
+                require_equal(f"components of {name}:", number, len(stored.components))
+        types = {"time": ["f8"], "mesh_cells": ["i4"], "volumes": ["f4"], "distance_field": ["f4"]}
+        for name, values in found.items():
+            allowed = types.get(name, ["f4", "f8"])
+            if values.dtype not in allowed:
+                require_equal(f"{name} in type", values.dtype, np.dtype(allowed[0]))
         shape = self.grid_shape if cloud.grid_shape is None else cloud.grid_shape
         if shape is not None:
-            require(
-                self.grid_shape in (None, shape),
-                f"is a grid {shape}, the dataset's are {self.grid_shape}",
-            )
-            require(
-                len(shape) == self.dimension and math.prod(shape) == cloud.num_points,
-                f"has {cloud.num_points} points, its grid {shape} in {self.dimension} dimensions"
-                " has other ones",
-            )
+            require_equal("the grid", shape, self.grid_shape or shape)
+            require_equal("points", cloud.num_points, math.prod(shape))
+            require_equal("grid axes", len(shape), self.dimension)
 
 
 def array_names(schema: Schema) -> tuple[str, ...]:
@@ -259,8 +240,12 @@ class CaseArray:
 
     @property
     def digest(self) -> str:
-        """The digest of the array, independent of chunks and codecs."""
-        return digest_array(self.name, self.values, self.attributes.get("unit", ""))
+        """The digest of name, shape, type, unit and values, independent of chunks and codecs."""
+        dtype = self.values.dtype.newbyteorder("<")
+        unit = self.attributes.get("unit", "")
+        head = json.dumps([self.name, list(self.values.shape), dtype.str, unit])
+        ordered = np.ascontiguousarray(self.values, dtype=dtype)
+        return _digest(head.encode(), ordered.reshape(-1).view(np.uint8).data)
 
 
 def arrays_of(cloud: PointCloud, schema: Schema) -> list[CaseArray]:
@@ -304,19 +289,6 @@ class MismatchError(ValueError):
     """Stored data that are not what was written; the message describes how, in a few words."""
 
 
-def digest_array(name: str, values: np.ndarray, unit: str = "") -> str:
-    """Compute the digest of an array from its name, shape, type, unit and values."""
-    dtype = values.dtype.newbyteorder("<")
-    head = json.dumps([name, list(values.shape), dtype.str, unit])
-    ordered = np.ascontiguousarray(values, dtype=dtype)
-    return _digest(head.encode(), ordered.reshape(-1).view(np.uint8).data)
-
-
-def digest_cloud(cloud: PointCloud, schema: Schema) -> dict[str, str]:
-    """Return the digest of each array that an accepted case has, by name."""
-    return {array.name: array.digest for array in arrays_of(cloud, schema)}
-
-
 def digest_case(attributes: Mapping[str, Any], arrays: Mapping[str, str]) -> str:
     """Compute the digest of a case from its attributes with details, and its arrays' digests."""
     return digest_record({"attrs": attributes, "arrays": dict(arrays)})
@@ -327,10 +299,9 @@ def digest_record(record: Mapping[str, Any]) -> str:
     return _digest(json.dumps(record, sort_keys=True, separators=(",", ":")).encode())
 
 
-def _digest(*parts: Any) -> str:
-    total = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        total.update(part)
+def _digest(head: bytes, rest: bytes | memoryview = b"") -> str:
+    total = hashlib.blake2b(head, digest_size=16)
+    total.update(rest)
     return total.hexdigest()
 
 
@@ -366,11 +337,7 @@ def create_tables(root: zarr.Group) -> None:
 
 
 class CaseTable:
-    """A table of JSON lines; a later line of a case takes the place of an earlier one.
-
-    Appending rewrites the last chunk and no other, so the cost of a commit does not depend on the
-    number of cases.
-    """
+    """A table of JSON lines; a later line of a case takes the place of an earlier one."""
 
     def __init__(self, root: zarr.Group, name: str, *, create: bool = False) -> None:
         """Open the table, or with `create` make an empty one, in place of one that is there."""

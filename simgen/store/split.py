@@ -5,16 +5,16 @@ cases are shuffled with the seed so that the totals come as close as possible to
 that a source or a request names are taken as they are. Calibration, for bands of error, is never
 drawn.
 
-Statistics, per component, combine the moments of the training cases. A few snapshots of a sudden
-start, or one case that went wrong, may have nearly all of a component's variance, and a model that
-is normalised by it sees a constant elsewhere. They are left out, and the record has which.
+Statistics, per component, combine the moments of the training cases. A few snapshots or cases may
+have nearly all of a component's variance, and a model that is normalised by it sees a constant
+elsewhere. They are left out, and the record has which.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -40,27 +40,13 @@ def counts_of(cases_of: Callable[[str], Sequence[str]]) -> dict[str, int]:
     return {split: count for split, count in counts.items() if count or split in RATIOS}
 
 
-def decide_splits(
-    origin: Origin, design: Mapping[str, Mapping[str, Any]], bound: Mapping[str, str]
-) -> dict[str, str]:
-    """Return the splits of a design table's accepted cases; those in `bound` keep theirs."""
-    accepted = [case for case, record in design.items() if record["status"] == "accepted"]
-    if origin == "published":
-        return {case: bound.get(case, design[case][PUBLISHED]) for case in accepted}
-    named = {case: design[case][PUBLISHED] for case in accepted if PUBLISHED in design[case]}
-    return assign_splits(accepted, {**named, **bound})
-
-
-def assign_splits(
-    cases: Iterable[str], members: Mapping[str, str], seed: int = SEED
-) -> dict[str, str]:
+def assign_splits(cases: Sequence[str], members: Mapping[str, str]) -> dict[str, str]:
     """Return the splits of all `cases` (ids), in their order; those in `members` keep theirs."""
-    cases = list(cases)
     splits = {case: members[case] for case in cases if case in members}
     counts = Counter(splits.values())
 
     def rank(case: str) -> str:  # whatever else is published with the case
-        return hashlib.sha256(f"{seed}:{case}".encode()).hexdigest()
+        return hashlib.sha256(f"{SEED}:{case}".encode()).hexdigest()
 
     for case in sorted((case for case in cases if case not in members), key=rank):
         total = sum(counts[split] for split in RATIOS) + 1
@@ -79,13 +65,12 @@ def assign_splits(
 
 
 #: Key of a record of moments: what they leave out. Of a case: numbers of snapshots; of the training
-#: split: {"snapshots": how many, "of_cases": of how many cases, "cases": ids that are left out, of
-#: any split}.
+#: split: the fields of `LeftOut`.
 LEFT_OUT = "left_out"
 #: One of so many snapshots or cases may be left out, one at least; of fewer than `LEAST` none.
 ONE_OF, LEAST = 20, 5
-#: The share of the sum of squared deviations that those few have. Without them the standard
-#: deviation is a third of what it was, or a tenth: designs differ more, and for better reasons.
+#: The share of the sum of squared deviations that those few have: without them the standard
+#: deviation is a third of what it was, or a tenth.
 SHARE_OF_SNAPSHOTS, SHARE_OF_CASES = 0.9, 0.99
 #: What is left must vary by more than rounding does, relative to the values, unless what is left
 #: out is so many times as large as these.
@@ -99,13 +84,8 @@ class LeftOut:
     snapshots: int = 0
     of_cases: int = 0
     """The number of cases that the snapshots are of"""
-    cases: tuple[str, ...] = ()
+    cases: Sequence[str] = ()
     """Ids of cases that are left out whole, of statistics, training and validation"""
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> LeftOut:
-        of = record.get(LEFT_OUT, {"snapshots": 0, "of_cases": 0, "cases": ()})
-        return cls(int(of["snapshots"]), int(of["of_cases"]), tuple(of["cases"]))
 
 
 def settled(values: np.ndarray, time: np.ndarray | None, startup_s: float) -> dict[str, Any]:
@@ -118,19 +98,12 @@ def settled(values: np.ndarray, time: np.ndarray | None, startup_s: float) -> di
         return moments(values).to_record()
     first = int(np.searchsorted(time, startup_s * (1 + 1e-9), side="right")) if startup_s else 0
     first = first if first < len(time) else 0
-    left_out = [first + each for each in dominant_snapshots(values[first:])]
+    each = [moments(snapshot) for snapshot in values[first:]]
+    left_out = [first + number for number in _dominant(each, SHARE_OF_SNAPSHOTS)]
     if not left_out:
         return moments(values[first:]).to_record()
     kept = [number for number in range(first, len(values)) if number not in left_out]
     return {**moments(values[kept]).to_record(), LEFT_OUT: left_out}
-
-
-def dominant_snapshots(values: np.ndarray) -> list[int]:
-    """Return the numbers of the few snapshots of (T, N, C) that have nearly all variance."""
-    of = [Moments.empty(values.shape[-1]) for _ in values]
-    for each, snapshot in zip(of, values, strict=True):
-        each.add(snapshot)
-    return _dominant(of, SHARE_OF_SNAPSHOTS)
 
 
 def outlying(
@@ -139,8 +112,7 @@ def outlying(
 ) -> list[str]:
     """Return the ids of cases that have nearly all variance of a field, such as diverged ones.
 
-    Both map a case's id to its records of moments by field. Training cases are judged by each
-    other, and `others`, which statistics do not read, by the training cases that are left.
+    Both map ids to records of moments by field. `others` are judged by the training cases left.
     """
     found: set[str] = set()
     for name in next(iter(training.values())).keys() - {"points"}:

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase, open_dataset
 from simgen.store.split import counts_of
 from simgen.store.versions import DamageError, VersionInfo
@@ -122,33 +121,20 @@ class VersionSize:
 
 
 @dataclass(frozen=True)
-class MovedStatistic:
-    """A training statistic that differs between versions, with its values per component."""
-
-    field: str
-    """Or quantity"""
-    figure: str
-    """Such as mean"""
-    before: tuple[float, ...]
-    after: tuple[float, ...]
-
-
-@dataclass(frozen=True)
 class Difference:
-    """The difference between two versions of a dataset, from `before` to `after`."""
+    """The difference between two versions of a dataset, cases by id."""
 
-    before: str
-    after: str
     added: list[str]
     removed: list[str]
     changed_status: dict[str, tuple[str, str]]
     changed_content: list[str]
     """Cases accepted in both, with another digest"""
     new_splits: dict[str, int]
-    """Number of cases accepted only in `after`, by split"""
-    statistics: list[MovedStatistic]
+    """Number of cases accepted only in the later one, by split"""
+    statistics: list[tuple[str, str, list[float], list[float]]]
+    """Moved ones: field or quantity, figure such as mean, values per component before and after"""
     num_bytes_added: int
-    """Bytes on disk of cases accepted only in `after`"""
+    """Bytes on disk of cases accepted only in the later one"""
 
     @property
     def is_empty(self) -> bool:
@@ -160,7 +146,7 @@ def history(newest: Dataset) -> list[VersionSize]:
     lines: list[VersionSize] = []
     known: set[str] = set()
     for info in newest.versions():
-        dataset = newest if info.name == newest.version else open_dataset(newest.url, info.name)
+        dataset = open_dataset(newest.url, info.name)
         accepted = dataset.cases()
         new = [case for case in accepted if case not in known]
         num_bytes = int(dataset.design["num_bytes"].sum())
@@ -177,11 +163,7 @@ def stored_bytes(dataset: Dataset, cases: list[str]) -> int:
 
 
 def compare(before: Dataset, after: Dataset) -> Difference:
-    """Compare two versions of one dataset; raise InputError for versions of different datasets."""
-    if before.url != after.url:
-        raise InputError(
-            f"{before.url} and {after.url} are different datasets: compare two versions of one"
-        )
+    """Compare two versions of one dataset."""
     old, new = before.records, after.records
     status = {case: (old[case]["status"], new[case]["status"]) for case in new if case in old}
     fresh = [case for case in after.members if case not in before.members]
@@ -194,10 +176,8 @@ def compare(before: Dataset, after: Dataset) -> Difference:
         for figure in later[name]:
             values = [np.atleast_1d(of[name][figure]) for of in (earlier, later)]
             if np.any(np.abs(values[1] - values[0]) > MOVED * scale):
-                moved.append(MovedStatistic(name, figure, *(tuple(of.tolist()) for of in values)))
+                moved.append((name, figure, values[0].tolist(), values[1].tolist()))
     return Difference(
-        before.version,
-        after.version,
         added=[case for case in new if case not in old],
         removed=[case for case in old if case not in new],
         changed_status={case: pair for case, pair in status.items() if pair[0] != pair[1]},

@@ -2,10 +2,9 @@
 
 Notable decisions:
 - Every failure is one line that names the store and the way out (`translated`).
-- One committer at a time on a local path (`committing`): S3 refuses a second commit by itself
-  (conditional writes), Icechunk's file storage does not.
-- A local commit is durable once it is reported. Icechunk writes files without a single fsync: a
-  power cut would leave a branch that names commits whose files are empty.
+- One committer at a time on a local path (`committing`): of two commits at once S3 rejects one by
+  itself (conditional writes), Icechunk's file storage does not.
+- A local commit is durable once it is reported (`sync_all`). Icechunk calls no fsync.
 - A publication is one commit, whose metadata names its version; every commit has the number of
   the newest version so far. Tags keep commits from `collect`; a writer makes a lost one again.
 """
@@ -22,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import islice, pairwise, takewhile
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -62,18 +61,19 @@ class DamageError(StoreError):
     """A damaged place of a dataset."""
 
     def __init__(self, what: str, url: str, place: str, version: str = "") -> None:
+        super().__init__(what, url, place, version)
+        self.what = what
+
+    def __str__(self) -> str:
+        what, url, place, version = self.args
         named, option = (f" {version}", f" --version {version}") if version else ("", "")
-        super().__init__(
+        return (
             f"{url}{named}: {place} is damaged ({what}); restore the store from a copy, and list"
             f" all damage with: courant dataset verify {url}{option}"
         )
-        self.what, self._made_of = what, (what, url, place, version)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._made_of
 
 
-class ConflictError(Exception):
+class ConflictError(StoreError):
     """Another writer has moved the branch meanwhile."""
 
 
@@ -86,15 +86,12 @@ def translated(url: str, place: str = "", version: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except (SimgenError, MemoryError, ImportError, ConflictError):
+    except (SimgenError, MemoryError, ImportError):
         raise
-    except UnicodeEncodeError as error:
-        message = f"{url} is in a folder whose name is no UTF-8; choose another"
-        raise StoreError(message) from error
-    except OSError as error:
+    except (OSError, UnicodeEncodeError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise StoreError(
-            f"store {url} cannot be used: {error.strerror or error}; choose another path or mend"
-            " its permissions"
+            f"store {url} cannot be used: {reason}; choose another path or mend its permissions"
         ) from error
     except BaseException as error:
         # Icechunk panics at a node of unknown kind, for one; its exception is no Exception.
@@ -113,8 +110,7 @@ def damage_in(error: BaseException) -> str | None:
     if isinstance(error, KeyError | zarr.errors.NodeNotFoundError):
         return "a part of it cannot be found"  # Zarr takes an unreadable snapshot for an empty one
     if not isinstance(error, icechunk.IcechunkError):
-        is_chunk = "checksum" in str(error)  # of a table, which Zarr checks
-        return "a checksum does not match" if is_chunk else "its metadata cannot be decoded"
+        return "a checksum does not match, or it cannot be decoded"
     text = _reason_in(str(error))
     is_absent = re.search("nosuchkey| 404 ", text)
     if not is_absent and any(re.search(signs, text) for signs in _CAUSES):
@@ -136,35 +132,29 @@ def _reason_in(message: str) -> str:
 # Icechunk orders snapshots by the clocks of those who commit. It takes none that is older than its
 # parent, and none that is minutes away from the store's own time.
 _BEHIND = "snapshot timestamp ordering"
+_KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE)"
+_STAYS = "run again, what was committed stays"
 #: What a failed request may mean, by signs in its message, the likeliest first.
 _CAUSES = {
     "invalidaccesskeyid|signaturedoesnotmatch|accessdenied| 403 |forbidden|not authorized": (
-        "store {url} refused the credentials: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        " (or AWS_PROFILE)"
+        f" refused the credentials: check {_KEYS}"
     ),
-    "nosuchbucket|bucket does not exist": (
-        "store {url}: the bucket does not exist; create it first"
-    ),
+    "nosuchbucket|bucket does not exist": ": the bucket does not exist; create it first",
     "credentials provider|no credentials|credentialsnotloaded|loading credentials": (
-        "store {url}: no S3 credentials found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or"
-        " AWS_PROFILE)"
+        f": no S3 credentials found: set {_KEYS}"
     ),
     f"{_BEHIND}|object store clock": (
-        "store {url} cannot be written: this machine's clock differs from that of the newest commit"
-        " or of the store ({first}); set the clock right and run again, what was committed stays"
+        " cannot be written: this machine's clock differs from that of the newest commit or of the"
+        f" store ({{first}}); set the clock right and {_STAYS}"
     ),
     "dispatch failure|connection|timeout|timed out|io error|dns|unreachable": (
-        "store {url} cannot be reached at {endpoint}: check the network and AWS_ENDPOINT_URL"
+        " cannot be reached at {endpoint}: check the network and AWS_ENDPOINT_URL"
     ),
     "no space left|file too large|disk quota|storage full": (
-        "store {url} cannot be written: there is no room left; make room and run again, what was"
-        " committed stays"
+        f" cannot be written: there is no room left; make room and {_STAYS}"
     ),
-    "permission denied": (
-        "store {url} cannot be used: permission denied; check who may read and write its files"
-    ),
-    "read-only": (
-        "store {url} cannot be written: it is on a read-only file system; choose another path"
+    "permission denied|read-only": (
+        " cannot be used: permission denied; check who may read and write its files"
     ),
 }
 
@@ -172,14 +162,14 @@ _CAUSES = {
 def explain(url: str, message: str) -> str:
     """Explain what a failed request to a store most likely means."""
     text = _reason_in(message.replace(url, ""))
-    lines = [line.strip(" \t×").removeprefix("x ") for line in message.splitlines()]
-    first = next(filter(None, lines), "no reason given")
+    first = message.strip(" \t\n×").partition("\n")[0].removeprefix("x ") or "no reason given"
     causes = (cause for signs, cause in _CAUSES.items() if re.search(signs, text))
-    cause = next(causes, "store {url} failed: {first}")
-    return cause.format(url=url, endpoint=_endpoint() or "AWS", first=first)
+    cause = next(causes, " failed: {first}")
+    return f"store {url}{cause.format(endpoint=_endpoint() or 'AWS', first=first)}"
 
 
 _WAY_TO_ONE = "courant generate FAMILY --store STORE makes one at STORE/FAMILY"
+_KINDS = "use a local path or s3://bucket/prefix"
 
 
 # Opening. S3 credentials come from the standard AWS chain (variables, profile, instance role). No
@@ -196,32 +186,27 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
     with translated(url, f"its branch {BRANCH}, or its configuration,"):
         url.encode()  # Icechunk takes UTF-8 alone
         storage = _storage(url, create)
-        # By default each session fetches the manifests of up to fifty arrays with names such as
-        # `time`, of any cases.
+        # By default each session fetches the manifests of up to fifty arrays of any cases.
         preload = icechunk.ManifestPreloadConfig(max_total_refs=0)
-        config = icechunk.RepositoryConfig(
-            # Chunks of a few numbers are kept inside the manifest, not as objects.
-            inline_chunk_threshold_bytes=1024,
-            manifest=icechunk.ManifestConfig(preload=preload),
-        )
-        deadline = time.monotonic() + 5.0
-        while not icechunk.Repository.exists(storage):
+        manifest = icechunk.ManifestConfig(preload=preload)
+        # Chunks of a few numbers are kept inside the manifest, not as objects.
+        config = icechunk.RepositoryConfig(inline_chunk_threshold_bytes=1024, manifest=manifest)
+        if not icechunk.Repository.exists(storage):
             files, path = fsspec.core.url_to_fs(url, skip_instance_cache=True)
-            is_begun = files.isdir(f"{path}/snapshots")
-            if not create and not is_begun:
-                raise InputError(f"there is no dataset at {url}; {_WAY_TO_ONE}")
-            if is_begun and time.monotonic() > deadline:
-                raise DamageError("it is missing", url, f"branch {BRANCH}")
-            try:
-                if not is_begun:  # else another writer has the first commit, and soon the branch
-                    # Without its configuration, over which two writers would stop each other.
+            failure: Exception = DamageError("it is missing", url, f"branch {BRANCH}")
+            if not files.isdir(f"{path}/snapshots"):  # another writer's first commit
+                if not create:
+                    raise InputError(f"there is no dataset at {url}; {_WAY_TO_ONE}")
+                try:  # without its configuration, over which two writers would stop each other
                     icechunk.Repository.create(storage, **_FORMAT)
                     sync_all(url)
-            except icechunk.IcechunkError:
-                is_late = time.monotonic() > deadline
-                if is_late and not icechunk.Repository.exists(storage):
-                    raise
-            time.sleep(0.02)
+                except icechunk.IcechunkError as error:
+                    failure = error
+            deadline = time.monotonic() + 5.0  # another writer's branch comes after its commit
+            while not icechunk.Repository.exists(storage):
+                if time.monotonic() > deadline:
+                    raise failure
+                time.sleep(0.02)
         return icechunk.Repository.open(storage, config=config)
 
 
@@ -245,12 +230,6 @@ def folders_in(url: str) -> list[str]:
     return sorted(Path(each["name"]).name for each in found if each["type"] == "directory")
 
 
-def root_of(repository: icechunk.Repository, snapshot_id: str) -> zarr.Group:
-    """Open the root group of a snapshot to read it."""
-    session = repository.readonly_session(snapshot_id=snapshot_id)
-    return zarr.open_group(session.store, mode="r")
-
-
 def is_empty(repository: icechunk.Repository, snapshot_id: str) -> bool:
     """Check whether its creation was interrupted: a first, empty snapshot and no root group."""
     return repository.lookup_snapshot(snapshot_id).parent_id is None
@@ -260,15 +239,11 @@ _first_process = functools.cache(os.getpid)
 
 
 def check_process(url: str) -> None:
-    """Raise StoreError in a process that was forked from one that had opened a store.
-
-    Icechunk would wait for ever for threads that only the other process has.
-    """
+    """Raise StoreError in a process forked from one with an open store: Icechunk would hang."""
     if _first_process() != os.getpid():
         raise StoreError(
             f"{url} cannot be read here: this process was forked from one that had opened a"
-            ' dataset; start it by "spawn", such as a DataLoader\'s with'
-            ' multiprocessing_context="spawn"'
+            ' dataset; start it by "spawn"'
         )
 
 
@@ -276,15 +251,12 @@ def _storage(url: str, create: bool) -> icechunk.Storage:
     if url.startswith("s3://"):
         return _s3_storage(url)
     if "://" in url:
-        raise InputError(
-            f"store URL {url} is of no known kind; use a local path or s3://bucket/prefix"
-        )
+        raise InputError(f"store URL {url} is of no known kind; {_KINDS}")
     path = local_path(url)
     if create:
         path.mkdir(parents=True, exist_ok=True)
     elif not path.is_dir():  # Icechunk panics at a file
-        reason = "it is a file" if path.exists() else "the folder does not exist"
-        raise InputError(f"there is no dataset at {url}: {reason}; {_WAY_TO_ONE}")
+        raise InputError(f"there is no dataset at {url}; {_WAY_TO_ONE}")
     folders = [os.fspath(path)]
     while folders:  # a FIFO, socket or device in place of an object would be read without end
         with os.scandir(folders.pop()) as entries:
@@ -302,7 +274,7 @@ def _storage(url: str, create: bool) -> icechunk.Storage:
 def _s3_storage(url: str) -> icechunk.Storage:
     bucket, _, prefix = url.removeprefix("s3://").partition("/")
     if not bucket:
-        raise InputError(f"store URL {url} names no bucket; write s3://bucket/prefix")
+        raise InputError(f"store URL {url} names no bucket; {_KINDS}")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     options: dict[str, Any] = {"region": region}
     if endpoint := _endpoint():
@@ -311,10 +283,7 @@ def _s3_storage(url: str) -> icechunk.Storage:
             address = parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)
             socket.create_connection(address, timeout=5.0).close()
         except (OSError, ValueError) as error:
-            raise StoreError(
-                f"store {url} cannot be reached at {endpoint} ({error}): check AWS_ENDPOINT_URL"
-                " and the network"
-            ) from error
+            raise StoreError(explain(url, f"connection: {error}")) from error
         # Self-hosted servers rarely have a domain name per bucket.
         options = {
             "region": region or "us-east-1",
@@ -332,8 +301,8 @@ def _s3_storage(url: str) -> icechunk.Storage:
 def committing(url: str) -> Iterator[None]:
     """Hold the dataset's lock; StoreError where another committer here has it for a minute.
 
-    Its file is next to the dataset's folder (`store/.cylinder-flow.lock`), since Icechunk creates a
-    repository only in an empty folder. The kernel releases it when its holder dies.
+    Its file is beside the dataset's folder, since Icechunk creates a repository only in an empty
+    one. The kernel releases it when its holder dies.
     """
     if "://" in url:
         yield
@@ -359,33 +328,30 @@ def commit(
     session: icechunk.Session,
     message: str,
     metadata: Mapping[str, Any],
-) -> str:
-    """Commit a session's changes; return the commit's id.
+) -> None:
+    """Commit a session's changes.
 
     Everything is on the disk before the branch names it, and so is the branch's own file before
     the commit is reported: a power cut takes back what was not reported, and no more.
     ConflictError where another writer has committed since the session was opened.
     """
     parent = session.snapshot_id
-    published = version_number(str(metadata.get(PUBLICATION)))
-    newest = published or newest_in_history(repository, parent)
-    commit_id = session.flush(message, metadata={**metadata, VERSION: newest})
+    newest = newest_in_history(repository, parent)
+    commit_id = session.flush(message, metadata={VERSION: newest, **metadata})
     sync_all(url)
     try:
         repository.reset_branch(BRANCH, commit_id, from_snapshot_id=parent)
     except icechunk.IcechunkError as error:
         if "update conflict" in str(error):
-            raise ConflictError from error
+            raise ConflictError(
+                f"{url}: other writers kept committing at the same time; {_STAYS}"
+            ) from error
         raise
     sync_all(url)
-    return commit_id
 
 
 def sync_all(url: str) -> None:
-    """Write everything of the local store's file system to its disk; nothing for S3.
-
-    It takes 2 to 8 ms on a quiet disk, where an fsync for each file and folder took 80 to 240 ms.
-    """
+    """Write everything of the local store's file system to its disk (2 to 8 ms on a quiet one)."""
     if "://" in url:
         return
     file = os.open(local_path(url), os.O_RDONLY)
@@ -400,24 +366,16 @@ def sync_all(url: str) -> None:
 
 
 def retry_commit(url: str, attempt: Callable[[], T]) -> T:
-    """Retry `attempt`, from the first look at the store to the commit.
-
-    Other writers may interfere, or their clocks be a little ahead.
-    """
+    """Retry `attempt`: other writers may interfere, or their clocks be a little ahead."""
     for pause in (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0):
         time.sleep(pause)
         with committing(url):
             try:
                 with translated(url, "its newest state"):
                     return attempt()
-            except ConflictError:
-                last = StoreError(
-                    f"{url}: other writers kept committing at the same time; run again, what was"
-                    " committed stays"
-                )
             except StoreError as error:
                 last = error
-                if _BEHIND not in str(error.__cause__):
+                if not isinstance(error, ConflictError) and _BEHIND not in str(error.__cause__):
                     raise
     raise last
 
@@ -431,10 +389,7 @@ def version_number(name: str) -> int | None:
 
 
 def history(repository: icechunk.Repository, commit_id: str) -> Iterator[icechunk.SnapshotInfo]:
-    """Return a commit and those before it, the newest first.
-
-    MismatchError where they go in a circle, as where a commit has the content of a later one.
-    """
+    """Yield a commit and those before it; MismatchError where they go in a circle."""
     seen = set()
     for each in repository.ancestry(snapshot_id=commit_id):
         if each.id in seen:
@@ -445,11 +400,8 @@ def history(repository: icechunk.Repository, commit_id: str) -> Iterator[icechun
 
 def newest_in_history(repository: icechunk.Repository, commit_id: str) -> int:
     """Return the number of the newest version up to a commit, by the commit's metadata."""
-    for each in history(repository, commit_id):
-        published = version_number(str(each.metadata.get(PUBLICATION)))
-        if published or VERSION in each.metadata:
-            return published or int(each.metadata[VERSION])
-    return 0
+    numbers = (each.metadata.get(VERSION) for each in history(repository, commit_id))
+    return next((int(number) for number in numbers if number is not None), 0)
 
 
 @dataclass(frozen=True)
@@ -460,8 +412,6 @@ class VersionInfo:
     snapshot_id: str
     time: datetime
     message: str
-    author: str
-    num_cases: int
     metadata: Mapping[str, Any]
 
 
@@ -532,36 +482,28 @@ class Versions:
                 found = next(published, None)
         if found is None:
             raise DamageError("its commit cannot be found", self.url, "the history", name)
-        author, cases = str(found.metadata.get("author", "")), found.metadata.get("num_cases", 0)
-        of_commit = (name, found.id, found.written_at, found.message, author, int(cases))
-        return VersionInfo(*of_commit, dict(found.metadata))
+        return VersionInfo(name, found.id, found.written_at, found.message, dict(found.metadata))
 
-    def root(self, name: str) -> zarr.Group:
-        """Open the root group of a version to read it."""
-        return root_of(self._repository, self.read(name).snapshot_id)
+    def root(self, name: str | None = None) -> zarr.Group:
+        """Open the root group of a version, or of the newest commit, to read it."""
+        snapshot_id = self.tip.id if name is None else self.read(name).snapshot_id
+        session = self._repository.readonly_session(snapshot_id=snapshot_id)
+        return zarr.open_group(session.store, mode="r")
 
 
-def open_to_write(url: str, *, create: bool = False) -> icechunk.Repository:
-    """Open the repository at `url`, and make the tag that a killed writer did not come to.
+def tag_versions(repository: icechunk.Repository, url: str) -> None:
+    """Make the tags that versions lack: a new one, or one whose writer was killed.
 
-    The lock must be held.
+    The lock must be held. Where another writer was quicker, or a damaged tag is there, which
+    Icechunk neither lists nor replaces, nothing is done: readers find the version in the history.
     """
-    repository = open_repository(url, create=create)
     versions = Versions(repository, url)
     for number in set(range(1, versions.newest + 1)) - versions.tagged:
-        tag(repository, url, f"v{number}", versions.read(f"v{number}").snapshot_id)
-    return repository
-
-
-def tag(repository: icechunk.Repository, url: str, name: str, snapshot_id: str) -> None:
-    """Put the tag of a version on its commit.
-
-    Where another writer was quicker, or a damaged tag is there, which Icechunk neither lists nor
-    replaces, nothing is done: readers find the version in the history.
-    """
-    with contextlib.suppress(icechunk.IcechunkError):
-        repository.create_tag(name, snapshot_id=snapshot_id)
-    sync_all(url)
+        name = f"v{number}"
+        snapshot_id = versions.read(name).snapshot_id
+        with contextlib.suppress(icechunk.IcechunkError):
+            repository.create_tag(name, snapshot_id=snapshot_id)
+        sync_all(url)
 
 
 # The newest state, published or not.
@@ -578,13 +520,24 @@ class OnRecord:
     """The splits that bind the next version"""
     version: str | None
     """The newest version, if any"""
-    is_published: bool
-    """Whether that version holds all that is on record"""
+    published: Mapping[str, Record]
+    """The rows of that version"""
+    commits: list[icechunk.SnapshotInfo]
+    """The last few, newest first"""
 
     @property
-    def known(self) -> dict[str, Status]:
-        """The status of every case, published or not."""
-        return {case: row["status"] for case, row in self.design.items()}
+    def is_published(self) -> bool:
+        """Whether the newest version holds all that is on record."""
+        return self.version is not None and outcomes(self.published) == outcomes(self.design)
+
+    @property
+    def unpublished(self) -> set[str]:
+        """Accepted cases that the newest version does not hold."""
+        now, then = (
+            {name for name, row in of.items() if row["status"] == "accepted"}
+            for of in (self.design, self.published)
+        )
+        return now - then
 
     @property
     def held(self) -> dict[str, Record]:
@@ -601,72 +554,52 @@ def read_on_record(url: str) -> OnRecord | None:
     with translated(url, "its newest state"):
         if is_empty(repository, versions.tip.id):
             return None
-        root = root_of(repository, versions.tip.id)
-        design = read_design(root)
+        root = versions.root()
         version = versions.choose(None) if versions.newest else None
-        is_published = version is not None and same_outcomes(
-            read_design(versions.root(version)), design
+        return OnRecord(
+            Schema.from_attrs(root.attrs, url),
+            read_design(root),
+            bound_splits(root),
+            version,
+            {} if version is None else read_design(versions.root(version)),
+            list(islice(history(repository, versions.tip.id), 2)),
         )
-        schema = Schema.from_attrs(root.attrs, url)
-        return OnRecord(schema, design, bound_splits(root), version, is_published)
 
 
-def same_outcomes(one: Mapping[str, Record], other: Mapping[str, Record]) -> bool:
-    """Check whether two designs have the same cases, each with the same end and content."""
-
-    def outcome(row: Record) -> tuple[str, str, str]:
-        # A case that was withdrawn and solved again differs by its content alone.
-        content = row["digest"] if row["status"] == "accepted" else ""
-        return row["status"], row["reason"], content
-
-    first, second = ({c: outcome(row) for c, row in of.items()} for of in (one, other))
-    return first == second
+def outcomes(design: Mapping[str, Record]) -> dict[str, tuple[str, str]]:
+    """Return each case's status with its content where it is accepted, else with the reason."""
+    # A case that was withdrawn and solved again differs by its content alone.
+    content = {"accepted": "digest"}
+    rows = design.items()
+    return {case: (row["status"], row[content.get(row["status"], "reason")]) for case, row in rows}
 
 
+DatasetState = Literal["begun", "solving", "silent", "unpublished", "published"]
 STATUSES: tuple[Status, ...] = ("accepted", "rejected", "failed")
 PATIENCE_S, PATIENT_CASES = 600.0, 2
-"""A dataset with cases left is called silent after so long without a commit, and after so many of
-the longest cases so far"""
+"""A dataset with cases left is silent after so long, and so many of its longest cases, without a
+commit"""
 
 
 @dataclass(frozen=True)
 class DatasetProgress:
-    """How far a dataset is by its newest commit; `version` and `is_published` as `OnRecord`."""
+    """How far a dataset is by its newest commit."""
 
     url: str
     family: str
     version: str | None
-    is_published: bool
+    """The newest version, if any"""
+    state: DatasetState
+    """`begun` where no case is on record yet"""
     num_cases: dict[Status, int]
     solver_s: float
     """Core-seconds of all solvers"""
-    committed_at: datetime
+    silent_s: float
+    """Seconds since the last commit"""
     num_left: int | None
     """Cases that the last writer had still to commit; None where it did not record them"""
-    case_s: float | None
-    """Seconds between two cases of that writer, lately; None before its second commit"""
-    longest_s: float
-    """Seconds of the longest case on record, with meshing"""
-
-    @property
-    def state(self) -> Literal["begun", "solving", "silent", "unpublished", "published"]:
-        """The dataset's state, `begun` where no case is on record yet."""
-        if self.num_left:
-            patience_s = max(PATIENCE_S, PATIENT_CASES * self.longest_s)
-            return "solving" if self.silent_s < patience_s else "silent"
-        if self.is_published:
-            return "published"
-        return "unpublished" if any(self.num_cases.values()) else "begun"
-
-    @property
-    def left_s(self) -> float | None:
-        """The seconds until the last case, at this pace."""
-        return None if not self.num_left or self.case_s is None else self.num_left * self.case_s
-
-    @property
-    def silent_s(self) -> float:
-        """The seconds since the last commit."""
-        return max(0.0, (datetime.now(UTC) - self.committed_at).total_seconds())
+    left_s: float | None
+    """Seconds until the last case at the pace of the last commit; None before the second one"""
 
 
 def read_progress(url: str) -> DatasetProgress:
@@ -676,37 +609,41 @@ def read_progress(url: str) -> DatasetProgress:
         raise InputError(
             f"{url} holds nothing yet: its creation was interrupted, or has just begun"
         )
-    with translated(url, "its history"):
-        commits = list(islice(open_repository(url).ancestry(branch=BRANCH), 20))
-    counted = [each for each in commits if NUM_LEFT in each.metadata]
-    left = [(each.metadata[NUM_LEFT], each.written_at) for each in counted]
-    # Another writer's commits, or an earlier run's, have no more cases left than their successors.
-    grows = takewhile(lambda pair: pair[1][0] > pair[0][0], pairwise(left))
-    own = [*left[:1], *(older for _, older in grows)]
-    num_left, case_s = own[0][0] if own else None, None
-    if len(own) > 1:
-        case_s = (own[0][1] - own[-1][1]).total_seconds() / (own[-1][0] - own[0][0])
-    rows = list(found.design.values())
+    rows, (last, *before) = list(found.design.values()), found.commits
+    silent_s = max(0.0, (datetime.now(UTC) - last.written_at).total_seconds())
+    num_left, left_s = last.metadata.get(NUM_LEFT), None
+    # Another writer's commit, or an earlier run's, has no more cases left than this one.
+    former = before[0].metadata.get(NUM_LEFT) if before else None
+    if num_left is not None and former is not None and former > num_left:
+        taken_s = (last.written_at - before[0].written_at).total_seconds()
+        left_s = taken_s * num_left / (former - num_left)
+    state: DatasetState = "unpublished"
+    if found.is_published:
+        num_left = 0  # also where another run has committed cases of this one
+        state = "published"
+    elif num_left:
+        longest_s = max(float(row["wall_time_s"]) for row in rows)
+        is_solving = silent_s < max(PATIENCE_S, PATIENT_CASES * longest_s)
+        state = "solving" if is_solving else "silent"
+    elif not rows:
+        state = "begun"
     return DatasetProgress(
-        url=url,
-        family=found.schema.family,
-        version=found.version,
-        is_published=found.is_published,
-        num_cases={status: sum(row["status"] == status for row in rows) for status in STATUSES},
-        solver_s=float(sum(row[CORE_S] for row in rows)),
-        committed_at=commits[0].written_at,
-        # A case that another run has solved makes no commit here, which would have counted it.
-        num_left=0 if own and found.is_published else num_left,
-        case_s=case_s,
-        longest_s=max((float(row["wall_time_s"]) for row in rows), default=0.0),
+        url,
+        found.schema.family,
+        found.version,
+        state,
+        {status: sum(row["status"] == status for row in rows) for status in STATUSES},
+        float(sum(row[CORE_S] for row in rows)),
+        silent_s,
+        num_left,
+        left_s,
     )
 
 
 # Garbage. Killed runs and lost races leave chunks without a commit, and each commit leaves a
-# snapshot that lists the whole dataset and is useless once the next one exists: with 96 cases they
-# took 5 % of the store. An unreferenced object may belong to a case that is being written right
-# now. So only objects older than an age limit are deleted, and a writer never commits a fork whose
-# first chunk is older than `FORK_LIFETIME`.
+# snapshot that lists the whole dataset and is useless once the next one exists. An unreferenced
+# object may belong to a case that is being written: so only objects older than an age limit are
+# deleted, and a writer never commits a fork whose first chunk is older than `FORK_LIFETIME`.
 
 FORK_LIFETIME = timedelta(hours=6)
 AGE_LIMIT = timedelta(days=1)
@@ -718,25 +655,26 @@ def collect(
 ) -> icechunk.GCSummary:
     """Delete what is older than `older_than` and unused by every version and the newest state.
 
-    `dry_run` only counts, and finds a lower bound: objects that only the history refers to are
-    found once it is dropped. Raises InputError for an age below `LEAST_AGE`, StoreError where the
-    store is damaged or cannot be reached; nothing is deleted then.
+    `dry_run` only counts, a lower bound: objects that only the history refers to are found once it
+    is dropped. InputError for an age below `LEAST_AGE`, StoreError for a damaged store; nothing is
+    deleted then.
     """
     if older_than < LEAST_AGE:
-        hours = older_than.total_seconds() / 3600
+        hours, least = (each.total_seconds() / 3600 for each in (older_than, LEAST_AGE))
         raise InputError(
             f"age limit of {hours:g} hours is too short: what a running generation has written and"
-            f" not committed yet would go; give at least {LEAST_AGE.total_seconds() / 3600:g} hours"
+            f" not committed yet would go; give at least {least:g} hours"
         )
     before = datetime.now(UTC) - older_than
     with committing(url), translated(url):
-        repository = open_to_write(url)
+        repository = open_repository(url)
+        tag_versions(repository, url)
         found = Versions(repository, url)
         versions = {name: found.read(name).snapshot_id for name in found.names}
         for name, snapshot_id in versions.items():  # without its tag a version's commit would go
             if repository.lookup_tag(name) != snapshot_id:
                 raise DamageError("it names another commit", url, f"tag {name}")
-        commits = history(repository, repository.lookup_branch(BRANCH))
+        commits = history(repository, found.tip.id)
         superseded = [
             commit
             for follower, commit in pairwise(commits)

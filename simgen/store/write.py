@@ -1,16 +1,13 @@
 """Write a dataset: many workers write cases, one committer commits and publishes them.
 
 - A worker gets a `CaseFork`, a small picklable copy of a session. It writes its case's chunks
-  straight to the store and sends the fork back; no array passes through the committer. Between a
-  fork's first chunk and its commit nothing in the store refers to what it has written.
+  straight to the store and sends the fork back; no array passes through the committer.
 - Each commit moves the branch at once, so a killed run loses only the cases in progress. Forks may
-  be older than the branch's tip: they write disjoint groups, and merging one into a newer session
-  adds just these.
+  be older than the branch's tip: merging one into a newer session adds its groups.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -28,7 +25,7 @@ from zarr.codecs import Crc32cCodec
 from zarr.storage import WrapperStore
 
 import simgen.store.schema as layout
-from simgen.case import CaseResult, Status
+from simgen.case import CaseResult
 from simgen.cases import FAMILIES
 from simgen.errors import InputError, StoreError
 from simgen.log_lines import about
@@ -38,8 +35,7 @@ from simgen.provenance import author, commit_metadata, core_seconds
 from simgen.solving.gates import AskedTimes
 from simgen.store import split, versions
 from simgen.store.schema import CaseArray, CaseTable, Record, Schema
-from simgen.store.versions import BRANCH, Versions, commit, tag, translated
-from simgen.whole_file import local_path
+from simgen.store.versions import BRANCH, Versions, commit, translated
 
 logger = logging.getLogger(__name__)
 
@@ -65,10 +61,9 @@ class CaseRecord:
 
 
 class CaseFork:
-    """One worker's way to write cases; picklable both ways.
+    """One worker's way to write cases, for `DatasetWriter.commit`; picklable both ways.
 
-    It starts from the newest commit at its first case: solving may take days, in which an older
-    one may be collected. Give it back to `DatasetWriter.commit`.
+    It starts from the newest commit at its first case: an older one may be collected meanwhile.
     """
 
     def __init__(self, url: str, schema: Schema, retried: Mapping[str, Any]) -> None:
@@ -85,19 +80,25 @@ class CaseFork:
         if self.records and time.time() - self._began_at > limit_s:
             raise StoreError(
                 f"{self.url}: {', '.join(self.records)} was written more than {limit_s / 3600:g}"
-                " hours ago and never committed, so that it may have been deleted as garbage since;"
-                " run again, which solves it again"
+                " hours ago and not committed, and may have been deleted as garbage; run again"
             )
 
     def write(self, result: CaseResult, cloud: PointCloud | None) -> None:
-        """Write one case; InputError where its cloud lacks what schema and settings ask for."""
+        """Write one case; InputError for a cloud or a split that the dataset cannot take."""
         if (cloud is not None) != (result.status == "accepted"):
-            raise InputError(
-                f"case {result.id} is {result.status}: a point cloud belongs to accepted cases and"
-                " only to them"
-            )
+            raise InputError(f"case {result.id} is {result.status}: accepted ones have a cloud")
         if cloud is not None:
-            self._check(result, cloud)
+            self.schema.check(cloud)
+            cloud.check()  # once more: arrays can be written to after the cloud was made
+            wanted = split.SPLITS if self.schema.splits == "published" else (None, *split.SPLITS)
+            if result.split not in wanted:
+                expected = " or ".join(map(str, wanted))
+                raise InputError(f"case {result.id} has split {result.split}, expected {expected}")
+            family, settings = FAMILIES.get(self.schema.family), result.point.settings
+            if family is not None and cloud.time is not None:
+                family.settings_space.check(settings, f"settings of case {result.id}")
+                if problem := AskedTimes.of(family, settings).problem(cloud.time):
+                    raise InputError(f"case {result.id} {problem}")
         arrays = [] if cloud is None else layout.arrays_of(cloud, self.schema)
         attributes, details = records_of(result)
         with translated(self.url):
@@ -137,31 +138,6 @@ class CaseFork:
                 moments_of[name] = split.settled(values, cloud.time, self.schema.startup_s)
         self.records[result.id] = CaseRecord(json_ready(design), details, json_ready(moments_of))
 
-    def _check(self, result: CaseResult, cloud: PointCloud) -> None:
-        """Raise InputError for a cloud or a split that the dataset cannot take."""
-        self.schema.check(cloud)
-        wanted = split.SPLITS if self.schema.splits == "published" else (None, *split.SPLITS)
-        if result.split not in wanted:
-            raise InputError(
-                f"case {result.id} has split {result.split}, expected"
-                f" {' or '.join(map(str, wanted))}: splits of {self.schema.family} are"
-                f" {self.schema.splits}"
-            )
-        cloud.check()  # once more: arrays can be written to after the cloud was made
-        family, point = FAMILIES.get(self.schema.family), result.point
-        if family is None or cloud.time is None:
-            return
-        needed = (family.horizon, family.snapshot_interval, family.time_step)
-        missing = [name for name in needed if name not in point.settings]
-        if missing:
-            raise InputError(
-                f"case {point.id} lacks the setting {', '.join(missing)}:"
-                " make its point with get_family().point"
-            )
-        problem = AskedTimes.of(family, point.settings).problem(cloud.time)
-        if problem:
-            raise InputError(f"case {point.id} {problem}")
-
     def recorded_since(self, case: str, within_s: float = 0.0) -> Record | None:
         """Return the design row of a case that another writer commits `within_s`; else None."""
         deadline = time.monotonic() + within_s
@@ -171,10 +147,9 @@ class CaseFork:
                 root = zarr.open_group(store, mode="r")
                 # Reading the whole table takes the longer, the more cases there are.
                 row = layout.read_design(root).get(case) if f"cases/{case}" in root else None
-            if row is not None and self._retried.get(case) != row["at"]:
-                return row
-            if time.monotonic() >= deadline:
-                return None
+            is_new = row is not None and self._retried.get(case) != row["at"]
+            if is_new or time.monotonic() >= deadline:
+                return row if is_new else None
             time.sleep(POLL_S)
 
 
@@ -200,27 +175,22 @@ def _write_group(
     """Write a case's group; return the checksum and size of each object by key within it."""
     noting = _NotingStore(store)
     cases = zarr.open_group(noting, path="cases", mode="r+")
-    if case in cases:  # a failed or rejected case that was tried again, or an accepted one
-        del cases[case]
-    group = cases.create_group(case, attributes=attributes)
+    group = cases.create_group(case, attributes=attributes, overwrite=True)
     if any(array.name.startswith("boundary/") for array in arrays):
         group.create_group("boundary")
 
     def write(array: CaseArray) -> None:
-        created = group.create_array(
+        group.create_array(
             array.name,
-            shape=array.values.shape,
-            dtype=array.values.dtype,
+            data=np.ascontiguousarray(array.values),
             chunks=array.chunks,
-            # The checksum comes last, so that it covers the bytes as stored, and is checked at each
-            # read.
+            # The checksum comes last: it covers the bytes as stored, and each read checks it.
             compressors=[layout.COMPRESSOR, Crc32cCodec()],
             attributes=array.attributes,
             dimension_names=array.dimensions,
             # A chunk of zeros is written like any other, so that a missing chunk is a lost one.
             config={"write_empty_chunks": True},
         )
-        created[...] = np.ascontiguousarray(array.values)
 
     with ThreadPoolExecutor(THREADS) as threads:
         list(threads.map(write, arrays))
@@ -263,8 +233,7 @@ def json_ready(record: Record) -> Record:
             return float(value) if np.isfinite(value) else str(float(value))
         return value.item() if isinstance(value, np.generic) else value
 
-    cleaned: Record = json.loads(json.dumps(clean(record)))
-    return cleaned
+    return {name: clean(value) for name, value in record.items()}
 
 
 def append_cases(root: zarr.Group, records: Mapping[str, CaseRecord]) -> None:
@@ -292,11 +261,10 @@ class DatasetWriter:
     @classmethod
     def open(cls, url: str, schema: Schema) -> DatasetWriter:
         """Open the dataset at `url`, or create it; InputError if it belongs to another family."""
-        # Through links: one that is changed during a run does not divide its cases.
-        url = url if "://" in url else str(local_path(url).resolve())
 
         def attempt() -> DatasetWriter:
-            repository = versions.open_to_write(url, create=True)
+            repository = versions.open_repository(url, create=True)
+            versions.tag_versions(repository, url)
             # From one session's snapshot: on S3 another writer may move the branch in between.
             session = repository.writable_session(BRANCH)
             if versions.is_empty(repository, session.snapshot_id):
@@ -316,18 +284,6 @@ class DatasetWriter:
             store = self._repository.readonly_session(BRANCH).store
             return layout.read_design(zarr.open_group(store, mode="r"))
 
-    def known(self) -> dict[str, Status]:
-        """Return the status of every case on record, published or not."""
-        return {case: row["status"] for case, row in self.design().items()}
-
-    def unpublished(self) -> set[str]:
-        """List accepted cases that the newest version does not hold."""
-        accepted = {case for case, status in self.known().items() if status == "accepted"}
-        published = Versions(self._repository, self.url)
-        if not published.newest:
-            return accepted
-        return accepted - set(layout.read_splits(published.root(published.choose(None))))
-
     def fork(self) -> CaseFork:
         """Return a fork for one worker."""
         rows = self.design().items()
@@ -337,9 +293,8 @@ class DatasetWriter:
     def commit(self, forks: Sequence[CaseFork], num_left: int | None = None) -> None:
         """Make the forks' cases durable; the commit records how many are left.
 
-        A case that is already accepted stays as it is; its second copy is dropped. Waits its turn
-        where another writer is committing; StoreError where the store cannot be written, or where
-        of a fork's cases only some are accepted already, since a fork is taken whole.
+        A case that is already accepted stays as it is; its second copy is dropped. StoreError where
+        the store cannot be written, or where of a fork's cases only some are accepted already.
         """
         for case in versions.retry_commit(self.url, lambda: self._commit_once(forks, num_left)):
             with about(dataset=self.url, case=case):
@@ -347,8 +302,7 @@ class DatasetWriter:
 
     def _commit_once(self, forks: Sequence[CaseFork], num_left: int | None) -> list[str]:
         """Commit, and return the cases that are new."""
-        # The record is read through the session that commits: a writer that interferes makes this
-        # commit fail.
+        # Read through the session that commits: a writer that interferes makes the commit fail.
         session = self._repository.writable_session(BRANCH)
         root = zarr.open_group(session.store, mode="r+")
         design = layout.read_design(root)
@@ -359,10 +313,9 @@ class DatasetWriter:
             fork.check_age()
             there = fork.records.keys() & accepted
             if there and len(there) < len(fork.records):
+                others = f"{len(fork.records) - len(there)} new ones were written together with it"
                 raise StoreError(
-                    f"{self.url}: case {min(there)} was accepted meanwhile, and"
-                    f" {len(fork.records) - len(there)} new ones were written together with it;"
-                    " run again"
+                    f"{self.url}: case {min(there)} was accepted meanwhile, and {others}; run again"
                 )
             if fork.session is not None and not there:
                 sessions.append(fork.session)
@@ -400,9 +353,8 @@ class DatasetWriter:
         """Publish a version without these accepted cases; return its name.
 
         They keep their records, with `reason`, and their splits, should their designs be solved
-        again. Older versions stay as they are, and so do the splits of all other cases. Raises
-        InputError for a case that is unknown or not accepted, for an empty reason, and where no
-        training case is left.
+        again. InputError for a case that is unknown or not accepted, for an empty reason, and where
+        no training case is left.
         """
         if not cases or not reason.strip():
             raise InputError("a withdrawal needs a case, and a reason, which stays on its record")
@@ -423,19 +375,20 @@ class DatasetWriter:
         design = layout.read_design(root)
         accepted = [case for case, row in design.items() if row["status"] == "accepted"]
         if not accepted:
-            if not design:
-                raise InputError(f"{self.url}: there is no case to publish; generate some first")
-            case, row = next(iter(design.items()))
+            ends = (f"{case} was {row['status']}: {row['reason']}" for case, row in design.items())
             raise InputError(
                 f"{self.url}: none of {len(design)} cases was accepted, so there is no version to"
-                f" publish; {case} was {row['status']}: {row['reason']}"
+                f" publish; {next(ends, 'generate some first')}"
             )
         before = published.root(f"v{newest}") if newest else None
-        if before is not None and versions.same_outcomes(layout.read_design(before), design):
+        if before is not None and versions.outcomes(
+            layout.read_design(before)
+        ) == versions.outcomes(design):
             return f"v{newest}"
         name = f"v{newest + 1}"
         bound = layout.bound_splits(before) if before is not None else {}
-        members = split.decide_splits(self.schema.splits, design, bound)
+        stated = {c: design[c][split.PUBLISHED] for c in accepted if split.PUBLISHED in design[c]}
+        members = split.assign_splits(accepted, {**stated, **bound})
         if "train" not in members.values():
             raise InputError(
                 f"{self.url}: no training case would be left, whose statistics a version needs;"
@@ -465,8 +418,8 @@ class DatasetWriter:
         metadata[layout.DIGEST] = layout.version_digest(
             root, tables, {**metadata, "message": message}
         )
-        snapshot_id = commit(self._repository, self.url, session, message, metadata)
-        tag(self._repository, self.url, name, snapshot_id)
+        commit(self._repository, self.url, session, message, metadata)
+        versions.tag_versions(self._repository, self.url)
         return name
 
     def _withdraw(self, root: zarr.Group, cases: Sequence[str], reason: str) -> None:
@@ -475,11 +428,8 @@ class DatasetWriter:
         at = {"at": datetime.now(UTC).isoformat(), "by": author()}
         records = {}
         for case in dict.fromkeys(cases):
-            if case not in design:
-                raise InputError(
-                    f"{self.url} has no case {case}; `courant dataset show` lists them"
-                )
-            row = design[case]
+            lists = "`courant dataset show` lists the cases"
+            row = design.get(case, {"status": "unknown", "reason": lists})
             if row["status"] != "accepted":
                 raise InputError(
                     f"case {case} is {row['status']}, and only accepted cases can be withdrawn:"
@@ -515,9 +465,7 @@ class DatasetWriter:
         withdrawn = {case: split for case, split in bound.items() if case not in members}
         if withdrawn != attributes.get(layout.WITHDRAWN, {}):
             attributes[layout.WITHDRAWN] = withdrawn
-        # The time makes the commit differ from the one before it, where Icechunk would reject it as
-        # empty.
-        drawn = (
-            {"seed": split.SEED, "ratios": split.RATIOS} if self.schema.splits == "drawn" else {}
-        )
-        attributes.update({**drawn, "dealt_at": datetime.now(UTC).isoformat()})
+        if self.schema.splits == "drawn":
+            attributes.update({"seed": split.SEED, "ratios": split.RATIOS})
+        # The time makes the commit differ from the one before it: Icechunk rejects an empty one.
+        attributes["dealt_at"] = datetime.now(UTC).isoformat()

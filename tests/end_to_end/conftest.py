@@ -157,7 +157,7 @@ def done_cases(url: str, family: str = "cylinder-flow") -> list[str]:
     if not (Path(url) / "refs").exists():
         return []
     try:
-        return list(DatasetWriter.open(url, Schema.of(get_family(family))).known())
+        return list(DatasetWriter.open(url, Schema.of(get_family(family))).design())
     except Exception:  # the repository is being created at this moment
         return []
 

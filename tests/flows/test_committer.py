@@ -74,7 +74,7 @@ def test_cases_that_end_shortly_after_a_commit_share_the_next(writer, takes_s, e
         writer.clock.now += every_s
     on_record = list(seen)
     committer.flush()
-    assert set(writer.known()) == {case.case for case in cases}
+    assert set(writer.design()) == {case.case for case in cases}
     assert seen == [case.case for case in cases]
     assert writer.left == 0, "the last commit says that nothing is left"
     assert (writer.commits, len(on_record)) == commits

@@ -167,4 +167,4 @@ def test_a_case_that_ends_its_worker_every_time_is_on_record_as_failed(
     monkeypatch.setattr(module, "PAUSE_S", 0.0)
     writer = DatasetWriter.open(str(tmp_path / "store/cylinder-flow"), Schema.of(family))
     solve_cases([point], writer, Execution())
-    assert writer.known() == {point.id: "failed"}
+    assert writer.design()[point.id]["status"] == "failed"

@@ -149,7 +149,7 @@ def test_a_failed_case_is_finished_unless_it_is_to_be_solved_again(asked, writer
     assert replace(three, retry_failed=True).done() is None
     assert replace(asked, retry_failed=True).done() == PublishedVersion(asked.url, "v2")
     training = simgen.open_dataset(asked.url).cases("train")
-    other = next(case for case in writer.known() if case not in training or len(training) > 1)
+    other = next(case for case in writer.design() if case not in training or len(training) > 1)
     writer.withdraw([other], "a wrong mesh")
     assert asked.done() is None
 

@@ -160,10 +160,8 @@ WRONG_CASES = {
     "u has shape": replace(GOOD, fields={"u": [1.0, 2.0, 3.0]}),
     "not finite": replace(GOOD, fields={"u": [1.0, float("nan")]}),
     "unknown 'v'": replace(GOOD, fields={"u": [1.0, 2.0], "v": [1.0, 2.0]}),
-    "has no u, unlike the dataset": replace(GOOD, fields={}),
-    "has time, which the dataset does not know": replace(
-        GOOD, time=[0.0], fields={"u": [[1.0, 2.0]]}
-    ),
+    "lacks u": replace(GOOD, fields={}),
+    "cannot have time": replace(GOOD, time=[0.0], fields={"u": [[1.0, 2.0]]}),
     "unknown speed": replace(GOOD, parameters={"speed": 1.0}),
 }
 

@@ -159,7 +159,8 @@ def test_a_calibrated_run_has_both_bands_and_the_error_of_the_mesh() -> None:
         no_grid={"branch1_share": "no trend"},
         by_regression=lambda design: {"pressure_loss": (1.0, 0.1)},
     )
-    quantities = tuple(map(StatedQuantity.of, get_family("branched-pipe").quantities))
+    family = get_family("branched-pipe")
+    quantities = tuple(StatedQuantity(q.name, q.unit, q.meaning) for q in family.quantities)
     dataset = {"one": SimpleNamespace(parameters={})}
     context: Any = SimpleNamespace(
         surrogate=SimpleNamespace(bands=bands, scaled=lambda _: None),

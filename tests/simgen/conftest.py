@@ -10,11 +10,8 @@ from simgen.solving.solve_case import solve_case
 
 @pytest.fixture(scope="session")
 def cylinder_point():
-    family = get_family("cylinder-flow")
-    return family.point(
-        {"radius": 1.5, "center_x": 0.0, "center_y": 1.0},
-        family.settings("trial", {"end_time": 12.0}),
-    )
+    family, design = get_family("cylinder-flow"), {"radius": 1.5, "center_x": 0.0, "center_y": 1.0}
+    return family.point(design, family.settings("trial", {"end_time": 12.0}))
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,4 @@
-"""branched-pipe: meshes over the whole space, a solved case that balances, and the same on two
-cores.
-"""
+"""The pipe: meshes over the whole space, a solved case that balances, the same on two cores."""
 
 import math
 
@@ -18,13 +16,8 @@ from simgen.solving.solve_case import solve_case
 
 pytestmark = pytest.mark.openfoam
 FAMILY = get_family("branched-pipe")
-MIDDLE = {
-    "baffle_angle": 30.0,
-    "aperture": 28.0,
-    "duct_angle": 95.0,
-    "curvature_angle": 130.0,
-    "inlet_velocity": 6.0,
-}
+MIDDLE = {"baffle_angle": 30.0, "aperture": 28.0, "duct_angle": 95.0, "curvature_angle": 130.0}
+MIDDLE |= {"inlet_velocity": 6.0}
 
 
 @pytest.fixture(scope="module")
@@ -95,15 +88,11 @@ def test_the_inlet_has_a_power_law_and_fields_give_the_quantities_that_the_solve
     measured = {name: result.provenance["figures"][name] for name in computed}
     assert list(computed) == ["pressure_loss", "branch1_share", "peak_speed"]
     assert computed == pytest.approx(measured, rel=0.01)
-    assert cloud.time is None
-    assert cloud.fields["velocity"].shape == (cloud.num_points, 3)
-    assert cloud.patch_kinds == ("inlet", "outlet", "wall")
 
 
 def test_two_cores_solve_as_one_does(tmp_path):
-    point = FAMILY.point(
-        MIDDLE, FAMILY.settings("trial", {"mesh_size": 12.0, "max_iterations": 500})
-    )
+    settings = FAMILY.settings("trial", {"mesh_size": 12.0, "max_iterations": 500})
+    point = FAMILY.point(MIDDLE, settings)
     alone, together = (
         solve_case(point, tmp_path / str(cores), cores=cores).provenance for cores in (1, 2)
     )

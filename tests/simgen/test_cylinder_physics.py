@@ -1,6 +1,4 @@
-"""The physics that the paper states for the reference cylinder, on the production mesh and time
-step.
-"""
+"""The physics of the paper's reference cylinder, on the production mesh and time step."""
 
 import meshio
 import numpy as np
@@ -22,9 +20,8 @@ pytestmark = pytest.mark.openfoam
 def solved(tmp_path_factory):
     """The reference cylinder: radius 1.5 m at the origin, trial preset."""
     family, scratch = get_family("cylinder-flow"), tmp_path_factory.mktemp("reference")
-    point = family.point(
-        {"radius": 1.5, "center_x": 0, "center_y": 0}, family.settings("trial", {"end_time": 320})
-    )
+    design = {"radius": 1.5, "center_x": 0, "center_y": 0}
+    point = family.point(design, family.settings("trial", {"end_time": 320}))
     result = solve_case(point, scratch)
     assert result.status == "accepted", result.reason
     return result, convert(SolvedCase(point, scratch / point.id))

@@ -21,6 +21,8 @@ def test_every_sampler_is_seeded_and_stays_inside_the_box(method):
     assert (designs != SPACE.sample(13, method, seed=4)) == (method != "grid")
     assert len(designs) >= 13
     assert len({tuple(design.values()) for design in designs}) == len(designs)
+    if method == "grid":
+        assert all(corner in designs for corner in SPACE.corners())
     for design in designs:
         assert 0.75 <= design["radius"] <= 4.0
         assert -8.0 <= design["speed"] <= 8.0
@@ -31,23 +33,12 @@ def test_a_sobol_design_grows_without_moving_its_points(num):
     assert SPACE.sample(num) == SPACE.sample(100)[:num]
 
 
-def test_a_grid_holds_the_corners_of_the_box():
-    designs = SPACE.sample(9, "grid")
-    assert len(designs) == 9
-    assert {"radius": 0.75, "speed": -8.0} in designs
-    assert {"radius": 4.0, "speed": 8.0} in designs
-
-
 def test_ids_depend_on_physics_and_settings_but_not_on_order():
     point = DesignPoint("f", 1, {"a": 1.0, "b": 2.0}, {"end": 3.0})
     assert point.id == DesignPoint("f", 1, {"b": 2.0, "a": 1.0}, {"end": 3.0}).id
     assert len(point.id) == 12
-    others = [
-        DesignPoint("g", 1, {"a": 1.0, "b": 2.0}, {"end": 3.0}),
-        DesignPoint("f", 2, {"a": 1.0, "b": 2.0}, {"end": 3.0}),
-        DesignPoint("f", 1, {"a": 1.5, "b": 2.0}, {"end": 3.0}),
-        DesignPoint("f", 1, {"a": 1.0, "b": 2.0}, {"end": 4.0}),
-    ]
+    changes = {"family": "g", "family_revision": 2, "parameters": {"a": 1.5, "b": 2.0}}
+    others = [replace(point, **{name: new}) for name, new in (changes | {"settings": {}}).items()]
     assert len({point.id, *(other.id for other in others)}) == 5
 
 
@@ -66,13 +57,6 @@ def test_an_id_never_changes_between_releases(name, design, of_first_revision, n
     assert (replace(point, family_revision=1).id, point.id) == (of_first_revision, now)
 
 
-def test_repeated_points_are_kept_once():
-    family = get_family("cylinder-flow")
-    designs = family.design_space.sample(3)
-    points = [family.point(design, family.settings("trial")) for design in [*designs, designs[0]]]
-    assert [point.id for point in unique(points)] == [point.id for point in points[:3]]
-
-
 def test_what_is_no_design_sample_family_or_setting_is_named():
     cylinder = get_family("cylinder-flow")
     for call, message in (
@@ -80,8 +64,8 @@ def test_what_is_no_design_sample_family_or_setting_is_named():
         (lambda: SPACE.check({"radius": float("nan"), "speed": 0.0}), "radius = nan m is outside"),
         (lambda: SPACE.check({"radius": 1.0}), "missing speed"),
         (lambda: SPACE.check({"radius": 1.0, "speed": 0.0, "color": 1.0}), "unknown color"),
-        (lambda: SPACE.sample(0), "at least one"),
-        (lambda: SPACE.sample(10**11, "uniform"), "at most 1,000,000"),
+        (lambda: SPACE.sample(0), "ask for 1 to 1,000,000"),
+        (lambda: SPACE.sample(10**11, "uniform"), "ask for 1 to 1,000,000"),
         (lambda: SPACE.sample(4, "halton"), "choose one of sobol"),
         (lambda: get_family("teapot"), "'teapot' is unknown; choose one of cylinder-flow"),
         (lambda: cylinder.settings("quick"), "choose one of paper, trial"),
@@ -108,33 +92,24 @@ def test_stored_times_that_miss_the_end_are_refused_before_anything_is_solved(ch
     family = get_family("cylinder-flow")
     with pytest.raises(InputError, match=problem):
         family.settings("trial", changes)
-    with pytest.raises(InputError, match=problem):
-        family.point(family.design_space.corners()[0], {**family.presets["trial"], **changes})
-
-
-def test_stored_times_meet_the_end_whatever_the_rounding():
-    changes = {"end_time": 59.7, "snapshot_interval": 0.1, "time_step": 0.1}
-    assert get_family("cylinder-flow").settings("trial", changes)["end_time"] == 59.7
+    rounded = {"end_time": 59.7, "snapshot_interval": 0.1, "time_step": 0.1}
+    assert family.settings("trial", rounded)["end_time"] == 59.7
 
 
 GOOD = b"radius,speed\n2,1.5\n0.75,-3\n"
 READ = [{"radius": 2.0, "speed": 1.5}, {"radius": 0.75, "speed": -3.0}]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        GOOD,
+def test_a_file_is_read_whoever_wrote_it(tmp_path):
+    file = tmp_path / "designs.csv"
+    for content in (
         b"\xef\xbb\xbf" + GOOD,  # the mark that Excel puts first
         GOOD.replace(b"\n", b"\r\n"),
         GOOD + b"\n,\n  \n",  # lines that a spreadsheet leaves behind
         b'"radius", speed\n"2", 1.5\n0.75,-3.0e0',
-    ],
-)
-def test_a_file_is_read_whoever_wrote_it(tmp_path, content):
-    file = tmp_path / "designs.csv"
-    file.write_bytes(content)
-    assert SPACE.read_csv(file) == READ
+    ):
+        file.write_bytes(content)
+        assert SPACE.read_csv(file) == READ
 
 
 @pytest.mark.parametrize(
@@ -142,7 +117,7 @@ def test_a_file_is_read_whoever_wrote_it(tmp_path, content):
     [
         (b"radius,speed\n2,1\xe9\n", r"is no UTF-8 text \(byte 16\); save it as CSV in UTF-8"),
         ("radius,speed\n2,1\n".encode("utf-16"), "is no UTF-8 text"),
-        (b"PK\x03\x04\x00\x00", "is no text but binary"),
+        (b"PK\x03\x04\x00\x00", "holds no design"),
         (b"radius,speed,speed\n2,1,2\n", "has more than one column 'speed'; keep one"),
         (b"radius,speed\n2,1\n9,1\n", "line 3: radius = 9"),
         (b"radius,speed\n2,1\n2,1,5\n", "line 3: 3 values, its header has 2 columns"),
@@ -159,17 +134,12 @@ def test_any_other_file_is_one_line_that_names_it(tmp_path, content, message):
     assert "\n" not in str(error.value)
 
 
-def test_a_folder_is_an_error(tmp_path):
-    with pytest.raises(InputError, match="cannot be read: Is a directory; give a CSV file"):
-        SPACE.read_csv(tmp_path)
-
-
 def test_a_negative_zero_is_the_same_design_as_zero(tmp_path):
     file = tmp_path / "designs.csv"
     file.write_text("radius,speed\n2,0\n2,-0.0\n2,-0\n")
-    ids = {DesignPoint("f", 1, row, {}).id for row in SPACE.read_csv(file)}
-    assert len(ids) == 1
-    assert [str(row["speed"]) for row in SPACE.read_csv(file)] == ["0.0"] * 3
+    designs = SPACE.read_csv(file)
+    assert [str(row["speed"]) for row in designs] == ["0.0"] * 3
+    assert len(unique([DesignPoint("f", 1, row, {}) for row in designs])) == 1
 
 
 @settings(max_examples=trials(150), deadline=None)

@@ -18,17 +18,11 @@ def test_the_middle_plane_of_a_block_with_a_hole_is_one_layer_that_leaves_the_ho
     # A cylinder along y is missing.
     points = points[np.hypot(points[:, 0] - 10, points[:, 2] - 6) > 3.5]
     triangles = middle_plane(points, np.ones(len(points)))
-    assert triangles.axes == (0, 2)
-    assert triangles.plane == "y = 2 m"
+    assert (triangles.axes, triangles.plane) == ((0, 2), "y = 2 m")
     assert triangles.aspect == pytest.approx(11 / 19)
     assert set(points[triangles.cell][:, 1]) == {2.0}
-    assert len(triangles.cell) == len(points) / 5
-    at_zero = middle_plane(points - [0, 2 + 2e-18, 0], np.ones(len(points)))
-    assert at_zero.plane == "y = 0 m"
     shape = triangles.triangulation
     corners = np.stack([shape.x, shape.y], axis=1)[shape.get_masked_triangles()]
-    centroids = corners.mean(axis=1)
-    assert (np.hypot(centroids[:, 0] - 10, centroids[:, 1] - 6) > 2.5).all()
     first, second = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
     area = 0.5 * np.abs(first[:, 0] * second[:, 1] - first[:, 1] * second[:, 0]).sum()
     assert area == pytest.approx(19 * 11 - np.pi * 3.5**2, rel=0.1)
@@ -40,7 +34,6 @@ def test_the_middle_plane_of_a_block_with_a_hole_is_one_layer_that_leaves_the_ho
      (3, [[0.0, 0, 0], [0, 0, 1]])],
 )  # fmt: skip
 def test_points_that_span_no_area_are_drawn_as_a_line(tmp_path, dimension, points):
-    """A case of one probe, or of a line of them, has a card as well."""
     schema = imported_schema(
         "probes", dimension=dimension, fields=[Field("t", "K", ("t",))],
         source=Source("probes", "here", "CC0"), splits="drawn",
@@ -62,7 +55,6 @@ def test_a_section_holds_the_cells_around_its_plane_and_no_others() -> None:
     points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
     sizes = np.full(len(points), 1 / 12)
     found = section(points, sizes, axis=0, position=1.04)
-    assert found.axes == (1, 2) and found.plane == "x = 1.04 m"
     np.testing.assert_allclose(points[found.cell, 0], 12.5 / 12)
     assert len(found.cell) == 24 * 12
     with pytest.raises(ValueError, match="no cells around x = 9 m"):

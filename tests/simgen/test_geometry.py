@@ -62,10 +62,7 @@ def test_a_cube_of_two_prisms(cube, monkeypatch, block):
     np.testing.assert_allclose(np.abs(found.face_areas[0]), [1, 1, 0], atol=1e-15)
     np.testing.assert_allclose(found.face_centres[3], [2 / 3, 1 / 3, 0])
     np.testing.assert_allclose(found.face_areas[3], [0, 0, -0.5], atol=1e-15)
-    outward = np.concatenate(
-        [found.face_areas[:5].sum(axis=0), found.face_areas[5:].sum(axis=0) - found.face_areas[0]]
-    )
-    np.testing.assert_allclose(outward, 0, atol=1e-15)
+    np.testing.assert_allclose(found.face_areas[:5].sum(axis=0), 0, atol=1e-15)
 
 
 def test_a_mesh_that_moves_is_an_error_with_its_place(cube):
@@ -79,11 +76,6 @@ def faces_of(polygons):
     offsets = np.concatenate([[0], np.cumsum([len(polygon) for polygon in polygons])])
     centres = np.array([np.mean(polygon, axis=0) for polygon in polygons])
     return Polygons(centres, points, offsets, np.arange(len(points)))
-
-
-def square(centre, size):
-    corners = np.array([(-1, -1, 0), (1, -1, 0), (1, 1, 0), (-1, 1, 0)])
-    return np.asarray(centre) + size / 2 * corners
 
 
 def nearest_on_segment(place, start, end):
@@ -120,14 +112,8 @@ def test_distances_are_those_of_every_face_tried_in_turn(seed):
     ]
     polygons.append(np.array([(0.0, 0, 0), (1, 1, 1), (2, 2, 2)]))  # a face that is but a line
     places = rng.uniform(-3, 3, (40, 3))
-    distance, direction = distance_to_faces(places, faces_of(polygons), np.arange(len(polygons)))
-    expected = np.array([nearest_of_all(place, polygons) for place in places])
+    chosen = np.arange(seed % 2, len(polygons), 2)
+    distance, direction = distance_to_faces(places, faces_of(polygons), chosen)
+    expected = np.array([nearest_of_all(place, polygons[seed % 2 :: 2]) for place in places])
     np.testing.assert_allclose(distance, np.linalg.norm(expected - places, axis=1), rtol=1e-9)
     np.testing.assert_allclose(places + distance[:, None] * direction, expected, atol=1e-9)
-
-
-def test_only_the_chosen_faces_count():
-    faces = faces_of([square((0, 0, 0), 1), square((0, 0, 5), 1)])
-    distance, direction = distance_to_faces(np.array([[0.0, 0, 1]]), faces, np.array([1]))
-    np.testing.assert_allclose(distance, [4])
-    np.testing.assert_allclose(direction, [[0, 0, 1]])

@@ -8,8 +8,6 @@ import pytest
 
 from simgen import log_lines
 from simgen.log_lines import JsonLines, LogContext, about, log_context, parse_line, set_field, start
-from simgen.store.write import DatasetWriter
-from tests.store.conftest import SCHEMA, make_cloud, make_result
 
 logger = logging.getLogger("simgen.test")
 
@@ -62,13 +60,3 @@ def test_a_line_is_read_back_as_message_and_ids() -> None:
     assert parse_line(line) == ({"case": "00fc"}, "meshed")
     for other in ("plain words", '{"time": broken'):
         assert parse_line(other) == ({}, other)
-
-
-def test_a_commit_names_each_of_its_cases(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
-    start("json")
-    writer = DatasetWriter.open(str(tmp_path / "store"), SCHEMA)
-    fork, result = writer.fork(), make_result(0)
-    fork.write(result, make_cloud(0))
-    writer.commit([fork])
-    (line,) = [line for line in printed(capsys) if line["message"] == "committed"]
-    assert (line["dataset"], line["case"]) == (writer.url, result.id)

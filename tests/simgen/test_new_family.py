@@ -1,6 +1,4 @@
-"""docs/families: the code of both pages is the code that `tests/end_to_end/test_own_families.py`
-takes from designs to a report.
-"""
+"""The code of both pages of docs/families is what tests/end_to_end/test_own_families.py runs."""
 
 import re
 from pathlib import Path

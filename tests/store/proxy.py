@@ -1,6 +1,4 @@
-"""A TCP proxy in front of the S3 server that can be slow, refuse, or cut connections in the midst
-of a request.
-"""
+"""A TCP proxy in front of the S3 server that can be slow, refuse, or cut connections."""
 
 from __future__ import annotations
 
@@ -22,16 +20,10 @@ class Proxy:
     """Before each block that is passed on, either way"""
     refusing: bool = False
     """Connections are closed at once, and open ones cut"""
-    cut_after: int | None = None
-    """Bytes from the client after which everything is cut, once and for all until it is set to
-    None
-    """
     cut_bodies_after: int | None = None
     """Bytes from the server after which its connection is cut, for as long as this is set"""
     answering: str | None = None
     """Status line, such as `503 Slow Down`, that every request gets in place of an answer"""
-    seen: int = 0
-    """Bytes from the client so far"""
     _open: list[socket.socket] = field(default_factory=list)
 
     def refuse(self) -> None:
@@ -53,7 +45,7 @@ class Proxy:
 
     def heal(self) -> None:
         """From now on everything passes."""
-        self.refusing, self.cut_after, self.delay_s = False, None, 0.0
+        self.refusing, self.delay_s = False, 0.0
         self.cut_bodies_after, self.answering = None, None
 
     @contextlib.contextmanager
@@ -91,16 +83,9 @@ class Proxy:
         with contextlib.suppress(OSError):
             while block := source.recv(65536):
                 time.sleep(self.delay_s)
-                if from_client:
-                    self.seen += len(block)
-                    if self.cut_after is not None and self.seen > self.cut_after:
-                        self.refuse()
-                        return
-                elif (
-                    self.cut_bodies_after is not None
-                    and passed + len(block) > self.cut_bodies_after
-                ):
-                    sink.sendall(block[: max(0, self.cut_bodies_after - passed)])
+                limit = None if from_client else self.cut_bodies_after
+                if limit is not None and passed + len(block) > limit:
+                    sink.sendall(block[: max(0, limit - passed)])
                     break
                 passed += len(block)
                 sink.sendall(block)

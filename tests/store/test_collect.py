@@ -38,19 +38,18 @@ def test_the_chunks_of_a_killed_run_go_and_every_version_stays(writer, url):
     assert leftovers
 
     before = size(url)
-    told = collect(url, older_than=NOW, dry_run=True)
+    counted = collect(url, older_than=NOW, dry_run=True)
     assert size(url) == before
     done = collect(url, older_than=NOW)
-    assert 0 < told.bytes_deleted <= done.bytes_deleted
-    assert done.bytes_deleted == pytest.approx(
-        before - size(url), abs=200
-    )  # the parents of snapshots are written anew
+    assert 0 < counted.bytes_deleted <= done.bytes_deleted
+    # The parents of snapshots are written anew.
+    assert done.bytes_deleted == pytest.approx(before - size(url), abs=200)
     assert not leftovers & set(objects(url, "chunks"))
 
     for version in ("v1", "v2"):
         assert verify(simgen.open_dataset(url, version)).findings == []
     again = DatasetWriter.open(url, SCHEMA)
-    assert make_result(4).id in again.known()
+    assert make_result(4).id in again.design()
     add(again, 5)
     assert again.publish() == "v3"
     assert len(simgen.open_dataset(url)) == 6
@@ -79,18 +78,11 @@ def test_no_age_limit_lets_the_chunks_of_a_commit_in_flight_go(writer, url, monk
     running = writer.fork()
     running.write(make_result(1), make_cloud(1))
     for hours in (-1, 0, 1, LEAST_AGE.total_seconds() / 3600 - 0.01):
-        with pytest.raises(
-            InputError, match=f"age limit of {hours:g} hours is too short.* give at least 8 hours"
-        ):
+        with pytest.raises(InputError, match=r"is too short.* give at least 8 hours"):
             collect(url, older_than=timedelta(hours=hours))
-    now = forking.time.time()
-    monkeypatch.setattr(
-        forking.time, "time", lambda: now + collecting.FORK_LIFETIME.total_seconds() + 1
-    )
-    with pytest.raises(
-        StoreError,
-        match=f"{make_result(1).id} was written more than 6 hours ago and never committed",
-    ):
+    late = forking.time.time() + collecting.FORK_LIFETIME.total_seconds() + 1
+    monkeypatch.setattr(forking.time, "time", lambda: late)
+    with pytest.raises(StoreError, match=f"{make_result(1).id} was written more than 6 hours ago"):
         writer.commit([running])  # older than any limit keeps for certain
     monkeypatch.undo()
     writer.commit([running])

@@ -35,15 +35,10 @@ def everything_is_there(url, numbers):
 
 
 def test_processes_that_create_commit_and_publish_at_once_all_land_on_a_local_path(url):
+    command, pipe = [sys.executable, "-m", "tests.store.committers", url], subprocess.PIPE
     processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.store.committers", url, *map(str, numbers)],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for numbers in ((0, 1, 2), (3, 4, 5), (6, 7))
+        subprocess.Popen([*command, *numbers], cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
+        for numbers in ("012", "345", "67")
     ]
     for process in processes:
         out, err = process.communicate(timeout=600)
@@ -54,14 +49,9 @@ def test_processes_that_create_commit_and_publish_at_once_all_land_on_a_local_pa
 
 def test_a_writer_that_waits_too_long_is_an_error(url, writer, monkeypatch):
     monkeypatch.setattr(lock, "WAIT_S", 0.2)
-    with (
-        lock.committing(url),
-        pytest.raises(
-            StoreError, match=r"another process has been committing to it for 0\.2 s; wait for it"
-        ) as error,
-    ):
+    waited = r"another process has been committing to it for 0\.2 s; wait for it"
+    with lock.committing(url), pytest.raises(StoreError, match=waited):
         add(writer, 0)
-    assert "\n" not in str(error.value)
     add(writer, 0)  # and the same call goes through afterwards
 
 
@@ -88,7 +78,7 @@ def attempt_reads(dataset, url, sending):
     for attempt in (
         lambda: case.points,
         lambda: case.provenance,
-        lambda: dataset.versions(),
+        dataset.versions,
         lambda: simgen.open_dataset(url),
     ):
         try:
@@ -102,9 +92,8 @@ def test_whatever_a_forked_process_reads_it_does_not_hang(writer, url):
     dataset = publish(writer, 0, 1)
     dataset[0].points, dataset[0].provenance
     receiving, sending = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(
-        target=attempt_reads, args=(dataset, url, sending)
-    )
+    forking = multiprocessing.get_context("fork")
+    process = forking.Process(target=attempt_reads, args=(dataset, url, sending))
     process.start()
     for _ in range(4):
         assert receiving.poll(60)
@@ -116,39 +105,26 @@ CLOCK = Path(__file__).parents[2] / "bench" / "chaos" / "clock.c"
 COMMIT_ONE = """
 import sys
 from simgen.store.write import DatasetWriter
-from tests.store.conftest import SCHEMA, add, publish
+from tests.store.conftest import SCHEMA, add
 
 add(DatasetWriter.open(sys.argv[1], SCHEMA), 0)
 """
 
-needs_a_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 
-
-def commit_with_a_clock_off(
-    url: str, seconds: int, folder: Path
-) -> subprocess.CompletedProcess[str]:
-    library, clock = folder / "clock.so", folder / "clock"
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+@pytest.mark.parametrize("seconds", [8, 7200, -7200])
+def test_a_clock_that_is_a_little_off_is_waited_for_and_one_that_is_hours_off_is_named(
+    url, tmp_path, seconds
+):
+    DatasetWriter.open(url, SCHEMA)
+    library, clock = tmp_path / "clock.so", tmp_path / "clock"
     subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, CLOCK], check=True)
     clock.write_text(f"{seconds:+d}\n")
     variables = {**os.environ, "LD_PRELOAD": str(library), "CHAOS_CLOCK": str(clock)}
-    return subprocess.run(
-        [sys.executable, "-c", COMMIT_ONE, url], env=variables, capture_output=True, text=True
-    )
-
-
-@needs_a_compiler
-def test_a_clock_that_is_a_little_behind_is_waited_for(url, tmp_path):
-    assert commit_with_a_clock_off(url, 8, tmp_path).returncode == 0
-    writer = DatasetWriter.open(url, SCHEMA)
-    publish(writer, 1)
-    assert len(simgen.open_dataset(url)) == 2
-
-
-@needs_a_compiler
-@pytest.mark.parametrize("seconds", [7200, -7200])
-def test_a_clock_that_is_hours_off_is_named(url, tmp_path, seconds):
-    DatasetWriter.open(url, SCHEMA)
-    done = commit_with_a_clock_off(url, seconds, tmp_path)
-    assert done.returncode == 1
-    last = done.stderr.splitlines()[-1]
-    assert "set the clock right and run again" in last, done.stderr
+    command = [sys.executable, "-c", COMMIT_ONE, url]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True)
+    if seconds == 8:
+        assert len(publish(DatasetWriter.open(url, SCHEMA), 1)) == 2
+    else:
+        assert done.returncode == 1
+        assert "set the clock right and run again" in done.stderr.splitlines()[-1], done.stderr

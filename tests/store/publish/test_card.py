@@ -17,15 +17,8 @@ from simgen.store.verify import verify
 from simgen.store.write import DatasetWriter
 from tests.store.conftest import add, make_cloud, make_result, record
 
-RUN = {
-    "family": "cylinder-flow",
-    "cases": 4,
-    "sampler": "sobol",
-    "seed": 42,
-    "preset": "trial",
-    "settings": {"end_time": 6.0},
-    "designs": None,
-}
+RUN = {"family": "cylinder-flow", "cases": 4, "sampler": "sobol", "seed": 42, "preset": "trial"}
+RUN |= {"settings": {"end_time": 6.0}, "designs": None}
 
 
 @pytest.fixture
@@ -38,26 +31,20 @@ def dataset(writer, url):
     return simgen.open_dataset(url)
 
 
-def test_a_card_tells_a_stranger_what_the_version_is(dataset, tmp_path):
-    told = []
-    readme = write_card(
-        dataset, tmp_path / "card", "CC-BY-4.0", lambda done, total: told.append((done, total))
-    )
+def test_a_card_describes_the_version_to_a_stranger(dataset, tmp_path):
+    steps = []
+    readme = write_card(dataset, tmp_path / "card", "CC-BY-4.0", lambda *step: steps.append(step))
     text = readme.read_text()
+    velocity = dataset.statistics["velocity"]["mean"][1]
     for expected in (
         "# cylinder-flow v2",
         "| licence | CC-BY-4.0 |",
-        "Karman vortex street",
         "| `radius` | m | 0.75 to 4 | radius of the cylinder |",
         "| `velocity` | m/s | x, y | (T, N, 2) |",
+        f"| `velocity` y | m/s | {velocity:.4g} |",
         "| rejected | Courant number is 7 \\| limit 1.5 | 1 |",
-        "5 transient simulations",
-        (
-            "courant generate cylinder-flow --cases 4 --sampler sobol --seed 42 --preset trial"
-            " --set end_time=6.0 --store made-again && "
-        ),
+        "courant generate cylinder-flow --cases 4 --sampler sobol --seed 42 --preset trial",
         f'simgen.open_dataset("{dataset.url}", version="v2")',
-        "OpenFOAM v1912",
     ):
         assert expected in text, expected
     for picture in ("designs.png", "samples.png", "distributions.png"):
@@ -65,11 +52,9 @@ def test_a_card_tells_a_stranger_what_the_version_is(dataset, tmp_path):
         assert (readme.parent / picture).read_bytes()[:4] == b"\x89PNG"
     with (readme.parent / "cases.csv").open() as file:
         assert {row["case"] for row in csv.DictReader(file)} == set(dataset.design.index)
-    assert told[-1][0] == told[-1][1]
+    assert steps[-1][0] == steps[-1][1]
     assert "tab:" not in text
-    assert "Solved with an unknown solver in 15 s of wall time" in text, "six cases of 2.5 s"
-    assert "Of the times after 10 s: before, the flow starts." in text
-    assert "nearly all of a component's variance" not in text
+    assert "in 15 s of wall time" in text, "six cases of 2.5 s"
 
 
 def test_without_a_licence_the_card_says_so_and_a_card_is_written_over_a_card_alone(
@@ -84,7 +69,7 @@ def test_without_a_licence_the_card_says_so_and_a_card_is_written_over_a_card_al
     asked_for = write_card(imported, tmp_path, "CC-BY-4.0")
     assert "| licence | CC-BY-4.0 |" in asked_for.read_text()
     readme.write_text("# My project")
-    with pytest.raises(InputError, match=r"README\.md is no dataset card: choose another folder"):
+    with pytest.raises(InputError, match=r"README\.md is no dataset card"):
         write_card(dataset, tmp_path)
     assert readme.read_text() == "# My project"
 
@@ -103,15 +88,13 @@ def test_a_version_that_grew_is_made_again_by_the_same_runs_on_the_command_line(
 
     from flows.cli.app import app
 
-    root = typer.main.get_command(app)
+    generate = typer.main.get_command(app).commands["generate"]
     first, second = how_to_make(dataset)
-    assert ("--cases 6" in second, "--time-limit 600.0" in second) == (True, True)
     assert how_to_make(simgen.open_dataset(dataset.url, "v1")) == [first]
-    for command in (first, second):
-        program, name, *words = shlex.split(command)
-        assert program == "courant"
-        subcommand = root.commands[name]
-        assert subcommand.make_context(name, words).params["family"] == "cylinder-flow"
+    for command, cases, limit in ((first, 4, None), (second, 6, 600.0)):
+        assert command.startswith("courant generate cylinder-flow ")
+        asked = generate.make_context("generate", shlex.split(command)[2:]).params
+        assert (asked["cases"], asked["time_limit"]) == (cases, limit)
 
 
 HOSTILE = (
@@ -139,12 +122,7 @@ def drag(parameters: dict[str, float]) -> float:
 
 def with_figures(number: int, status: str = "accepted"):
     result = make_result(number, status, "" if status == "accepted" else "mass imbalance is 1")
-    figures = {
-        "mean_drag": drag(result.point.parameters),
-        "rms_lift": 0.5,
-        "strouhal_number": float("nan"),
-        "max_courant": 0.4,
-    }
+    figures = {"mean_drag": drag(result.point.parameters), "strouhal_number": float("nan")}
     return replace(result, provenance={**result.provenance, "figures": figures})
 
 
@@ -160,20 +138,13 @@ def test_quantities_stand_in_the_table_of_designs_and_in_the_statistics(writer, 
     record(writer, with_figures(4, "rejected"))
     dataset = simgen.open_dataset(url, writer.publish("five"))
     table = dataset.design
-    assert [each.name for each in dataset.schema.quantities] == [
-        "mean_drag",
-        "rms_lift",
-        "strouhal_number",
-    ]
     for case in dataset.cases():
         assert table.loc[case, "mean_drag"] == drag(dataset[case].parameters)
         assert np.isnan(table.loc[case, "strouhal_number"])
     assert np.isnan(table.loc[with_figures(4).id, "mean_drag"]), "a rejected case has no quantities"
-    train = table.loc[dataset.cases("train"), "mean_drag"]
-    found = dataset.quantity_statistics["mean_drag"]
-    assert found["mean"] == pytest.approx(train.mean())
-    assert found["std"] == pytest.approx(np.std(train))
-    assert (found["min"], found["max"]) == (train.min(), train.max())
+    train = np.array([drag(dataset[case].parameters) for case in dataset.cases("train")])
+    found = {"mean": train.mean(), "std": train.std(), "min": train.min(), "max": train.max()}
+    assert dataset.quantity_statistics["mean_drag"] == pytest.approx(found)
     assert verify(dataset).findings == []
     taken_back = dataset.cases("train")[0]
     left = simgen.open_dataset(url, writer.withdraw([taken_back], "a mistake"))
@@ -185,11 +156,7 @@ def test_the_card_draws_quantities_and_says_what_they_depend_on(writer, url, tmp
     text = write_card(simgen.open_dataset(url, writer.publish("24")), tmp_path).read_text()
     assert "(quantities.png)" in text
     assert (tmp_path / "quantities.png").stat().st_size > 5000
-    (row,) = (
-        line
-        for line in text.splitlines()
-        if line.startswith("| `mean_drag` |") and "," in line and "drag coefficient" not in line
-    )
+    *_, row = (line for line in text.splitlines() if line.startswith("| `mean_drag` |"))
     radius, center_x, _ = (cell.split(", ") for cell in row.split(" | ")[1:4])
     assert float(radius[0]) > 0.9, "the radius alone explains it"
     assert float(center_x[1]) < 0.05
