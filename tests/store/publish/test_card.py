@@ -94,7 +94,7 @@ def test_a_version_that_grew_is_made_again_by_the_same_runs_on_the_command_line(
     for command, cases, limit in ((first, 4, None), (second, 6, 600.0)):
         assert command.startswith("courant generate cylinder-flow ")
         asked = generate.make_context("generate", shlex.split(command)[2:]).params
-        assert (asked["cases"], asked["time_limit"]) == (cases, limit)
+        assert (asked["cases"], asked["time_limit_s"]) == (cases, limit)
 
 
 HOSTILE = (
