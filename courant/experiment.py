@@ -75,6 +75,16 @@ class TrainingConfig(Frozen):
     checkpoint_every: int = Field(default=1, ge=1, le=MANY)  # epochs; the last is always kept
     keep_checkpoints: int = Field(default=2, ge=1, le=MANY)
 
+    @pydantic.model_validator(mode="after")
+    def _batch_divides(self) -> Self:
+        of_worker, rest = divmod(self.batch_size, self.workers)
+        if rest or of_worker < self.accumulate:
+            raise ValueError(
+                f"batch_size = {self.batch_size} does not divide over {self.workers} workers with"
+                f" accumulate = {self.accumulate} parts or more each"
+            )
+        return self
+
 
 DATA: dict[str, type[SampleData]] = {"transient": TransientData, "steady": SteadyData}
 """How samples are made of a dataset's cases, by the task of an experiment."""

@@ -22,7 +22,6 @@ from courant.evaluation.metrics import finite_or_none
 from courant.field_model import Evolves
 from courant.prediction.surrogate import Surrogate
 from courant.problems.transient import read_states, time_tolerance
-from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase
 
 STEPS = 40  # of the paper's long rollouts
@@ -234,6 +233,7 @@ def follow_case(
     wanted = start + step_s * np.arange(1, steps + 1)
     frames = np.abs(found.times[None] - wanted[:, None]).argmin(axis=1)
     predicted = surrogate.predict_case(case, start_s=start, steps=steps)
+    latents = surrogate.rollout_latents(surrogate.prepare_case(case, start, steps))
     std, rank = np.asarray(surrogate.normaliser.std, np.float32), min(DMD_RANK, steps // 2)
     volumes, true, ours = found.volumes, found.states[frames] / std, predicted / std
     return CaseDynamics(
@@ -252,7 +252,7 @@ def follow_case(
         volumes=volumes,
         probes=found.rhythm.places,
         model=model,
-        latents=_rolled_out(surrogate, model, case, start, steps)[1:],
+        latents=torch.from_numpy(latents)[1:].to(surrogate.device),
     )
 
 
@@ -271,7 +271,7 @@ def study_frequencies(
     `keep` gets each rollout, which is in memory for one case at a time. InputError for a steady
     model, and for one without latents that evolve.
     """
-    _check_evolves(surrogate)
+    surrogate.check_evolves()
     found: list[dict[str, Any]] = []
     without: list[str] = []
     for number, case in enumerate(cases, start=1):
@@ -308,10 +308,11 @@ def case_spectra(
     frequency, and arrays of all lambda and mu, the largest |mu| first. InputError for a steady
     model, and for one without latents that evolve.
     """
-    model, start = _check_evolves(surrogate), surrogate.problem.start(case)
+    model, start = surrogate.check_evolves(), surrogate.problem.start(case)
     assert surrogate.step_s is not None and start is not None
     chosen = sorted(set(at)) or [1, surrogate.problem.num_steps]
-    latents = _rolled_out(surrogate, model, case, start, max(1, *chosen))
+    prepared = surrogate.prepare_case(case, start, max(1, *chosen))
+    latents = torch.from_numpy(surrogate.rollout_latents(prepared)).to(surrogate.device)
     rhythm, step_s = read_rhythm(surrogate, case, start), surrogate.step_s
     reference = None if rhythm is None else rhythm.frequency
     states: list[dict[str, Any]] = []
@@ -332,26 +333,6 @@ def case_spectra(
         )
         progress(len(states), len(chosen))
     return {"case": case.id, "reference_hz": reference, "states": states}, arrays
-
-
-def _check_evolves(surrogate: Surrogate) -> Evolves:
-    model = surrogate.model
-    if surrogate.step_s is None or not isinstance(model, Evolves):
-        raise InputError(
-            f"{surrogate.url}: only a transient model with latents has a processor and long"
-            f" rollouts, this is a {surrogate.problem.kind} model of kind {model.config.kind}"
-        )
-    return model
-
-
-def _rolled_out(
-    surrogate: Surrogate, model: Evolves, case: StoredCase, start: float, steps: int
-) -> torch.Tensor:
-    """Return the latents of a rollout from Z(0) on, (T + 1, L, d), in the model's precision."""
-    inputs, _ = surrogate.model_inputs(case, start)
-    with torch.no_grad():
-        encoded = model.encode(inputs)
-        return torch.cat([encoded[:, None], model.rollout(encoded, steps)], dim=1)[0]
 
 
 def _latent_spectrum(

@@ -154,7 +154,7 @@ def calibrate_monitor(
 
 
 def write_monitor(surrogate: Surrogate, monitor: Monitor) -> None:
-    """Write the monitor into the run, where `surrogate.predict` finds it."""
+    """Write the monitor into the run, where `surrogate.rollout_quality` finds it."""
     RunDirectory(surrogate.url).write_json(MONITOR, monitor.model_dump(mode="json"))
     surrogate.__dict__.pop("monitor", None)  # It may have looked before.
 

@@ -75,14 +75,6 @@ class RolloutQuality:
         return int(raised[0]) + 1 if len(raised) else None
 
 
-@dataclass(frozen=True)
-class MonitoredPrediction:
-    """A rollout (T, M, C) with the quality that its latents show."""
-
-    values: np.ndarray
-    quality: RolloutQuality
-
-
 def fit_monitor(training: Sequence[np.ndarray], validation: Sequence[np.ndarray]) -> Monitor:
     """Fit the statistics to training rollouts, the limit to validation rollouts of equal length.
 

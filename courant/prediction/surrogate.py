@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from dataclasses import field as field_of
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -36,8 +36,8 @@ from courant.data_config import SteadyData
 from courant.experiment import parse_experiment
 from courant.field_model import FieldDecomposition, FieldModel, Inputs, Queries
 from courant.prediction.bands import LEVEL, Bands, DesignBands, least_cases, pooled
-from courant.prediction.monitor import Monitor, MonitoredPrediction, RolloutQuality
-from courant.problems import Problem, Space, problem_of
+from courant.prediction.monitor import Monitor, RolloutQuality
+from courant.problems import Problem, problem_of
 from courant.problems.problem import NotFiniteError, check_finite, warn_caller
 from courant.problems.transient import TIME_TOLERANCE, time_tolerance
 from courant.runs import record
@@ -171,7 +171,6 @@ class Surrogate:
         """url, version, snapshot_id and family of the dataset version of the training"""
         self.model = model.eval()
         self.device = next(model.parameters()).device
-        self._space = Space(dataset["family"], dataset["parameters"])
 
     @property
     def decomposes(self) -> bool:
@@ -212,17 +211,7 @@ class Surrogate:
         """
         return record.open_recorded(self.url, self.dataset, None if url is None else str(url))
 
-    @overload
-    def predict(
-        self, points: np.ndarray, *, monitor: Literal[False] = False, **parts: Any
-    ) -> np.ndarray: ...
-    @overload
-    def predict(
-        self, points: np.ndarray, *, monitor: Literal[True], **parts: Any
-    ) -> MonitoredPrediction: ...
-    def predict(
-        self, points: np.ndarray, *, monitor: bool = False, **parts: Any
-    ) -> np.ndarray | MonitoredPrediction:
+    def predict(self, points: np.ndarray, **parts: Any) -> np.ndarray:
         """Predict the fields of a design at points (N, 2 or 3) m, cell centres or scattered ones.
 
         A transient model returns the states (T, M, C) after 1..T = `steps` times `step_s` seconds
@@ -237,20 +226,16 @@ class Surrogate:
 
         parameters: the family's design parameters, by name. distance = (distance (N, K) m,
         direction (N, K, 3)) to every patch kind. given, query_given: the dataset's given fields at
-        points and queries, by name: (N, components) or (N,). monitor: also return whether the
-        latents of the rollout keep to the dynamics of the training.
+        points and queries, by name: (N, components) or (N,).
 
         Raises InputError for missing, superfluous and wrong arguments, and values that are not
         finite; warns of parameters outside the design space and points outside the training domain.
         """
-        prepared = self.prepare(points, **parts)
-        quality = self.rollout_quality(prepared) if monitor else None
-        values = check_finite(self.predict_prepared([prepared])[0])
-        return values if quality is None else MonitoredPrediction(values, quality)
+        return check_finite(self.predict_prepared([self.prepare(points, **parts)])[0])
 
     def prepare(self, points: np.ndarray, **parts: Any) -> Batch:
         """Check the arguments of `predict`; return a batch of one on the model's device."""
-        batch = self.problem.prepare(self._space, points, **parts)
+        batch = self.problem.prepare(self.space, points, **parts)
         return batch.map(lambda value: value.to(self.device))
 
     def predict_case(
@@ -496,14 +481,18 @@ class Surrogate:
         with torch.inference_mode():
             return pooled(self.model.encode(inputs)[0].float().cpu().numpy())
 
-    def rollout_latents(self, prepared: Batch) -> np.ndarray:
-        """Return the latents (T + 1, L, d) from Z(0) on; InputError for a model without them."""
-        model = self.model
-        if self.step_s is None or not isinstance(model, field_model.Evolves):
+    def check_evolves(self) -> field_model.Evolves:
+        """Return the model; InputError for one that is steady or has no latents."""
+        if self.step_s is None or not isinstance(self.model, field_model.Evolves):
             raise InputError(
-                f"{self.url}: only rollouts of a model with latents are monitored, this is a"
-                f" {self.problem.kind} model of kind {model.config.kind}"
+                f"{self.url}: only a transient model with latents has a processor and long"
+                f" rollouts, this is a {self.problem.kind} model of kind {self.model.config.kind}"
             )
+        return self.model
+
+    def rollout_latents(self, prepared: Batch) -> np.ndarray:
+        """Return the latents (T + 1, L, d) from Z(0) on; InputError as `check_evolves`."""
+        model = self.check_evolves()
         inputs, _ = prepared.for_model(model.config)
         with torch.inference_mode():
             encoded = model.encode(inputs)
@@ -512,7 +501,10 @@ class Surrogate:
         return np.asarray(states[0].float().cpu().numpy())
 
     def rollout_quality(self, prepared: Batch) -> RolloutQuality:
-        """Watch the rollout of a request; InputError without a monitor, or latents."""
+        """Return whether a request's latents keep to the dynamics of the training, step by step.
+
+        InputError without a calibrated monitor, and for a model without latents.
+        """
         if self.monitor is None:
             raise InputError(
                 f"{self.url} has no calibrated monitor for its weights; calibrate one with:"

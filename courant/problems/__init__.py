@@ -8,7 +8,7 @@ from courant.data.geometry import read_edges
 from courant.data.normalisation import Normaliser
 from courant.data_config import SteadyData
 from courant.experiment import Experiment
-from courant.problems.problem import Problem, Space, Window
+from courant.problems.problem import Problem, Window
 from courant.problems.steady import SteadyProblem
 from courant.problems.transient import TransientProblem
 from simgen.errors import InputError
@@ -16,7 +16,7 @@ from simgen.errors import InputError
 if TYPE_CHECKING:
     from simgen.store.read import Dataset
 
-__all__ = ["Problem", "Space", "Window", "open_problem", "problem_of"]
+__all__ = ["Problem", "Window", "open_problem", "problem_of"]
 
 PROBLEMS: dict[str, type[Problem]] = {
     problem.kind: problem for problem in (TransientProblem, SteadyProblem)

@@ -26,6 +26,7 @@ from courant.data.geometry import AnchorChoice, DistanceField
 from courant.data.normalisation import Normaliser
 from courant.data_config import SampleData
 from courant.experiment import Experiment, Kind
+from simgen.design_space import Parameter
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,19 +37,6 @@ BOUNDS_TOLERANCE = 0.02
 
 Samples = Callable[[], Iterator[Batch]]
 """Batches that can be iterated again and again"""
-
-
-@dataclass(frozen=True)
-class Space:
-    """The design space that a model was trained on, as kept in `dataset.json`."""
-
-    family: str
-    parameters: Sequence[Mapping[str, Any]]
-    """name, unit, low and high of each design parameter"""
-
-    @property
-    def names(self) -> str:
-        return ", ".join(each["name"] for each in self.parameters)
 
 
 @dataclass(frozen=True)
@@ -106,10 +94,11 @@ class Problem(ABC):
         """Return at most `num` validation samples with every mesh point, on the device."""
 
     @abstractmethod
-    def prepare(self, space: Space, points: np.ndarray, **parts: Any) -> Batch:
+    def prepare(self, space: Sequence[Parameter], points: np.ndarray, **parts: Any) -> Batch:
         """Return a checked request as a batch of one; InputError where it cannot be answered.
 
-        points (N, 2 or 3) m; `parts` are the keywords that `takes` names, None = not given.
+        `space` is that of the training, points are (N, 2 or 3) m; `parts` are the keywords that
+        `takes` names, None = not given.
         """
 
     @abstractmethod
@@ -257,6 +246,35 @@ class Problem(ABC):
                 f"the model knows {', '.join(self.normaliser.patch_kinds)}"
             )
 
+    def check_parameters(
+        self, values: Mapping[str, float] | None, space: Sequence[Parameter]
+    ) -> Mapping[str, float]:
+        """Return design parameters: wrong names or values raise, those outside the space warn."""
+        known = {parameter.name: parameter for parameter in space}
+        names = ", ".join(known)
+        if values is None:
+            raise InputError(f"give parameters={{...}}, the design parameters {names}")
+        if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
+            raise InputError(f"parameters map {names or 'no name'} to numbers")
+        if set(values) != set(known):
+            missing = [name for name in known if name not in values]
+            found = {"unknown": sorted(set(values) - set(known)), "missing": missing}
+            wrong = ", ".join(f"{word} {', '.join(of)[:200]}" for word, of in found.items() if of)
+            raise InputError(f"parameters: {wrong}; {self.experiment.family} has {names}")
+        for name, value in values.items():
+            low, high, unit = known[name].low, known[name].high, known[name].unit
+            if not isinstance(value, numbers.Real) or not np.isfinite(value):
+                raise InputError(f"{name} = {value!r:.100} is not a finite number")
+            trained_on = f"the model was trained on [{low:g}, {high:g}] {unit}"
+            if low > 0 and value <= 0:
+                raise InputError(f"{name} = {value:g} {unit} is not positive; {trained_on}")
+            if not low <= value <= high:
+                warn_caller(
+                    f"{name} = {value:g} {unit} is outside the design space; {trained_on}, so the"
+                    " prediction is extrapolated"
+                )
+        return values
+
     def check_points(self, points: Any, name: str) -> np.ndarray:
         """Return (N, 3) m, of (N, 2) in 2D as well; warn of points outside the training domain."""
         dimension = self.normaliser.dimension
@@ -307,32 +325,6 @@ class Problem(ABC):
             check_columns(values, num_points, column + 1, what)
             columns[:, number] = check_array(values[:, column], (num_points,), what)
         return columns
-
-
-def check_parameters(values: Mapping[str, float], space: Space) -> None:
-    """Check design parameters: wrong names or values raise, values outside the space warn."""
-    known = {parameter["name"]: parameter for parameter in space.parameters}
-    if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
-        raise InputError(f"parameters map {', '.join(known) or 'no name'} to numbers")
-    if set(values) != set(known):
-        missing = [name for name in known if name not in values]
-        names = {"unknown": sorted(set(values) - set(known)), "missing": missing}
-        wrong = ", ".join(f"{word} {', '.join(of)[:200]}" for word, of in names.items() if of)
-        raise InputError(f"parameters: {wrong}; {space.family} has {', '.join(known)}")
-    for name, value in values.items():
-        low, high, unit = (known[name][key] for key in ("low", "high", "unit"))
-        if not isinstance(value, numbers.Real) or not np.isfinite(value):
-            raise InputError(f"{name} = {value!r:.100} is not a finite number")
-        if low > 0 and value <= 0:
-            raise InputError(
-                f"{name} = {value:g} {unit} is not positive; the model was trained on"
-                f" [{low:g}, {high:g}] {unit}"
-            )
-        if not low <= value <= high:
-            warn_caller(
-                f"{name} = {value:g} {unit} is outside the design space that the model was trained"
-                f" on, [{low:g}, {high:g}] {unit}; the prediction is extrapolated"
-            )
 
 
 def check_columns(values: np.ndarray, rows: int, columns: int, name: str) -> None:

@@ -27,15 +27,8 @@ from courant.data.geometry import DistanceField, read_edges
 from courant.data.normalisation import Channel, Normaliser, check_names
 from courant.data_config import SteadyData
 from courant.experiment import Kind
-from courant.problems.problem import (
-    Problem,
-    Samples,
-    Space,
-    Window,
-    as_numbers,
-    check_columns,
-    check_parameters,
-)
+from courant.problems.problem import Problem, Samples, Window, as_numbers, check_columns
+from simgen.design_space import Parameter
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -101,12 +94,10 @@ class SteadyProblem(Problem):
         samples = SteadySource(dataset, chosen, self).read_all(device)
         return lambda: iter(samples)
 
-    def prepare(self, space: Space, points: np.ndarray, **parts: Any) -> Batch:
+    def prepare(self, space: Sequence[Parameter], points: np.ndarray, **parts: Any) -> Batch:
         self.check_parts(parts)
-        if parts.get("parameters") is None and space.parameters:
-            raise InputError(f"give parameters={{...}}, the design parameters {space.names}")
-        parameters = parts.get("parameters") or {}
-        check_parameters(parameters, space)
+        given = parts.get("parameters") or (None if space else {})
+        parameters = self.check_parameters(given, space)
         places = self.check_points(points, "points")
         field, kinds = parts.get("distance"), self.normaliser.stored_kinds
         if kinds:

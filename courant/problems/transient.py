@@ -35,7 +35,8 @@ from courant.data.geometry import distance_field, read_edges
 from courant.data.normalisation import Channel, Normaliser
 from courant.data_config import TransientData
 from courant.experiment import Experiment, Kind
-from courant.problems.problem import Problem, Samples, Space, Window, check_array, check_parameters
+from courant.problems.problem import Problem, Samples, Window, check_array
+from simgen.design_space import Parameter
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class TransientProblem(Problem):
         reader = WindowReader(dataset, dataset.cases(split), self, mirror_y)
         return reader if reader.all_bytes > self.data.resident_gb * 1e9 else reader.read_all()
 
-    def prepare(self, space: Space, points: np.ndarray, **parts: Any) -> Batch:
+    def prepare(self, space: Sequence[Parameter], points: np.ndarray, **parts: Any) -> Batch:
         self.check_parts(parts)
         initial, parameters = parts.get("initial"), parts.get("parameters")
         known = ", ".join(channel.name for channel in self.normaliser.channels)
@@ -159,10 +160,8 @@ class TransientProblem(Problem):
             known += f" at {self.input_steps} times {self.step_s:g} s apart, the oldest first,"
         if initial is None:
             raise InputError(f"give initial, the state ({known}) at each point")
-        if parameters is not None:
-            check_parameters(parameters, space)
-        elif self.experiment.model.num_parameters:
-            raise InputError(f"give parameters={{...}}, the design parameters {space.names}")
+        if parameters is not None or self.experiment.model.num_parameters:
+            self.check_parameters(parameters, space)
         places = self.check_points(points, "points")
         one = (len(places), len(self.normaliser.channels))
         shape = one if self.input_steps == 1 else (self.input_steps, *one)
@@ -178,7 +177,7 @@ class TransientProblem(Problem):
                     raise InputError(
                         f"give the geometry: parameters={{...}} or {name}=(distance, direction)"
                     )
-                field = distance_field(space.family, at, parameters)
+                field = distance_field(self.experiment.family, at, parameters)
             return self.features_at(at, field, self.check_given(parts.get(given), len(at), given))
 
         at_points = features(places, "distance", "given")

@@ -41,8 +41,8 @@ from courant.serving.predictions import Answer, Limits, ModelCard, RequestError,
 from simgen.errors import InputError
 from simgen.solving.preparation import keep_process_ready
 
-#: Connections, predictions in one pass, designs meshed at a time, and bytes of a design's request.
-MAX_CONNECTIONS, MAX_BATCH, MAX_MESHED, MAX_DESIGN_BYTES = 64, 16, 2, 10_000
+#: Connections, designs meshed at a time, and bytes of a design's request.
+MAX_CONNECTIONS, MAX_MESHED, MAX_DESIGN_BYTES = 64, 2, 10_000
 HEALTH_S, START_S, STOP_S = 5.0, 60.0, 2  # for a description, a start, and answers at the end
 logger = logging.getLogger("courant.serving")
 
@@ -78,13 +78,11 @@ class Model(Protocol):
 
 
 class ServedModel:
-    """A model that is loaded in this process; predictions that wait go through it together."""
+    """A model that is loaded in this process, for one prediction at a time."""
 
     def __init__(self, explored: Explored) -> None:
         self.explored = explored
-        self._waiting: list[tuple[bytes, asyncio.Future[Answer]]] = []
-        self._predicting: asyncio.Task[None] | None = None
-        self._meshing = asyncio.Semaphore(MAX_MESHED)
+        self._predicting, self._meshing = asyncio.Lock(), asyncio.Semaphore(MAX_MESHED)
 
     @classmethod
     def load(cls, run: str, limits: Limits, dataset: str | None = None) -> "ServedModel":
@@ -95,27 +93,10 @@ class ServedModel:
         return cls(Explored(surrogate, limits, dataset))
 
     async def predict(self, body: bytes) -> Answer:
-        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.append((body, answered))
-        if self._predicting is None:
-            self._predicting = asyncio.create_task(self._predict_waiting())
-        return await answered
-
-    async def _predict_waiting(self) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
-            try:
-                found = await asyncio.to_thread(self._predict, [body for body, _ in batch])
-            except Exception:
-                logger.exception("requests could not be answered")
-                found = [predictions.FAULT.answer] * len(batch)
-            for (_, answered), given in zip(batch, found, strict=True):
-                if not answered.done():  # its client has gone
-                    answered.set_result(given)
-        self._predicting = None
-
-    def _predict(self, bodies: list[bytes]) -> list[Answer]:
-        return predictions.answer(bodies, self.explored.surrogate, self.explored.limits)
+        explored = self.explored
+        async with self._predicting:
+            given = (body, explored.surrogate, explored.limits)
+            return await asyncio.to_thread(predictions.answer, *given)
 
     async def explore(self, route: Route, body: bytes) -> Answer:
         kind, _ = _types(route)

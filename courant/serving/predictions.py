@@ -1,15 +1,12 @@
 """Requests of `POST /predict` and their answers: typed, limited, in physical units.
 
-    answers = answer([body, ...], surrogate, limits)
-
-Requests of the same sizes go through the model together; a bad one does not affect the others.
+status, body = answer(body, surrogate, limits)
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -161,56 +158,26 @@ def read_json(body: bytes, kind: type[Request], max_bytes: int | None = None) ->
         raise RequestError(f"the request is not valid JSON ({error})") from None
 
 
-def answer(bodies: Sequence[bytes], surrogate: Surrogate, limits: Limits) -> list[Answer]:
-    """Answer each request, those of the same sizes at once; a bad one affects no other."""
-    answers: dict[int, Answer] = {}
-    prepared: dict[int, Batch] = {}
-    warned: dict[int, list[str]] = {}
-    for number, body in enumerate(bodies):
-        # Values that overflow are an answer of their own, of `check_finite`.
-        with collected_warnings() as warned[number], np.errstate(over="ignore", invalid="ignore"):
-            try:
-                prepared[number] = _prepare(parse_request(body, limits), surrogate, limits)
-            except (InputError, RequestError) as error:
-                answers[number] = RequestError(str(error)).answer
-            except Exception:
-                logger.exception("a request could not be prepared")
-    for number, values in _predict(prepared, surrogate, limits.max_point_steps):
+def answer(body: bytes, surrogate: Surrogate, limits: Limits) -> Answer:
+    """Answer a request; an error of this server is a fault without details, and in its log."""
+    # Values that overflow are an answer of their own, of `check_finite`.
+    with collected_warnings() as warned, np.errstate(over="ignore", invalid="ignore"):
         try:
-            times = surrogate.problem.times(0.0, prepared[number].num_steps)
-            found = Prediction(
-                channels=list(surrogate.channels),
-                values=check_finite(values).tolist(),
-                times_s=None if times is None else times.tolist(),
-                warnings=warned[number],
-            )
-            answers[number] = 200, found.model_dump_json().encode()
-        except InputError as error:
-            answers[number] = RequestError(str(error)).answer
-    return [answers.get(number, FAULT.answer) for number in range(len(bodies))]
-
-
-def _predict(
-    prepared: Mapping[int, Batch], surrogate: Surrogate, most: int
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Predict in passes no larger than one answer may be; each alone where a pass fails."""
-    passes: list[list[int]] = []
-    room = 0
-    for number, batch in prepared.items():
-        asked = batch.query_points.shape[1] * batch.num_steps
-        if not passes or asked > room:
-            passes.append([])
-            room = most
-        passes[-1].append(number)
-        room -= asked
-    while passes:
-        numbers = passes.pop(0)
-        try:
-            found = surrogate.predict_prepared([prepared[number] for number in numbers])
-            yield from zip(numbers, found, strict=True)
+            prepared = _prepare(parse_request(body, limits), surrogate, limits)
+            values = check_finite(surrogate.predict_prepared([prepared])[0])
+        except (InputError, RequestError) as error:
+            return RequestError(str(error)).answer
         except Exception:
-            logger.exception("requests could not be answered")
-            passes += [[number] for number in numbers if len(numbers) > 1]
+            logger.exception("a request could not be answered")
+            return FAULT.answer
+    times = surrogate.problem.times(0.0, prepared.num_steps)
+    found = Prediction(
+        channels=list(surrogate.channels),
+        values=values.tolist(),
+        times_s=None if times is None else times.tolist(),
+        warnings=warned,
+    )
+    return 200, found.model_dump_json().encode()
 
 
 def _prepare(request: PredictRequest, surrogate: Surrogate, limits: Limits) -> Batch:

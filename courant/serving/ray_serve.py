@@ -17,7 +17,7 @@ import ray
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-from courant.serving.http_app import MAX_BATCH, Route, ServedModel
+from courant.serving.http_app import MAX_CONNECTIONS, Route, ServedModel
 from courant.serving.predictions import Answer, Limits, ModelCard
 
 
@@ -54,7 +54,7 @@ def start(run: str, limits: Limits, dataset: str | None = None) -> RayModel:
     on_gpu = ray.cluster_resources().get("GPU", 0) >= 1
     deployment = serve.deployment(
         name="courant",
-        max_ongoing_requests=4 * MAX_BATCH,
+        max_ongoing_requests=MAX_CONNECTIONS,
         ray_actor_options={"num_gpus": 1 if on_gpu else 0},
     )(Replica)
     handle = serve.run(deployment.bind(run, limits, dataset), name=name, route_prefix=None)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -89,18 +89,6 @@ class StackedMuon(Muon):
     found_inf: Tensor | None = None
     """A tensor () on the device that is one where this step is left out, as GradScaler sets it"""
 
-    def __init__(
-        self, matrices: Iterable[Tensor], *, lr: float | Tensor, weight_decay: float
-    ) -> None:
-        # Torch's other options are not offered: `step` has these two.
-        super().__init__(
-            matrices,
-            lr=lr,  # type: ignore[arg-type]  # torch checks a tensor's size itself
-            weight_decay=weight_decay,
-            nesterov=True,
-            adjust_lr_fn="match_rms_adamw",
-        )
-
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Take a step with the gradients that are there."""
@@ -108,15 +96,14 @@ class StackedMuon(Muon):
             stacks: defaultdict[torch.Size, list[Tensor]] = defaultdict(list)
             for weight in group["params"]:
                 if weight.grad is not None:
+                    if not self.state[weight]:
+                        self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
                     stacks[wide(weight).shape].append(weight)
             for weights in stacks.values():
                 self._step(weights, group)
 
     def _step(self, weights: list[Tensor], group: dict[str, Any]) -> None:
         """Update weights whose wide forms have one shape."""
-        for weight in weights:
-            if not self.state[weight]:
-                self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
         averages = [self.state[weight]["momentum_buffer"] for weight in weights]
         gradients = [weight.grad for weight in weights if weight.grad is not None]
         rate = group["lr"]
@@ -141,7 +128,7 @@ class StackedMuon(Muon):
 
 
 def wide(matrix: Tensor) -> Tensor:
-    """The matrix, or its transpose if it is taller than wide."""
+    """Return the matrix, transposed if it is taller than wide."""
     return matrix.mT if matrix.shape[-2] > matrix.shape[-1] else matrix
 
 
@@ -179,22 +166,15 @@ class MuonWithAdamW(Optimizer):
     """A tensor () on the device that is one where a step is left out; AdamW heeds it if `fused`"""
 
     def __init__(
-        self,
-        model: nn.Module,
-        *,
-        lr: float | Tensor,
-        weight_decay: float,
-        fused: bool = False,
-        capturable: bool = False,
+        self, model: nn.Module, *, lr: float | Tensor, weight_decay: float, **options: bool
     ) -> None:
         matrices, others = hidden_matrices(model)
         rates: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
         # One of the two may have nothing to train, for which torch allows no optimiser.
         self._parts: list[Optimizer] = [StackedMuon(matrices, **rates)] if matrices else []
         if others:
-            self._parts.append(AdamW(others, **rates, fused=fused, capturable=capturable))
-        groups = [group for part in self._parts for group in part.param_groups]
-        super().__init__(groups, {"fused": fused})
+            self._parts.append(AdamW(others, **rates, **options))
+        super().__init__([group for part in self._parts for group in part.param_groups], options)
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Take a step of both, with the gradients that are there."""
@@ -207,11 +187,8 @@ class MuonWithAdamW(Optimizer):
 
 def hidden_matrices(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """Return the weights of the model's hidden linear layers, and its other parameters."""
-    hidden = {
-        id(layer.weight)
-        for layer in model.modules()
-        if isinstance(layer, nn.Linear) and min(layer.weight.shape) >= NARROWEST
-    }
+    layers = (layer for layer in model.modules() if isinstance(layer, nn.Linear))
+    hidden = {id(each.weight) for each in layers if min(each.weight.shape) >= NARROWEST}
     parts: tuple[list[nn.Parameter], list[nn.Parameter]] = ([], [])
     for parameter in model.parameters():
         parts[id(parameter) not in hidden].append(parameter)

@@ -7,9 +7,7 @@ reading the run's metrics.
 
 from __future__ import annotations
 
-import os
 import threading
-from dataclasses import asdict
 from typing import Any
 
 from courant.ray_session import WORKER_ENVIRONMENT, available_gpus, ray_session, ray_storage
@@ -23,8 +21,7 @@ from ray.train.torch import TorchTrainer
 
 import simgen
 from courant.experiment import Experiment, parse_experiment
-from courant.runs.directory import RunDirectory
-from courant.runs.record import InUseError, is_finished
+from courant.runs.record import is_finished
 from courant.training import workers
 from courant.training.train import OnEpoch, TrainingError
 from simgen.errors import InputError
@@ -32,9 +29,6 @@ from simgen.log_lines import log_context
 from simgen.machine import usable_cores
 
 MAX_WORKER_FAILURES = 3
-POLL_S = 0.25
-"""Ray's controller asks the workers this often; their reports and their end wait for it. Its own
-two seconds cost each checkpoint one and a half."""
 
 
 def train(
@@ -49,61 +43,47 @@ def train(
     dataset, run = workers.begin_run(experiment, dataset_url, version, runs_url)
     if is_finished(run):
         return run.url
+    num_workers, failures = experiment.training.workers, list[BaseException]()
     with ray_session(quiet=on_epoch is not None), workers.following(run, on_epoch):
-        place = (dataset.url, dataset.version)
-        try:
-            _run_workers(experiment, run, place)
-        except (InUseError, InputError):
-            raise
-        except Exception as error:
+        storage, filesystem = ray_storage(run)
+        gpus = use_gpus(experiment.training.use_gpu, num_workers)
+        trainer = TorchTrainer(
+            _work,
+            train_loop_config={
+                "experiment": experiment.model_dump_json(),
+                "dataset": (dataset.url, dataset.version),
+                "run": run,
+                "logs": log_context(),
+            },
+            scaling_config=ScalingConfig(num_workers=num_workers, use_gpu=gpus),
+            run_config=RunConfig(
+                name="ray",
+                storage_path=storage,
+                storage_filesystem=filesystem,
+                failure_config=FailureConfig(max_failures=MAX_WORKER_FAILURES),
+                worker_runtime_env={"env_vars": WORKER_ENVIRONMENT},
+            ),
+        )
+
+        def fit() -> None:
+            try:
+                trainer.fit()
+            except BaseException as error:
+                failures.append(error)
+
+        # In the main thread Ray Train handles Ctrl-C itself, takes its time, and calls it a
+        # failure. A daemon, because after an interruption nobody waits for it.
+        thread = threading.Thread(target=fit, name="ray-train", daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(0.5)  # a wait without an end may miss a signal
+        if failures:
             raise TrainingError(
-                f"{run.url}: training failed on Ray ({_reason(error)});"
+                f"{run.url}: training failed on Ray ({_reason(failures[0])});"
                 " train again to go on from the last checkpoint"
-            ) from error
+            ) from failures[0]
     workers.check_finished(run)
     return run.url
-
-
-def _run_workers(experiment: Experiment, run: RunDirectory, dataset: tuple[str, str]) -> None:
-    config = {
-        "experiment": experiment.model_dump_json(),
-        "dataset": dataset,
-        "run": run,
-        "logs": log_context(),
-    }
-    num_workers = experiment.training.workers
-    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", str(POLL_S))
-    storage, filesystem = ray_storage(run)
-    trainer = TorchTrainer(
-        _work,
-        train_loop_config=config,
-        scaling_config=ScalingConfig(
-            num_workers=num_workers, use_gpu=use_gpus(experiment.training.use_gpu, num_workers)
-        ),
-        run_config=RunConfig(
-            name="ray",
-            storage_path=storage,
-            storage_filesystem=filesystem,
-            failure_config=FailureConfig(max_failures=MAX_WORKER_FAILURES),
-            worker_runtime_env={"env_vars": WORKER_ENVIRONMENT},
-        ),
-    )
-    trouble: list[BaseException] = []
-
-    def fit() -> None:
-        try:
-            trainer.fit()
-        except BaseException as error:
-            trouble.append(error)
-
-    # In the main thread Ray Train handles Ctrl-C itself, takes its time, and calls it a failure. A
-    # daemon, because after an interruption nobody waits for it.
-    thread = threading.Thread(target=fit, name="ray-train", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(0.5)  # a wait without an end may miss a signal
-    if trouble:
-        raise trouble[0]
 
 
 def use_gpus(wanted: bool | str, workers: int) -> bool:
@@ -127,13 +107,11 @@ def _work(config: dict[str, Any]) -> None:
         simgen.open_dataset(*config["dataset"]),
         config["run"],
         ray.train.torch.get_device(),
-        # With checkpoints alone, since a report waits for Ray's controller.
-        on_checkpoint=lambda record: ray.train.report(asdict(record)),
         is_first=context.get_world_rank() == 0,
     )
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     """Return the line that names the fault: the first failed worker's, else Ray's own."""
     failures = getattr(error, "worker_failures", None) or {}
     failed = next(iter(failures.values()), error)

@@ -30,7 +30,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from courant.data.batch import Batch
 from courant.ensemble import Ensemble, MembersApart
-from courant.experiment import Experiment, TrainingConfig
+from courant.experiment import Experiment
 from courant.field_model import Inputs, MeasuresSpread, Queries
 from courant.models import build
 from courant.problems import Problem
@@ -70,16 +70,12 @@ class Objective:
         mask = (batch.query_mask,) if weight else ()
         with self._precision(batch):
             made = trained(inputs, queries, self.problem.num_steps, *mask)
-        if isinstance(made, list):
-            return torch.stack([self._with_spread(each, batch) for each in made]).mean()
-        return self._with_spread(made, batch)
-
-    def _with_spread(self, made: Tensor | tuple[Tensor, Tensor], batch: Batch) -> Tensor:
-        """Return the loss of a prediction, or of a prediction and the spread beside it."""
-        if isinstance(made, Tensor):
-            return self.loss(made, batch)
-        weight = self.experiment.training.locality_weight
-        return self.loss(made[0], batch) + weight * made[1].float().mean()
+        losses = []
+        for each in made if isinstance(made, list) else [made]:
+            field, apart = each if isinstance(each, tuple) else (each, None)
+            loss = self.loss(field, batch)
+            losses.append(loss if apart is None else loss + weight * apart.float().mean())
+        return torch.stack(losses).mean()
 
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:
         """Predict (B, T, M, C) standardised, in the experiment's precision; T = 1 if steady."""
@@ -121,7 +117,10 @@ def prediction_loss(prediction: Tensor, target: Tensor, mask: Tensor | None) -> 
 
     prediction, target (B, T, M, C); mask (B, M), True at real points. Scalar, float32.
     """
-    return masked_mean((prediction.float() - target).square(), mask)
+    error = (prediction.float() - target).square()
+    if mask is None:
+        return error.mean()
+    return masked_sum(error, mask) / (mask.sum() * error.shape[1] * error.shape[3])
 
 
 def relative_l2_loss(
@@ -132,16 +131,12 @@ def relative_l2_loss(
     For one channel that is the relative error in physical units; several have equal weight. The
     paper sums over the batch: the same up to a factor, to which AdamW does not respond.
     """
-    real = (
-        torch.ones_like(target[..., :1])
-        if mask is None
-        else mask[:, None, :, None].to(target.dtype)
-    )
     # Filled on the device: a copy from the host would wait for it.
     truth = target + torch.stack([target.new_full((), value) for value in offset])
-    error = ((prediction.float() - target).square() * real).sum((1, 2, 3))
-    size = (truth.square() * real).sum((1, 2, 3))
-    return _ratio(error, size)
+    error, size = (prediction.float() - target).square(), truth.square()
+    if mask is not None:
+        error, size = (value * mask[:, None, :, None].to(value.dtype) for value in (error, size))
+    return _ratio(error.sum((1, 2, 3)), size.sum((1, 2, 3)))
 
 
 def derivative_loss(prediction: Tensor, target: Tensor, grid: tuple[int, ...]) -> Tensor:
@@ -169,19 +164,9 @@ def _ratio(error: Tensor, size: Tensor) -> Tensor:
     return ((error + 1e-12).sqrt() / size.clamp(min=1e-12).sqrt()).mean()
 
 
-def masked_mean(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Average (B, T, M, C) values over the real points of a (B, M) mask."""
-    if mask is None:
-        return values.mean()
-    weights = mask[:, None, :, None].to(values.dtype)
-    return (values * weights).sum() / (weights.sum() * values.shape[1] * values.shape[3])
-
-
 def masked_sum(values: Tensor, mask: Tensor | None) -> Tensor:
     """Sum (B, T, M, C) values over the real points of a (B, M) mask."""
-    return (
-        values.sum() if mask is None else (values * mask[:, None, :, None].to(values.dtype)).sum()
-    )
+    return (values if mask is None else values * mask[:, None, :, None].to(values.dtype)).sum()
 
 
 class WithSpread(nn.Module):
@@ -189,19 +174,14 @@ class WithSpread(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        if not isinstance(model, MeasuresSpread):
-            raise InputError(
-                "training.locality_weight needs a model whose anchors have contributions, such as"
-                " courant; set it to 0"
-            )
         self.model = model
 
     def forward(
         self, inputs: Inputs, queries: Queries, num_steps: int, mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Return the prediction (B, T, M, C) and the spread (B, L)."""
-        assert isinstance(self.model, MeasuresSpread)
-        return self.model.predict_with_spread(inputs, queries, num_steps, mask)
+        model = cast(MeasuresSpread, self.model)
+        return model.predict_with_spread(inputs, queries, num_steps, mask)
 
 
 def backward(objective: Objective, model: nn.Module, batch: Batch, num_parts: int = 1) -> Tensor:
@@ -210,7 +190,12 @@ def backward(objective: Objective, model: nn.Module, batch: Batch, num_parts: in
     It is a mean over the points of the whole batch. Workers average their gradients, so each weighs
     its part by its share of the points: padded clouds give them different numbers.
     """
-    parts = [batch] if num_parts == 1 else split(batch, num_parts)
+    parts = [batch]
+    if num_parts > 1:
+        numbers = torch.arange(len(batch.targets), device=batch.targets.device)
+        tensors = batch.tensors.items()
+        chosen = numbers.tensor_split(num_parts)
+        parts = [Batch.of({name: each[part] for name, each in tensors}) for part in chosen]
     # Weights sum to one over the parts of a single worker; of several, over the mean of totals.
     weights = torch.stack([objective.weight(part) for part in parts])
     sum_of_all, (_, world) = weights.sum(), rank_and_world()
@@ -243,16 +228,10 @@ def clip(model: nn.Module, most: float) -> Tensor:
     return len(members) * torch.stack(norms).max()
 
 
-def split(batch: Batch, num_parts: int) -> list[Batch]:
-    """Split the batch's samples into parts of almost equal size."""
-    numbers = torch.arange(len(batch.targets), device=batch.targets.device)
-    return [batch.map(lambda value, of=part: value[of]) for part in numbers.tensor_split(num_parts)]  # type: ignore[misc]
-
-
 def flops_per_sample(objective: Objective, batch: Batch) -> float:
     """Count the operations of products and attention in a training step for a batch's first sample.
 
-    Two for each multiply-add, forward and backward. Touches no weight and no random state.
+    Two for each multiply-add, forward and backward. Leaves weights and random state alone.
     """
     with torch.random.fork_rng(devices=[]):
         model = objective.trained(build(objective.experiment.model).to(batch.points.device))
@@ -305,12 +284,7 @@ def cuda_recorder() -> Record:
         # Other threads may read ahead and pin memory while this one records: "thread_local".
         with torch.cuda.graph(graph, pool, stream, "thread_local"):
             output = call()
-
-        def replay() -> Tensor:
-            graph.replay()
-            return output
-
-        return replay
+        return lambda: (graph.replay(), output)[1]
 
     return record
 
@@ -375,29 +349,15 @@ def check_graphs(
     experiment: Experiment, device: torch.device | None = None, world: int = 1
 ) -> None:
     """Raise InputError where steps cannot be replayed from CUDA graphs, on this device or any."""
-    obstacles = []
-    if device is not None and device.type != "cuda":
-        obstacles.append(f"training runs on {device.type}")
-    if world > 1:
-        obstacles.append(f"{world} workers exchange gradients")
-    if experiment.model.waits_for_device is not None:
-        obstacles.append(f"{experiment.model.waits_for_device} waits for the device")
-    if experiment.training.cuda_graphs and obstacles:
-        because = " and ".join(obstacles)
+    waits, kind = experiment.model.waits_for_device, device.type if device else "cuda"
+    obstacles = {
+        f"training runs on {kind}": kind != "cuda",
+        f"{world} workers exchange gradients": world > 1,
+        f"{waits} waits for the device": waits is not None,
+    }
+    if experiment.training.cuda_graphs and any(obstacles.values()):
+        because = " and ".join(name for name, is_there in obstacles.items() if is_there)
         raise InputError(f"training.cuda_graphs = true, but {because}; leave it out")
-
-
-def check_batch_divides(training: TrainingConfig, world: int) -> None:
-    """Raise InputError where a batch does not divide over the workers, or a part over steps."""
-    if training.batch_size % world:
-        raise InputError(
-            f"training.batch_size = {training.batch_size} does not divide over {world} workers"
-        )
-    if training.batch_size // world < training.accumulate:
-        raise InputError(
-            f"training.accumulate = {training.accumulate}: a worker's batch has"
-            f" {training.batch_size // world} samples, no more parts than that"
-        )
 
 
 def rank_and_world() -> tuple[int, int]:

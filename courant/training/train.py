@@ -79,13 +79,12 @@ def fit(
     *,
     device: torch.device | str = "cpu",
     on_epoch: OnEpoch | None = None,
-    on_checkpoint: OnEpoch | None = None,
 ) -> None:
     """Train to the experiment's last epoch from the newest checkpoint; return at once where done.
 
     Raises InputError where model, data and dataset do not fit together, InUseError while another
     process trains the run, TrainingError for a loss that is not finite. `on_epoch` is called on the
-    first worker alone, `on_checkpoint` on every worker.
+    first worker alone.
     """
     if records.is_finished(run):
         return
@@ -93,7 +92,6 @@ def fit(
     training, device = experiment.training, torch.device(device)
     ids = about(dataset=dataset.url, training_run=run.name, experiment=experiment.name)
     with ids, records.heartbeat(run) if rank == 0 else nullcontext():
-        steps.check_batch_divides(training, world)
         steps.check_graphs(experiment, device, world)
         began = time.perf_counter()
         task = Task.load(experiment, dataset, device, rank, world)
@@ -106,14 +104,11 @@ def fit(
             for epoch in range(fitting.state.epoch + 1, training.epochs + 1):
                 last = epoch == training.epochs
                 record = fitting.epoch(epoch, validate=last or epoch % training.validate_every == 0)
-                keep = last or epoch % training.checkpoint_every == 0
                 if rank == 0:
-                    fitting.write(record, keep)
+                    fitting.write(record, keep=last or epoch % training.checkpoint_every == 0)
                     logger.info(record.line())
                     if on_epoch is not None:
                         on_epoch(record)
-                if keep and on_checkpoint is not None:
-                    on_checkpoint(record)
             if rank == 0:
                 fitting.finish()
         except TrainingError as error:

@@ -110,12 +110,11 @@ def fit_on_record(
     device: torch.device | str,
     *,
     on_epoch: OnEpoch | None = None,
-    on_checkpoint: OnEpoch | None = None,
     is_first: bool = True,
 ) -> None:
     """Run the whole fit; the first worker records errors that no other attempt can cure."""
     try:
-        fit(experiment, dataset, run, device=device, on_epoch=on_epoch, on_checkpoint=on_checkpoint)
+        fit(experiment, dataset, run, device=device, on_epoch=on_epoch)
     except records.InUseError:
         raise  # the record is that of the other process
     except (InputError, TrainingError) as error:

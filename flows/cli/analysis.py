@@ -116,8 +116,8 @@ def analyse_monitor(
 ) -> None:
     """Calibrate the monitor of a transient model's rollouts, and judge it on test cases.
 
-    The run then has monitor.json, with which `surrogate.predict(..., monitor=True)` finds from the
-    latents when a rollout leaves the dynamics that the model was trained on.
+    The run then has monitor.json, with which `surrogate.rollout_quality` finds from the latents
+    when a rollout leaves the dynamics that the model was trained on.
     """
     from courant.analysis.monitoring import calibrate_monitor, judge_monitor, write_monitor
 

@@ -158,7 +158,7 @@ def test_a_prediction_is_monitored_once_the_command_has_calibrated_the_run(
     case = dataset[dataset.cases("test")[0]]
     asked = {"initial": case["velocity"][0], "distance": (case.distance, case.direction)}
     with pytest.raises(InputError, match=r"no calibrated monitor.*courant analyse monitor"):
-        own.predict(case.points, monitor=True, **asked)
+        own.rollout_quality(own.prepare(case.points, **asked))
     done = CliRunner().invoke(
         app, ["analyse", "monitor", own.url, "--out", str(tmp_path / "analysis")]
     )
@@ -169,11 +169,10 @@ def test_a_prediction_is_monitored_once_the_command_has_calibrated_the_run(
     assert "detection  " in done.stdout and "error doubled at" in done.stdout
     assert {"error_level", "error_doubled_at_step", "lead_steps"} <= set(long)
     assert case.id in done.stdout and len(long["departure"]) == long["steps"] == 9
-    found = courant.load(own.url, device="cpu").predict(case.points, monitor=True, steps=9, **asked)
-    assert isinstance(found, monitoring.MonitoredPrediction) and found.quality.horizon == 2
-    np.testing.assert_array_equal(found.values, own.predict(case.points, steps=9, **asked))
-    np.testing.assert_allclose(found.quality.departure, long["departure"], rtol=1e-5)
-    assert found.quality.flagged_at == long["flagged_at_step"]
+    loaded = courant.load(own.url, device="cpu")
+    quality = loaded.rollout_quality(loaded.prepare(case.points, steps=9, **asked))
+    assert quality.horizon == 2 and quality.flagged_at == long["flagged_at_step"]
+    np.testing.assert_allclose(quality.departure, long["departure"], rtol=1e-5)
 
 
 def test_the_error_beside_the_departure_is_that_of_the_prediction(

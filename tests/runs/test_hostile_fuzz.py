@@ -226,7 +226,7 @@ LIMITS = Limits(max_points=1000, max_steps=4, max_point_steps=2000)
 @FUZZ
 @given(content=changed(CASE))
 def test_a_request_is_answered_with_numbers_or_refused(content: Any, surrogate: Surrogate) -> None:
-    ((status, body),) = answer([json.dumps(content).encode()], surrogate, LIMITS)
+    status, body = answer(json.dumps(content).encode(), surrogate, LIMITS)
     found = json.loads(body)
     if status == 200:
         assert np.isfinite(np.asarray(found["values"])).all()

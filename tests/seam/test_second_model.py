@@ -110,7 +110,7 @@ def test_it_predicts_and_answers_requests(run: RunDirectory, task: str, dataset:
             **request,
             "boundary": {**boundary, "velocity": case.boundary["velocity"][:].tolist()},
         }
-    ((status, content),) = answer([json.dumps(given).encode()], surrogate, Limits())
+    status, content = answer(json.dumps(given).encode(), surrogate, Limits())
     assert status == 200
     np.testing.assert_allclose(
         json.loads(content)["values"], surrogate.predict_case(case), atol=1e-4

@@ -49,9 +49,10 @@ def test_a_batch_in_parts_has_the_loss_and_gradients_of_the_whole(
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-6)
 
 
-def test_more_parts_than_samples_are_an_error(ducts: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"accumulate = 3: a worker's batch has 2 samples"):
-        fit(tiny_steady(accumulate=3), ducts, RunDirectory(tmp_path))
+@pytest.mark.parametrize("wrong", [{"accumulate": 3}, {"workers": 3}])
+def test_a_batch_that_does_not_divide_is_an_error(wrong: dict[str, int]) -> None:
+    with pytest.raises(InputError, match="batch_size = 2 does not divide over"):
+        tiny_steady(**wrong)
 
 
 def test_the_average_is_the_exponential_one_and_what_the_run_keeps(
