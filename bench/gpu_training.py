@@ -34,7 +34,7 @@ from courant.problems.transient import (
     TrajectorySet,
     WindowBatches,
     WindowReader,
-    full_batch,
+    gather,
     list_windows,
     snapshots_per_step,
 )
@@ -98,7 +98,7 @@ def make_task(
         # Whole cases, resident on the device; those of the validation come one at a time.
         source = cast(SteadySource, Source(problem, sizes.train, sizes, made_on))
         unseen = Source(problem, sizes.validation, sizes, made_on).read_all(device)
-        steady = SteadyBatches(source, experiment.data, order, device)
+        steady = SteadyBatches(source, order, device)
         return Task(problem, steady, Validation(lambda: iter(unseen), problem.normaliser))
     # Windows of trajectories; those of the validation as `TransientProblem` draws them.
     config = cast(TransientData, experiment.data)
@@ -107,7 +107,7 @@ def make_task(
     train = WindowBatches(reader if streamed else seen, config, order, device)
     others = make_trajectories(problem, config, sizes.validation, sizes, made_on).to(device)
     windows = spread(list_windows(others, config), training.validation_windows)
-    draw = partial(full_batch, others, config=config)
+    draw = partial(gather, others, config=config)
 
     def samples() -> Iterator[Batch]:
         return (draw(windows=chosen) for chosen in windows.split(VALIDATION_BATCH))
@@ -180,7 +180,7 @@ class Source:
     """Steady cases, as `courant.problems.steady.SteadySource` has them; made once."""
 
     def __init__(self, problem: Problem, num: int, sizes: Sizes, device: torch.device) -> None:
-        self.ids = tuple(f"case-{number}" for number in range(num))
+        self.problem, self.ids = problem, tuple(f"case-{number}" for number in range(num))
         cells = torch.linspace(*sizes.cells, num).long().tolist()
         self._samples = [
             # Numbers of faces differ from case to case as numbers of cells do.

@@ -40,7 +40,7 @@ from courant.problems.transient import (
     TransientProblem,
     WindowBatches,
     WindowReader,
-    full_batch,
+    gather,
     list_windows,
 )
 from courant.recipes import get_recipe
@@ -226,7 +226,7 @@ def make_task(
     return Task(
         problem_of(experiment, normaliser),
         WindowBatches(sets["train"], config, order, device),
-        Validation(lambda: (full_batch(held, part, config) for part in parts), normaliser),
+        Validation(lambda: (gather(held, part, config) for part in parts), normaliser),
     )
 
 

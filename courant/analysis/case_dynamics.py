@@ -21,7 +21,8 @@ from courant.analysis.dynamics import Components, Dmd, Pod, Rhythm, Scalogram, S
 from courant.evaluation.metrics import finite_or_none
 from courant.field_model import Evolves
 from courant.prediction.surrogate import Surrogate
-from courant.problems.transient import read_states, time_tolerance
+from courant.problems.problem import read_states
+from courant.problems.transient import time_tolerance
 from simgen.store.read import Dataset, StoredCase
 
 STEPS = 40  # of the paper's long rollouts

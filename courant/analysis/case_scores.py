@@ -38,7 +38,7 @@ from courant.analysis.scores import AnchorFields, match
 from courant.evaluation.metrics import ALL, ErrorSums, ratio
 from courant.evaluation.references import TrainingFields
 from courant.prediction.surrogate import Surrogate
-from courant.problems.transient import read_states
+from courant.problems.problem import read_states
 from simgen.errors import InputError
 from simgen.store.read import StoredCase
 

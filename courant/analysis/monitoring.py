@@ -22,7 +22,8 @@ from scipy.stats import spearmanr
 from courant.analysis import Progress
 from courant.prediction.monitor import Monitor, RolloutQuality, fit_monitor
 from courant.prediction.surrogate import Surrogate
-from courant.problems.transient import read_states, times_between
+from courant.problems.problem import read_states
+from courant.problems.transient import times_between
 from courant.runs.directory import RunDirectory
 from courant.runs.record import MONITOR
 from simgen.errors import InputError

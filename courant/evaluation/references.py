@@ -29,8 +29,8 @@ from courant.data.normalisation import Channel, Normaliser
 from courant.data_config import TransientData
 from courant.evaluation import record as names
 from courant.problems import Problem, Window
-from courant.problems.steady import read_channels, read_solution
-from courant.problems.transient import even_times, read_states
+from courant.problems.problem import read_states
+from courant.problems.transient import even_times
 from simgen.errors import InputError
 from simgen.regression import Regression, gaussian_process, radial_basis
 from simgen.store.read import Dataset, StoredCase
@@ -197,9 +197,7 @@ class NearestDesign(Reference):
         if not channels:
             return design
         steady = case.time is None
-        given = (
-            read_channels(case, channels) if steady else read_states(case, channels, slice(1))[0]
-        )
+        given = read_states(case, channels) if steady else read_states(case, channels, slice(1))[0]
         near = cKDTree(case.points).query(self._probes)[1]
         found = self._normaliser.standardise_given(given)[near]
         return np.concatenate([design, found.ravel() / np.sqrt(found.size)])
@@ -208,7 +206,7 @@ class NearestDesign(Reference):
         """Return a tree over a case's points, and all states (F, N, C) in the split's units."""
         stored, own = self._dataset[case], self._normaliser
         if stored.time is None:
-            states = read_solution(stored, own)[None]
+            states = read_states(stored, own.channels)[None]
         else:
             states = read_states(stored, own.channels, slice(None))
         return cKDTree(stored.points), states / own.scale(stored.parameters)
@@ -222,7 +220,7 @@ class TrainingFields:
 
         def read(case: StoredCase) -> tuple[np.ndarray, cKDTree, np.ndarray]:
             own = normaliser.at(case.parameters)
-            values = own.standardise(read_solution(case, own))
+            values = own.standardise(read_states(case, own.channels))
             return normaliser.design(case.parameters), cKDTree(case.points), values
 
         designs, *of_cases = zip(*_of_training_cases(dataset, read), strict=True)

@@ -493,7 +493,7 @@ class Surrogate:
     def rollout_latents(self, prepared: Batch) -> np.ndarray:
         """Return the latents (T + 1, L, d) from Z(0) on; InputError as `check_evolves`."""
         model = self.check_evolves()
-        inputs, _ = prepared.for_model(model.config)
+        inputs, _ = prepared.for_model(self.model.config)
         with torch.inference_mode():
             encoded = model.encode(inputs)
             later = model.rollout(encoded, prepared.num_steps)

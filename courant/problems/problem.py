@@ -23,14 +23,14 @@ from torch import Tensor
 
 from courant.data.batch import Batch, Batches, BatchOrder
 from courant.data.geometry import AnchorChoice, DistanceField
-from courant.data.normalisation import Normaliser
+from courant.data.normalisation import Channel, Normaliser
 from courant.data_config import SampleData
 from courant.experiment import Experiment, Kind
 from simgen.design_space import Parameter
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from simgen.store.read import Dataset, StoredCase
+    from simgen.store.read import Dataset, LocalCache, StoredCase
 
 BOUNDS_TOLERANCE = 0.02
 """Share of the domain's longest edge by which points may lie outside of all cell centres"""
@@ -325,6 +325,24 @@ class Problem(ABC):
             check_columns(values, num_points, column + 1, what)
             columns[:, number] = check_array(values[:, column], (num_points,), what)
         return columns
+
+
+def read_states(
+    case: StoredCase,
+    channels: Sequence[Channel],
+    frames: slice = slice(None),
+    cache: LocalCache | None = None,
+) -> np.ndarray:
+    """Read channels in their units: (T, N, C) of a case's snapshots, (N, C) of a steady case."""
+    names = sorted({channel.field for channel in channels})
+    if not names:
+        return np.zeros((case.num_points, 0), np.float32)
+    if cache is None:  # whole chunks, whatever the stride
+        whole = slice(frames.start, frames.stop)
+        stored = {name: np.asarray(case[name][whole])[:: frames.step] for name in names}
+    else:
+        stored = {name: array[frames] for name, array in cache.arrays(case, *names).items()}
+    return np.stack([stored[channel.field][..., channel.column] for channel in channels], axis=-1)
 
 
 def check_columns(values: np.ndarray, rows: int, columns: int, name: str) -> None:

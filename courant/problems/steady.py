@@ -24,10 +24,17 @@ from torch import Tensor
 
 from courant.data.batch import READERS, Batch, Batches, BatchOrder, join_padded, spread
 from courant.data.geometry import DistanceField, read_edges
-from courant.data.normalisation import Channel, Normaliser, check_names
+from courant.data.normalisation import check_names
 from courant.data_config import SteadyData
 from courant.experiment import Kind
-from courant.problems.problem import Problem, Samples, Window, as_numbers, check_columns
+from courant.problems.problem import (
+    Problem,
+    Samples,
+    Window,
+    as_numbers,
+    check_columns,
+    read_states,
+)
 from simgen.design_space import Parameter
 from simgen.errors import InputError
 
@@ -85,7 +92,7 @@ class SteadyProblem(Problem):
         # Clouds of all kinds grow with the mesh: the first case's bytes per cell are those of all.
         size = source.read(0).num_bytes / num_points.iloc[0] * num_points.sum()
         streamed = bool(size > self.data.resident_gb * 1e9)
-        return SteadyBatches(source, self.data, order, device, streamed=streamed)
+        return SteadyBatches(source, order, device, streamed=streamed)
 
     def validation(self, dataset: Dataset, num: int, device: torch.device) -> Samples:
         # One case at a time: their clouds are large. Cases that were published later count as well.
@@ -137,7 +144,7 @@ class SteadyProblem(Problem):
             "distance": (case.distance, case.direction) if normaliser.stored_kinds else None,
             "prescribed": prescribed,
             "parameters": case.parameters,
-            "given": read_channels(case, normaliser.given),
+            "given": read_states(case, normaliser.given),
             "edges": read_edges(case) if self.reads_edges else None,
         }
 
@@ -234,7 +241,7 @@ class SteadyProblem(Problem):
         yield Window(None, None, self.solution(case, None)[None])
 
     def solution(self, case: StoredCase, at_s: float | None) -> np.ndarray:
-        return read_solution(case, self.normaliser)
+        return read_states(case, self.normaliser.channels)
 
 
 def _patch_numbers(patch: Any, num_faces: int, kinds: Sequence[str]) -> np.ndarray:
@@ -254,33 +261,21 @@ def _patch_numbers(patch: Any, num_faces: int, kinds: Sequence[str]) -> np.ndarr
     return np.array(numbers)
 
 
-def read_channels(case: StoredCase, channels: Sequence[Channel]) -> np.ndarray:
-    """Read (N, C): channels of a steady case, in their units."""
-    stored = {name: np.asarray(case[name][:]) for name in {each.field for each in channels}}
-    columns = [stored[channel.field][..., channel.column] for channel in channels]
-    return np.stack(columns, axis=-1) if columns else np.zeros((case.num_points, 0), np.float32)
-
-
-def read_solution(case: StoredCase, normaliser: Normaliser) -> np.ndarray:
-    """Read (N, C): the modelled channels of a solved case, in their units."""
-    return read_channels(case, normaliser.channels)
-
-
 class SteadySource:
     """The cases of a split as samples; safe to share between threads."""
 
     def __init__(self, dataset: Dataset, ids: Sequence[str], problem: SteadyProblem) -> None:
-        self.ids, self._dataset, self._problem = tuple(ids), dataset, problem
+        self.ids, self._dataset, self.problem = tuple(ids), dataset, problem
         self._anchors: dict[int, Tensor] = {}
 
     def read(self, number: int) -> Batch:
         """Read case `number` as a batch of one with every point; its anchors are sampled once."""
         case = self._dataset[self.ids[number]]
-        known = self._problem.read_known(case)
-        batch = self._problem.known_batch(**known, anchors=self._anchors.get(number))
+        known = self.problem.read_known(case)
+        batch = self.problem.known_batch(**known, anchors=self._anchors.get(number))
         self._anchors[number] = batch.anchors
-        normaliser = self._problem.normaliser.at(case.parameters)
-        targets = normaliser.standardise(read_solution(case, normaliser))
+        normaliser = self.problem.normaliser.at(case.parameters)
+        targets = normaliser.standardise(read_states(case, normaliser.channels))
         return replace(batch, targets=torch.from_numpy(targets)[None, None])
 
     def read_all(self, device: torch.device) -> list[Batch]:
@@ -295,14 +290,13 @@ class SteadyBatches(Batches):
     def __init__(
         self,
         source: SteadySource,
-        config: SteadyData,
         order: BatchOrder,
         device: torch.device,
         *,
         streamed: bool = False,
     ) -> None:
         super().__init__(order, device, streamed)
-        self.source, self.config = source, config
+        self.source = source
         self.num_cases = len(source.ids)
         self.samples = torch.arange(self.num_cases)
         self._resident = None if streamed else source.read_all(device)
@@ -319,7 +313,7 @@ class SteadyBatches(Batches):
         shard = self.order.shard
         read = self._resident.__getitem__ if self._resident else self.source.read
         drawn = [
-            draw(read(number), self.config, torch.Generator().manual_seed(seed))
+            draw(read(number), self.source.problem.data, torch.Generator().manual_seed(seed))
             for number, seed in zip(samples[shard].tolist(), seeds[shard].tolist(), strict=True)
         ]
         return collate(drawn)

@@ -35,7 +35,7 @@ from courant.data.geometry import distance_field, read_edges
 from courant.data.normalisation import Channel, Normaliser
 from courant.data_config import TransientData
 from courant.experiment import Experiment, Kind
-from courant.problems.problem import Problem, Samples, Window, check_array
+from courant.problems.problem import Problem, Samples, Window, check_array, read_states
 from simgen.design_space import Parameter
 from simgen.errors import InputError
 
@@ -67,19 +67,6 @@ def times_between(time: np.ndarray, first: float, last: float) -> np.ndarray:
     """Return those of the times (T,) that lie between two, both included."""
     slack = time_tolerance(time)
     return time[(time >= first - slack) & (time <= last + slack)]
-
-
-def read_states(
-    case: StoredCase, channels: Sequence[Channel], frames: slice, cache: LocalCache | None = None
-) -> np.ndarray:
-    """Read some channels of the case's snapshots, in their units: (T, N, C)."""
-    names = sorted({channel.field for channel in channels})
-    if cache is None:  # whole chunks, whatever the stride
-        whole = slice(frames.start, frames.stop)
-        stored = {name: np.asarray(case[name][whole])[:: frames.step] for name in names}
-    else:
-        stored = {name: array[frames] for name, array in cache.arrays(case, *names).items()}
-    return np.stack([stored[channel.field][..., channel.column] for channel in channels], axis=-1)
 
 
 class TransientProblem(Problem):
@@ -143,7 +130,7 @@ class TransientProblem(Problem):
             source, windows = source.read(windows, self.data)
         held = source.to(device)
         parts = windows.split(VALIDATION_BATCH)
-        return lambda: (full_batch(held, part, self.data) for part in parts)
+        return lambda: (gather(held, part, self.data) for part in parts)
 
     def open_split(
         self, dataset: Dataset, split: str, mirror_y: bool = False
@@ -629,7 +616,7 @@ def draw_batch(
         return on_device.topk(num, dim=1, largest=False, sorted=False).indices
 
     points, queries = draw(config.points_per_sample), draw(config.queries_per_sample)
-    batch = _gather(trajectories, windows[shard], config, points, queries)
+    batch = gather(trajectories, windows[shard], config, points, queries)
     if not config.shift:
         return batch
     drawn = torch.rand(len(windows), 1, 3, generator=generator)[shard]
@@ -643,19 +630,14 @@ def draw_batch(
     )
 
 
-def full_batch(trajectories: TrajectorySet, windows: Tensor, config: TransientData) -> Batch:
-    """Return the batch of `windows` with every mesh point, in the encoder and as a query."""
-    return _gather(trajectories, windows, config, None, None)
-
-
-def _gather(
+def gather(
     trajectories: TrajectorySet,
     windows: Tensor,
     config: TransientData,
-    points: Tensor | None,
-    queries: Tensor | None,
+    points: Tensor | None = None,
+    queries: Tensor | None = None,
 ) -> Batch:
-    """Gather the windows at some points (B, N) and queries (B, M); None = all."""
+    """Return the batch of `windows` at some points (B, N) and queries (B, M); None = all."""
     device = trajectories.points.device
     numbers, start = windows.unbind(1)
     step = snapshots_per_step(trajectories, config)

@@ -20,7 +20,7 @@ from courant.evaluation.record import (
     QuantityScore,
 )
 from courant.prediction.bands import LEVEL
-from courant.problems.steady import read_solution
+from courant.problems.problem import read_states
 from courant.report import drawing
 from courant.report.context import Context, ranked_cases
 from courant.report.page import (
@@ -220,7 +220,7 @@ def parity_panel(context: Context) -> Panel | None:
     for name in context.evaluation.cases:
         case = context.dataset[name]
         chosen = generator.permutation(case.num_points)[:NUM_POINTS]
-        true_parts.append(read_solution(case, context.surrogate.normaliser)[chosen])
+        true_parts.append(read_states(case, context.surrogate.normaliser.channels)[chosen])
         predicted_parts.append(context.surrogate.predict_case(case)[chosen])
     truth, predicted = np.concatenate(true_parts), np.concatenate(predicted_parts)
     figure, axes = drawing.axes_grid(len(context.channels), 4, 3.4, 3.6)

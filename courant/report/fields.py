@@ -18,7 +18,8 @@ from scipy.spatial import cKDTree
 from courant.data.normalisation import Channel
 from courant.evaluation.metrics import ALL, ErrorSums
 from courant.evaluation.record import MODEL
-from courant.problems.transient import read_states, time_tolerance
+from courant.problems.problem import read_states
+from courant.problems.transient import time_tolerance
 from courant.report import drawing
 from courant.report.context import Context, plotted_fields
 from courant.report.drawing import ERRORS, SIGNED, FieldMap, Raster, draw_maps

@@ -166,7 +166,7 @@ class MuonWithAdamW(Optimizer):
     """A tensor () on the device that is one where a step is left out; AdamW heeds it if `fused`"""
 
     def __init__(
-        self, model: nn.Module, *, lr: float | Tensor, weight_decay: float, **options: bool
+        self, model: nn.Module, *, lr: float | Tensor, weight_decay: float, **options: Any
     ) -> None:
         matrices, others = hidden_matrices(model)
         rates: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}

@@ -284,7 +284,12 @@ def cuda_recorder() -> Record:
         # Other threads may read ahead and pin memory while this one records: "thread_local".
         with torch.cuda.graph(graph, pool, stream, "thread_local"):
             output = call()
-        return lambda: (graph.replay(), output)[1]
+
+        def replay() -> Tensor:
+            graph.replay()
+            return output
+
+        return replay
 
     return record
 

@@ -19,7 +19,7 @@ from courant.problems.transient import (
     common_interval,
     draw_batch,
     even_times,
-    full_batch,
+    gather,
     list_windows,
     mirror_sign,
     snapshots_per_step,
@@ -71,7 +71,7 @@ def test_a_full_batch_holds_the_stored_snapshots(
     dataset: Any, normaliser: Normaliser, trajectories: TrajectorySet
 ) -> None:
     windows = torch.tensor([[1, 2], [0, 7]])
-    batch = full_batch(trajectories, windows, CONFIG)
+    batch = gather(trajectories, windows, CONFIG)
     for row, (number, first) in enumerate(windows.tolist()):
         case = dataset[trajectories.ids[number]]
         n, start = case.num_points, 4 + first  # the first snapshot is at 1 s, windows begin at 5 s
@@ -98,7 +98,7 @@ def test_a_window_may_begin_with_several_known_states_the_oldest_first(
     windows = list_windows(trajectories, config)
     starts = windows[windows[:, 0] == 0, 1] + trajectories.start_s[0]
     assert starts.tolist() == list(range(5, 30 - 16 + 1)), "a window spans 2 + 2 steps of 4 s"
-    batch = full_batch(trajectories, torch.tensor([[1, 2]]), config)
+    batch = gather(trajectories, torch.tensor([[1, 2]]), config)
     case = dataset[trajectories.ids[1]]
     n, first = case.num_points, 4 + 2
     expected = normaliser.standardise(np.asarray(case["velocity"][:]))
@@ -112,7 +112,7 @@ def test_a_window_may_begin_with_several_known_states_the_oldest_first(
 
 def test_drawn_points_are_points_of_the_case_with_its_values(trajectories: TrajectorySet) -> None:
     windows = torch.tensor([[1, 2], [0, 7], [0, 3]])
-    full = full_batch(trajectories, windows, CONFIG)
+    full = gather(trajectories, windows, CONFIG)
     drawn = draw_batch(trajectories, windows, CONFIG, seeded(1))
     assert drawn.points.shape == (3, 20, 3)
     assert drawn.targets.shape == (3, 3, 12, 2)
@@ -179,7 +179,7 @@ def test_mirrored_cases_are_the_image_in_y(
     n = int(both.num_points[0])
     points, image = (normaliser.restore_points(both.points[i, :n].numpy()) for i in (0, 1))
     np.testing.assert_allclose(image, points * (1, -1, 1), atol=1e-5)
-    batch = full_batch(both, torch.tensor([[0, 4], [1, 4]]), CONFIG)
+    batch = gather(both, torch.tensor([[0, 4], [1, 4]]), CONFIG)
     for states in (batch.features[:, :n, :2], batch.targets[:, -1, :n]):
         velocity, reflected = (normaliser.restore(state.numpy()) for state in states)
         np.testing.assert_allclose(reflected, velocity * (1, -1), atol=1e-6)

@@ -31,7 +31,7 @@ def batches(
     ducts: Dataset, config: SteadyData, order: BatchOrder = ORDER, streamed: bool = False
 ) -> SteadyBatches:
     source = SteadySource(ducts, ducts.cases("train"), problem_on(ducts, config))
-    return SteadyBatches(source, config, order, CPU, streamed=streamed)
+    return SteadyBatches(source, order, CPU, streamed=streamed)
 
 
 def test_a_whole_batch_holds_the_stored_fields_padded_and_masked(ducts: Dataset) -> None:

@@ -15,7 +15,7 @@ from courant.evaluation.evaluate import evaluate
 from courant.evaluation.record import DMD, NEAREST_DESIGN, PERSISTENCE, POD_GP, POD_RBF
 from courant.evaluation.references import MEAN_SNAPSHOTS, MeanFlow, TrainingFields, references
 from courant.problems import open_problem
-from courant.problems.steady import read_solution
+from courant.problems.problem import read_states
 from courant.runs.directory import RunDirectory
 from courant.training.train import fit
 from simgen.case import CaseResult
@@ -136,7 +136,7 @@ def test_they_are_standardised_and_without_the_case_itself(tmp_path: Path) -> No
     assert len(found) == len(others) >= 2
     for values, case in zip(found, others, strict=True):
         away = np.linalg.norm(case.points[:, None] - own.points, axis=-1)
-        solved = read_solution(case, normaliser)[away.argmin(axis=0)]
+        solved = read_states(case, normaliser.channels)[away.argmin(axis=0)]
         np.testing.assert_allclose(values, normaliser.standardise(solved), rtol=1e-5, atol=1e-5)
     stranger = dataset[dataset.cases("test")[0]]
     assert len(fields.at(stranger.points, without=stranger.id)) == len(train)

@@ -17,7 +17,7 @@ import simgen
 from courant.data.normalisation import Normaliser
 from courant.evaluation.evaluate import evaluate
 from courant.problems import open_problem
-from courant.problems.steady import read_channels
+from courant.problems.problem import read_states
 from courant.recipes.fitted import fitted_recipe
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
@@ -76,7 +76,7 @@ def test_the_model_sees_what_varies_and_gives_it_back(tmp_path: Path) -> None:
     import_cases(url, SCHEMA, rooms(8, np.zeros(2)))
     dataset = simgen.open_dataset(url)
     normaliser = open_problem(fitted_recipe(dataset), dataset).normaliser
-    values = read_channels(dataset["room-0"], normaliser.channels)
+    values = read_states(dataset["room-0"], normaliser.channels)
     standardised = normaliser.standardise(values)
     assert standardised.dtype == np.float32
     assert len(np.unique(standardised[:, 0])) == 200, "each of 200 different values is another"

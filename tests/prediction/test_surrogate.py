@@ -16,7 +16,7 @@ import courant
 from courant.data.normalisation import Normaliser
 from courant.prediction.surrogate import Surrogate
 from courant.problems.problem import collected_warnings
-from courant.problems.transient import WindowReader, full_batch
+from courant.problems.transient import WindowReader, gather
 from courant.runs.directory import RunDirectory
 from courant.training.train import fit
 from simgen.errors import InputError
@@ -49,7 +49,7 @@ def test_predict_case_is_the_model_in_physical_units(
 ) -> None:
     prediction = surrogate.predict_case(case, start_s=4.0, steps=2)
     trajectories = WindowReader(waves, [case.id], surrogate.problem).read_all()
-    batch = full_batch(trajectories, torch.tensor([[0, 3]]), surrogate.experiment.data)
+    batch = gather(trajectories, torch.tensor([[0, 3]]), surrogate.experiment.data)
     with torch.no_grad():
         expected = surrogate.model(*batch.for_model(surrogate.model.config), num_steps=2)
     assert prediction.shape == (2, case.num_points, 2)
