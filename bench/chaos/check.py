@@ -252,7 +252,7 @@ def _dataset(site: Site, references: References) -> Iterator[str]:
 def _runs(site: Site) -> Iterator[str]:
     runs, unreadable = list_runs(f"{site.base}/runs")
     for damaged in unreadable:
-        yield f"unreadable run: {damaged.reason}"
+        yield f"unreadable run: {damaged}"
     for run in runs:
         if run.state == "running":
             yield f"running for ever: {run.name} on {run.version}"

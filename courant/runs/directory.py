@@ -14,7 +14,6 @@ or not at all. botocore itself reads keys, region and AWS_ENDPOINT_URL from the 
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -169,10 +168,8 @@ class RunDirectory:
             if not self._is_local:
                 self.filesystem.pipe_file(target, content)
                 return
-            no_link = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | no_link
-            with open(os.open(target, flags, 0o666), "ab") as file:  # noqa: PTH123
-                file.write(content[file.seek(0, os.SEEK_END) :])
+            with Path(target).open("ab") as file:
+                file.write(content[file.tell() :])
 
     def remove(self, name: str) -> None:
         with self._errors("remove", name):
@@ -190,12 +187,12 @@ class RunDirectory:
         """Return the path to write to; StoreError where a link leads out of this directory."""
         self.check_writable()
         target = self.path(name)
-        folder, root = Path(target).parent, Path(self._root)
-        if self._is_local and not folder.resolve().is_relative_to(root.resolve()):
-            raise StoreError(
-                f"{folder} is a link out of {self.url}; nothing is written through it, put a"
-                " folder there"
-            )
+        if self._is_local:
+            place, root = Path(target), Path(self._root).resolve()
+            if place.is_symlink() or not place.parent.resolve().is_relative_to(root):
+                raise StoreError(
+                    f"{target} is a link, and nothing is written through it: remove it"
+                )
         return target
 
     @contextmanager

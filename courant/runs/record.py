@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -58,7 +58,7 @@ ENDING_S = 15.0
 """Seconds in which a process that was interrupted has ended"""
 SILENT = timedelta(minutes=5)
 """Silence after which a worker on another machine is considered gone"""
-_PACKAGES = ("torch", "numpy", "ray", "zarr", "icechunk", DISTRIBUTION)
+PACKAGES = ("torch", "numpy", "ray", "zarr", "icechunk", DISTRIBUTION)
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def environment(device: torch.device, workers: int) -> dict[str, Any]:
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": _versions(),
+        "packages": {each.name: each.version for each in distributions() if each.name in PACKAGES},
         "source_revision": source_revision(),
         "device": torch.cuda.get_device_name(device) if is_gpu else processor,
         "cpus": os.cpu_count(),
@@ -188,15 +188,6 @@ def environment(device: torch.device, workers: int) -> dict[str, Any]:
         "host": platform.node(),
         "process": os.getpid(),
     }
-
-
-def _versions() -> dict[str, str]:
-    """Return the packages' versions; a machine that only trains may lack those of store and Ray."""
-    found = {}
-    for name in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
 
 
 def check_trained(run: RunDirectory) -> None:

@@ -56,7 +56,6 @@ class RunSummary:
     """Estimated seconds for the remaining epochs"""
     samples_per_s: float | None
     """Speed in the last epoch"""
-    data_wait_share: float | None
     train_s: float
     """Seconds of training so far, without reading, validation and checkpoints"""
     samples: float
@@ -65,14 +64,6 @@ class RunSummary:
     """Time of the last start, ISO 8601, UTC"""
     revision: str | None
     num_parameters: int | None
-
-
-@dataclass(frozen=True)
-class Unreadable:
-    """A run directory that is damaged, and why, in one line."""
-
-    url: str
-    reason: str
 
 
 def read_run(run: RunDirectory) -> RunSummary:
@@ -116,7 +107,6 @@ def read_run(run: RunDirectory) -> RunSummary:
         test_nmae=test_nmae,
         left_s=last.eta_s if last else None,
         samples_per_s=last.samples_per_s if last else None,
-        data_wait_share=last.data_wait_share if last else None,
         train_s=sum(each.seconds for each in records),
         samples=sum(each.seconds * each.samples_per_s for each in records),
         started=str(environment["started"]) if "started" in environment else None,
@@ -125,22 +115,21 @@ def read_run(run: RunDirectory) -> RunSummary:
     )
 
 
-def list_runs(url: str) -> tuple[list[RunSummary], list[Unreadable]]:
-    """List the runs directly under a place in the order of their start, and the unreadable ones."""
+def list_runs(url: str) -> tuple[list[RunSummary], list[SimgenError]]:
+    """List the runs directly under a place in the order of their start, and what is unreadable."""
     folder = RunDirectory(url)
 
-    def read(name: str) -> RunSummary | Unreadable | None:
-        place = f"{folder.url}/{name}"
+    def read(name: str) -> RunSummary | SimgenError | None:
         try:
-            run = RunDirectory(place)
+            run = RunDirectory(f"{folder.url}/{name}")
             return read_run(run) if run.exists(record.EXPERIMENT) else None
         except SimgenError as error:
-            return Unreadable(place, str(error))
+            return error
 
     with ThreadPoolExecutor(READERS) as pool:
         found = list(pool.map(read, folder.names()))
     runs = [run for run in found if isinstance(run, RunSummary)]
-    unreadable = [run for run in found if isinstance(run, Unreadable)]
+    unreadable = [error for error in found if isinstance(error, SimgenError)]
     return sorted(runs, key=lambda run: (run.started or "", run.name)), unreadable
 
 

@@ -29,7 +29,7 @@ from courant.runs.summary import flatten
 from simgen.errors import StoreError
 
 if TYPE_CHECKING:
-    from mlflow.tracking import MlflowClient
+    from mlflow import MlflowClient
 
 logger = logging.getLogger("courant.training")
 
@@ -93,15 +93,11 @@ class Trackers:
         self._run.grow_file(self._name, self._content)
 
         if self._client is not None:
-            from mlflow.entities import Metric
+            import mlflow
 
-            metrics = [
-                Metric(name, float(value), int(1000 * time.time()), record.epoch)
-                for name, value in asdict(record).items()
-                if value is not None and name not in ("epoch", "epochs", "eta_s")
-            ]
+            numbers = {name: value for name, value in asdict(record).items() if value is not None}
             with self._unless_lost():
-                self._client.log_batch(self._id, metrics=metrics)
+                mlflow.log_metrics(numbers, record.epoch, run_id=self._id)
 
     def end(self, status: str) -> None:
         """Mark the MLflow run as FINISHED or FAILED; TensorBoard knows no states."""
@@ -123,22 +119,19 @@ def _open_mlflow_run(run: RunDirectory, experiment: Experiment) -> tuple[MlflowC
     # Its own seven attempts of two minutes each would keep a training waiting.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-    from mlflow.entities import Param, RunTag
-    from mlflow.tracking import MlflowClient
+    import mlflow
 
-    client, name = MlflowClient(), os.environ.get("MLFLOW_EXPERIMENT_NAME", "courant")
+    client, name = mlflow.MlflowClient(), os.environ.get("MLFLOW_EXPERIMENT_NAME", "courant")
     group = client.get_experiment_by_name(name)
     number = str(group.experiment_id if group else client.create_experiment(name))
     known = client.search_runs([number], f"tags.`{RUN_TAG}` = '{run.url}'", max_results=1)
-    if known:
-        found = str(known[0].info.run_id)
-    else:
-        found = str(client.create_run(number, run_name=run.name).info.run_id)
-        dataset, settings = run.read_object(DATASET), flatten(experiment.model_dump(mode="json"))
-        names = ("url", "version", "snapshot_id")
+    if not known:
+        dataset, names = run.read_object(DATASET), ("url", "version", "snapshot_id")
         tags = {RUN_TAG: run.url, **{f"courant.dataset.{name}": dataset[name] for name in names}}
-        params = [Param(key, str(value)) for key, value in settings.items()]
-        client.log_batch(found, tags=[RunTag(*tag) for tag in tags.items()], params=params)
+        known = [client.create_run(number, tags=tags, run_name=run.name)]
+        settings = flatten(experiment.model_dump(mode="json"))
+        mlflow.log_params(settings, run_id=known[0].info.run_id)
+    found = str(known[0].info.run_id)
     client.update_run(found, status="RUNNING")
     return client, found
 

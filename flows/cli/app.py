@@ -192,7 +192,7 @@ def runs_ls(
     where = absolute(runs or settings.load_settings().runs)
     found, unreadable = summary.list_runs(where)
     for damaged in unreadable:
-        terminal.print_error(damaged.reason, "unreadable")
+        terminal.print_error(str(damaged), "unreadable")
     if not found:
         raise InputError(f"no run in {where}; train one with: courant train DATASET --runs {where}")
     facts = {

@@ -63,6 +63,6 @@ def test_mlflow_that_is_asked_for_and_missing_or_unusable_is_one_line(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path}/files")
     with pytest.raises(StoreError, match="MLflow cannot be used"):
         fit(tiny_experiment(), dataset, RunDirectory(tmp_path / "a"))
-    monkeypatch.setitem(sys.modules, "mlflow.tracking", None)
+    monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(StoreError, match="pip install mlflow-skinny"):
         fit(tiny_experiment(), dataset, RunDirectory(tmp_path / "b"))
