@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -28,35 +28,23 @@ from courant.field_model import FieldModel, Inputs, Queries, Reading
 from courant.model_config import ModelConfig
 
 
-class MemberPart(seam.Contributions, seam.Partitions, Protocol):
-    """Contributions of a member, whose weights divide every point among its anchors."""
-
-
-class MemberDecomposition(seam.FieldDecomposition, seam.MovesAnchors, Protocol):
-    """The decomposition of a member."""
-
-    def chunks(self, size: int = ...) -> Iterator[MemberPart]: ...
-    def whole(self) -> MemberPart: ...
-
-
 @runtime_checkable
 class Anchored(seam.Decodes, seam.Evolves, seam.Reads, seam.Exports, Protocol):
     """The capabilities of a member with anchors: those of Courant."""
 
-    def decompose(
-        self, inputs: Inputs, queries: Queries, num_steps: int = 1
-    ) -> MemberDecomposition: ...
+    def decompose(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> Any:
+        """Return a decomposition whose windows move, with weights that divide every point."""
 
 
 @dataclass(frozen=True)
 class MeanPart:
     """Contributions of all members' anchors at a slice of the query points."""
 
-    parts: Sequence[MemberPart]
+    parts: Sequence[Any]
 
     @property
     def queries(self) -> slice:
-        return self.parts[0].queries
+        return cast(slice, self.parts[0].queries)
 
     @property
     def weights(self) -> Tensor:
@@ -73,7 +61,7 @@ class MeanPart:
 class MeanDecomposition:
     """The members' decompositions as one, equal to the ensemble's prediction."""
 
-    of: Sequence[MemberDecomposition]
+    of: Sequence[Any]
 
     @property
     def offset(self) -> Tensor:

@@ -189,11 +189,11 @@ def score_case(
 
     # Anchors are where they are decoded: in the last window at the last step, if windows move them.
     decomposed = surrogate.decomposition(case, start_s=start)
-    starts = places = _places(surrogate, decomposed.anchors)
+    starts = places = surrogate.places(decomposed.anchors)
     moved = isinstance(decomposed, seam.MovesAnchors) and decomposed.window_anchors
     if places is not None and moved:
         ends = moved[-1][0]
-        places = _places(surrogate, ends.reshape(-1, *ends.shape[-2:])[[-1]])
+        places = surrogate.places(ends.reshape(-1, *ends.shape[-2:])[[-1]])
 
     # One walk over the cells: fields and labels are joined, all else adds up.
     size = _chunk(decomposed)
@@ -268,11 +268,6 @@ def volumes_of(case: StoredCase) -> np.ndarray:
 def _chunk(decomposed: seam.FieldDecomposition) -> int:
     """Return how many points' contributions are in memory at once."""
     return max(1, MAX_VALUES // next(iter(decomposed.chunks(1))).contributions.numel())
-
-
-def _places(surrogate: Surrogate, anchors: Tensor | None) -> np.ndarray | None:
-    """Return anchors (1, L, d) of a model in metres, (L, 3); None for anchors without places."""
-    return None if anchors is None else surrogate.places(anchors[0].detach().cpu().numpy())
 
 
 def solved_cores(
@@ -416,7 +411,7 @@ def ranked_fields(surrogate: Surrogate, case: StoredCase, top: int) -> dict[str,
         "points": case.points,
         "volumes": volumes,
     }
-    places = _places(surrogate, decomposed.anchors)
+    places = surrogate.places(decomposed.anchors)
     return found if places is None else found | {"anchors": places}
 
 
@@ -479,7 +474,7 @@ def map_anchors(
         with torch.inference_mode():
             found = model.reading(inputs, chosen)
         reading = found.weights[0].cpu().numpy()
-        moved = [np.asarray(_places(surrogate, each)) for each in found.anchors]
+        moved = [np.asarray(surrogate.places(each)) for each in found.anchors]
     return AnchorMaps(
         chosen=np.array(chosen),
         times=None if start is None else surrogate.times(start),
@@ -487,8 +482,8 @@ def map_anchors(
         weights=np.concatenate(weights, axis=2),
         points=np.asarray(case.points),
         reading=reading,
-        read_points=surrogate.places(inputs.points[0].cpu().numpy()),
-        places=_places(surrogate, decomposed.anchors),
+        read_points=np.asarray(surrogate.places(inputs.points)),
+        places=surrogate.places(decomposed.anchors),
         moved=np.stack(moved) if moved else None,
     )
 

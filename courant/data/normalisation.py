@@ -178,10 +178,10 @@ class Normaliser:
 
         return cls(
             dimension=schema.dimension,
-            centre=_vector((lower + upper) / 2),
+            centre=tuple(((lower + upper) / 2).tolist()),
             length_scale=float((upper - lower).max() / 2),
-            lower=_vector(lower),
-            upper=_vector(upper),
+            lower=tuple(lower.tolist()),
+            upper=tuple(upper.tolist()),
             patch_kinds=tuple(schema.patch_kinds),
             stored_kinds=schema.measured_kinds,
             distance_kinds=kinds,
@@ -306,27 +306,22 @@ class Normaliser:
             lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:4]]
             raise InputError(f"normaliser: {'; '.join(lines)}") from error
         own, ranges = normaliser, normaliser.parameters
-        lengths = {"mean": own.channels, "std": own.channels}
-        lengths |= {"given_mean": own.given, "given_std": own.given}
-        if own.powers:
-            lengths["powers"] = own.channels
-        wrong = [
-            f"{name} has {len(getattr(own, name))} numbers, expected {len(channels)}"
-            for name, channels in lengths.items()
-            if len(getattr(own, name)) != len(channels)
-        ]
-        if any(each.low >= each.high for each in ranges):
-            wrong.append("a parameter's low is not below its high")
-        if not set(own.stored_kinds) <= set(own.patch_kinds):
-            wrong.append("stored_kinds must be patch kinds")
-        if any(len(row) != len(ranges) for row in own.powers):
-            wrong.append("powers must be one for each parameter")
-        elif any(
-            p and each.low <= 0 for row in own.powers for p, each in zip(row, ranges, strict=True)
-        ):
-            wrong.append("a power of a parameter that is not positive")
-        if wrong:
-            raise InputError(f"normaliser: {'; '.join(wrong)}")
+        powers = own.powers or ((0.0,) * len(ranges),) * len(own.channels)
+        pairs = [zip(row, ranges, strict=False) for row in powers]
+        rules = {
+            "mean, std and powers have a row for each channel": {len(own.channels)}
+            == {len(own.mean), len(own.std), len(powers)},
+            "given_mean and given_std have a number for each given channel": {len(own.given)}
+            == {len(own.given_mean), len(own.given_std)},
+            "low is below high": all(each.low < each.high for each in ranges),
+            "stored_kinds are patch kinds": set(own.stored_kinds) <= set(own.patch_kinds),
+            "powers are of each parameter": all(len(row) == len(ranges) for row in powers),
+            "a parameter with a power is positive": all(
+                each.low > 0 for row in pairs for power, each in row if power
+            ),
+        }
+        if broken := [rule for rule, holds in rules.items() if not holds]:
+            raise InputError(f"normaliser: it is not so that {', or that '.join(broken)}")
         _check_kinds(own.distance_kinds, own.stored_kinds)
         return normaliser
 
@@ -366,8 +361,3 @@ def _check_kinds(wanted: Sequence[str], known: Sequence[str]) -> None:
     """Raise InputError for a kind of the distance field that the family does not have."""
     kinds = [kind for group in wanted for kind in group.split("+")]
     check_names("data.distance_kinds: patch kind", kinds, known)
-
-
-def _vector(values: np.ndarray) -> Vector:
-    x, y, z = values.tolist()
-    return x, y, z

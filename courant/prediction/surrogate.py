@@ -308,9 +308,12 @@ class Surrogate:
         """Return what the model itself takes for a stored case, normalised, as a batch of one."""
         return self.prepare_case(case, start_s).for_model(self.model.config)
 
-    def places(self, anchors: np.ndarray) -> np.ndarray:
-        """Return (L, 3) m from (L, d) normalised; anchors of a 2D model have z = 0."""
-        return self.normaliser.restore_points(np.pad(anchors, ((0, 0), (0, 3 - anchors.shape[1]))))
+    def places(self, anchors: torch.Tensor | None) -> np.ndarray | None:
+        """Return (L, 3) m, of the first cloud's anchors in normalised (B, L, d); None for none."""
+        if anchors is None:
+            return None
+        flat = anchors[0].detach().cpu().numpy()
+        return self.normaliser.restore_points(np.pad(flat, ((0, 0), (0, 3 - flat.shape[1]))))
 
     def predict_design(
         self,
@@ -523,11 +526,10 @@ class Surrogate:
         normaliser = self.normaliser.at(case.parameters)
         with torch.inference_mode():
             contributions = parts.whole().contributions[0].cpu().numpy()
-        anchors = parts.anchors
-        places = None if anchors is None else self.places(anchors[0].detach().cpu().numpy())
         contributions = contributions * np.asarray(normaliser.std, np.float32)
         offset = normaliser.restore(parts.offset.cpu().numpy())
-        return CaseDecomposition(offset, self.problem.presented(contributions), places)
+        presented = self.problem.presented(contributions)
+        return CaseDecomposition(offset, presented, self.places(parts.anchors))
 
     def export(self, folder: str | Path) -> list[Path]:
         """Write <part>.pt2 for each part of the model, which need torch alone, and normaliser.json.

@@ -66,14 +66,10 @@ class Trackers:
         if os.environ.get(SERVER):
             try:
                 self._client, self._id = _open_mlflow_run(run, experiment)
-            except ImportError as missing:
-                raise StoreError(
-                    f"{SERVER} is set and MLflow is not installed: pip install mlflow-skinny, or"
-                    " unset it"
-                ) from missing
             except Exception as error:  # whatever its libraries raise
                 raise StoreError(
-                    f"MLflow cannot be used ({_reason(error)}); correct {SERVER}, or unset it"
+                    f"MLflow cannot be used ({_reason(error)}); correct {SERVER} or unset it, and"
+                    " where MLflow is missing: pip install mlflow-skinny"
                 ) from error
 
     def _add(self, event: Event) -> None:

@@ -410,10 +410,8 @@ class Explored:
         surrogate, anchors = self.surrogate, None
         if surrogate.decomposes:
             anchors = surrogate.decomposition(found.prepared, cells=np.array([0])).anchors
-        if anchors is None:
-            return []
-        places = surrogate.places(anchors[0].detach().cpu().numpy())
-        return places[:, list(layer.axes)].astype(float).tolist()
+        places = surrogate.places(anchors)
+        return [] if places is None else places[:, list(layer.axes)].astype(float).tolist()
 
     def surface(self, request: DesignRequest) -> Surface:
         """Predict a design and take its boundary."""
