@@ -30,11 +30,9 @@ def with_row(cloud: PointCloud) -> PointCloud:
     """Cells in a row along x: each shares a face with the ones beside it."""
     num_cells = len(cloud.points)
     corners = [(x, y, z) for x in range(num_cells + 1) for y, z in ((0, 0), (1, 0), (1, 1), (0, 1))]
-    entries: list[int] = []
-    for cell in range(num_cells):
-        entries += [HEXAHEDRON, 8, *range(4 * cell, 4 * cell + 8)]
-    entries += [QUAD, 4, 0, 1, 5, 4] * len(cloud.boundary.points)
-    return replace(cloud, mesh=CellMesh(np.array(corners, "f4"), np.array(entries, "i4")))
+    cells = [[HEXAHEDRON, 8, *range(4 * cell, 4 * cell + 8)] for cell in range(num_cells)]
+    entries = np.concatenate([*cells, [QUAD, 4, 0, 1, 5, 4] * len(cloud.boundary.points)])
+    return replace(cloud, mesh=CellMesh(np.array(corners, "f4"), entries.astype("i4")))
 
 
 def expected_edges(num_cells: int) -> np.ndarray:
@@ -67,10 +65,9 @@ def test_every_batch_has_the_faces_of_its_cases_meshes(
     assert experiment.model.reads_edges
     problem = open_problem(experiment, dataset)
     case = dataset[dataset.cases("test")[0]]
-    np.testing.assert_array_equal(read_edges(case), expected_edges(case.num_points))
     batch = problem.case_inputs(case, None)
-    assert batch.neighbours is not None
-    np.testing.assert_array_equal(batch.neighbours[0], expected_edges(case.num_points))
+    for edges in (read_edges(case), batch.neighbours[0]):
+        np.testing.assert_array_equal(edges, expected_edges(case.num_points))
     cache = {"cache_gb": 0.0} if task == "transient" else {}
     streamed = experiment.derive(data={"resident_gb": 0.0, **cache})
     for shown in open_problem(streamed, dataset).validation(dataset, 2, torch.device("cpu"))():
@@ -91,17 +88,11 @@ def test_it_trains_on_meshes_and_predicts_stored_cases(
     surrogate, case = courant.load(run.url, device="cpu"), dataset[dataset.cases("test")[0]]
     predicted = surrogate.predict_case(case)
     assert np.isfinite(predicted).all()
+    known = {"initial": np.asarray(case["velocity"][0])}
+    if task == "steady":
+        known = {"boundary": case.boundary, "distance": (case.distance, case.direction)}
     with pytest.warns(UserWarning, match="points of a request have none"):
-        if task == "transient":
-            state = np.asarray(case["velocity"][0])
-            asked = surrogate.predict(case.points, initial=state, parameters=case.parameters)
-        else:
-            asked = surrogate.predict(
-                case.points,
-                parameters=case.parameters,
-                boundary=case.boundary,
-                distance=(case.distance, case.direction),
-            )
+        asked = surrogate.predict(case.points, parameters=case.parameters, **known)
     assert asked.shape == predicted.shape and not np.allclose(asked, predicted)
 
 

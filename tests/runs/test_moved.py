@@ -1,6 +1,5 @@
-"""A run finds its dataset where both were moved together, or where it is told; packed into one file
-it predicts without.
-"""
+"""A run finds its dataset where both were moved together, or at a given place; packed into one file
+it predicts without."""
 
 import shutil
 import zipfile
@@ -16,22 +15,20 @@ from courant.evaluation.evaluate import evaluate
 from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
 from courant.runs.summary import list_runs, pack_run
-from courant.training.train import fit
 from flows.cli.app import app
 from simgen.errors import InputError, StoreError
-from tests.world import publish_waves, tiny_experiment
+from tests.world import publish_waves
 
 STORE = "store/cylinder-flow"
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory) -> Path:
-    """A folder with a dataset and a run, both moved after the training."""
-    folder = tmp_path_factory.mktemp("made") / "demo"
-    dataset = simgen.open_dataset(publish_waves(str(folder / STORE)))
-    fit(tiny_experiment(epochs=1), dataset, RunDirectory(folder) / "runs" / "tiny")
-    moved = tmp_path_factory.mktemp("moved") / "demo"
-    shutil.move(folder, moved)
+def demo(waves_run: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a dataset and a run, which were at another place when the run was trained."""
+    made = Path(waves_run).parents[1]
+    moved = Path(shutil.copytree(made, tmp_path_factory.mktemp("moved") / "demo"))
+    record = moved / "runs/tiny/dataset.json"
+    record.write_text(record.read_text().replace(str(made), "/gone"))
     return moved
 
 

@@ -48,50 +48,33 @@ except simgen.errors.SimgenError as error:
 def forms(secret: str) -> list[bytes]:
     """The secret as it is, and as encodings hide it."""
     plain = secret.encode()
-    # Base64 depends on where the text begins; its middle is the same for each of the three
-    # beginnings.
+    # Base64 depends on where the text begins, in one of three ways.
     encoded = [base64.b64encode(b"x" * shift + plain)[4:-4] for shift in range(3)]
     return [plain, plain.hex().encode(), *encoded]
 
 
-def leaks(folder: Path) -> list[str]:
-    """`file: variable` for each secret in a file below the folder, in its name, or inside where it
-    is gzip.
-    """
+def leaks(folder: Path) -> list[tuple[Path, str]]:
+    """The secrets in files below the folder, in their names, or inside where they are gzip."""
     found = []
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+    for path in filter(Path.is_file, folder.rglob("*")):
         content = path.read_bytes()
-        if content.startswith(b"\x1f\x8b"):
-            content = gzip.decompress(content)
-        text = str(path).encode() + content
-        found += [
-            f"{path}: {name}"
-            for name, secret in SECRETS.items()
-            if any(form in text for form in forms(secret))
-        ]
+        is_packed = content.startswith(b"\x1f\x8b")
+        text = str(path).encode() + (gzip.decompress(content) if is_packed else content)
+        found += [(path, n) for n, of in SECRETS.items() if any(form in text for form in forms(of))]
     return found
 
 
 def test_a_run_leaves_no_secret_of_its_environment(tmp_path: Path) -> None:
-    for name in ("home", "tmp", "work"):
-        (tmp_path / name).mkdir()
-    environment = {
-        **os.environ,
-        **SECRETS,
-        "HOME": str(tmp_path / "home"),
-        "TMPDIR": str(tmp_path / "tmp"),
-        "COURANT_SCRATCH": str(tmp_path / "scratch"),
-        "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join(sys.path),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, str(tmp_path / "work")],
-        env=environment,
-        cwd=tmp_path / "work",
-        capture_output=True,
-        timeout=600,
-    )
+    places = {"HOME": tmp_path / "home", "TMPDIR": tmp_path / "tmp"}
+    places["COURANT_SCRATCH"] = tmp_path / "scratch"
+    for place in (*places.values(), work := tmp_path / "work"):
+        place.mkdir()
+    environment = {name: str(place) for name, place in places.items()}
+    environment |= {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    environment = {**os.environ, **SECRETS, **environment}
+    command = [sys.executable, "-c", RUN, str(work)]
+    done = subprocess.run(command, env=environment, cwd=work, capture_output=True, timeout=600)
     assert done.returncode == 0, done.stderr.decode()
     assert b"s3://planted-bucket/nowhere" in done.stdout
     (tmp_path / "printed").write_bytes(done.stdout + done.stderr)

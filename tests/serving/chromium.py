@@ -11,11 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from websockets.sync.client import connect
 
-PROGRAM = "chromium"
 WAIT_S = 300.0
 KEYS = {"ArrowRight": 39}
 
@@ -27,27 +25,24 @@ class Page:
         self.connection = connect(socket_url, max_size=None, open_timeout=WAIT_S)
         self._number = 0
         self.errors: list[str] = []
-        """What the page could not do: exceptions, and files that were not loaded"""
+        """Exceptions, and files that were not loaded"""
         for domain in ("Page", "Runtime", "Log"):
             self.send(f"{domain}.enable")
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Call a method of the protocol; return its result."""
         self._number += 1
-        self.connection.send(
-            json.dumps({"id": self._number, "method": method, "params": parameters})
-        )
+        call = {"id": self._number, "method": method, "params": parameters}
+        self.connection.send(json.dumps(call))
         while True:
             message = json.loads(self.connection.recv(timeout=WAIT_S))
             if message.get("id") == self._number:
                 assert "error" not in message, message
                 return message["result"]
-            if message["method"] == "Runtime.exceptionThrown":
-                self.errors.append(json.dumps(message["params"]["exceptionDetails"]))
-            if message["method"] == "Log.entryAdded":
-                entry = message["params"]["entry"]
-                if entry["level"] == "error" and not entry.get("url", "").endswith("favicon.ico"):
-                    self.errors.append(json.dumps(entry))
+            entry = message["params"].get("entry", {})
+            is_error = entry.get("level") == "error" and "favicon.ico" not in entry.get("url", "")
+            if is_error or message["method"] == "Runtime.exceptionThrown":
+                self.errors.append(json.dumps(message["params"]))
 
     def see(self, expression: str) -> Any:
         """Return the value of an expression in the page."""
@@ -100,33 +95,24 @@ class Page:
 @contextmanager
 def open_page(folder: Path) -> Iterator[Page]:
     """Start a browser whose files are below `folder`, and end it."""
-    program = shutil.which(PROGRAM)
+    program = shutil.which("chromium")
     assert program is not None, "chromium is missing: `make test` installs it"
     options = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run"
     place = ["--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank"]
-    process = subprocess.Popen(
-        [program, *options.split(), "--window-size=1400,1000", *place],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    command = [program, *options.split(), "--window-size=1400,1000", *place]
+    nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process, port = subprocess.Popen(command, **nowhere), folder / "DevToolsActivePort"
     try:
-        page = Page(_socket_url(folder / "DevToolsActivePort", process))
+        until = time.monotonic() + WAIT_S
+        while not (port.exists() and port.read_text().count("\n")):
+            assert process.poll() is None and time.monotonic() < until, "chromium does not start"
+            time.sleep(0.05)
+        url = f"http://127.0.0.1:{port.read_text().split()[0]}/json/new?about:blank"
+        request = urllib.request.Request(url, method="PUT")
+        with urllib.request.urlopen(request, timeout=WAIT_S) as answered:
+            page = Page(json.load(answered)["webSocketDebuggerUrl"])
         with page.connection:
             yield page
     finally:
         process.terminate()
         process.wait(60)
-
-
-def _socket_url(told: Path, process: subprocess.Popen[bytes]) -> str:
-    until = time.monotonic() + WAIT_S
-    while not (told.exists() and told.read_text().count("\n")):
-        assert process.poll() is None, "chromium ended"
-        assert time.monotonic() < until, "chromium does not start"
-        time.sleep(0.05)
-    port = told.read_text().split("\n")[0]
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/json/new?{quote('about:blank')}", method="PUT"
-    )
-    with urllib.request.urlopen(request, timeout=WAIT_S) as answered:
-        return str(json.load(answered)["webSocketDebuggerUrl"])

@@ -1,5 +1,7 @@
-"""What the explorer's page asks for: sections of designs, and the sum that makes a value."""
+"""What the explorer's page asks for: sections of designs, the sum that makes a value, solved
+neighbours, and what quantities depend on."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,13 +11,18 @@ import pytest
 from scipy.spatial import cKDTree
 
 import courant
-from courant.prediction.surrogate import transferred_state
+from bench.synthetic_cases import publish_cases
+from courant.evaluation.quantities import Dependence
+from courant.prediction.surrogate import Surrogate, transferred_state
 from courant.runs.directory import RunDirectory
 from courant.serving import explorer
 from courant.serving.predictions import Limits, RequestError
 from flows.serving import explore_model
+from simgen.case import CaseResult
 from simgen.errors import InputError
-from tests.world import DESIGN
+from simgen.regression import Sensitivity
+from simgen.store.schema import Schema
+from tests.world import DESIGN, FAMILY, SETTINGS, SPACE, duct, share, trained_on_pipes
 
 
 @pytest.fixture
@@ -27,11 +34,11 @@ def explored(
 
 
 def at(**place: Any) -> explorer.ContributionRequest:
-    return explorer.ContributionRequest(parameters=DESIGN, **place)
+    return explorer.ContributionRequest(**{"parameters": DESIGN, **place})
 
 
 def asked(**more: Any) -> explorer.SectionRequest:
-    return explorer.SectionRequest(parameters=DESIGN, **more)
+    return explorer.SectionRequest(**{"parameters": DESIGN, **more})
 
 
 @pytest.mark.openfoam
@@ -67,8 +74,7 @@ def test_a_section_has_the_field_in_the_plane_and_a_place_is_a_sum(
         assert sizes == sorted(sizes, reverse=True)
         for each in parts.anchors:
             assert (each["x"], each["y"]) == section.anchors[each["anchor"]]
-    assert section.positions is not None
-    low, high = section.positions
+    low, high = section.positions or (0.0, 0.0)
     assert low < section.position < high
     at_wall = explored.section(asked(position=high))
     assert at_wall.plane == f"y = {high:.3g} m"
@@ -82,12 +88,6 @@ def test_a_section_has_the_field_in_the_plane_and_a_place_is_a_sum(
         explored.contributions(at(**place, channel=7))
 
 
-def test_the_page_loads_nothing_from_elsewhere() -> None:
-    folder = Path(explorer.__file__).parent / "page"
-    for file in folder.iterdir():
-        assert "//" not in file.read_text().replace("// ", "")
-
-
 @pytest.mark.openfoam
 @pytest.mark.filterwarnings("ignore:.*outside the training domain")
 def test_a_transient_model_starts_from_the_nearest_solved_design(
@@ -98,7 +98,7 @@ def test_a_transient_model_starts_from_the_nearest_solved_design(
     dataset = surrogate.open_dataset()
     explored = explorer.Explored(surrogate, Limits(), dataset.url)
     near = {"radius": 1.55, "center_x": 0.0, "center_y": 0.0}
-    section = explored.section(explorer.SectionRequest(parameters=near))
+    section = explored.section(asked(parameters=near))
     first = explored.nearest(explorer.NearestRequest(parameters=near)).designs[0]
     case = dataset[first.case]
     assert case.parameters["radius"] == 1.5 and 0 < first.distance < 0.05
@@ -113,13 +113,13 @@ def test_a_transient_model_starts_from_the_nearest_solved_design(
     assert found.times is not None and section.start.endswith(f"t = {found.times[-1]:g} s")
     middle = len(section.x) // 2
     place = {"x": section.x[middle], "y": section.y[middle], "channel": 0}
-    parts = explored.contributions(explorer.ContributionRequest(parameters=near, **place))
+    parts = explored.contributions(at(parameters=near, **place))
     total = parts.offset + sum(each["value"] for each in parts.anchors) + parts.rest
     assert total == pytest.approx(parts.value, abs=1e-4), "of the state that is shown"
     with pytest.raises(RequestError, match="radius = 90"):
-        explored.section(explorer.SectionRequest(parameters={**near, "radius": 90}))
+        explored.section(asked(parameters={**near, "radius": 90}))
     with pytest.raises(RequestError, match=explorer.NOT_OPENED):
-        explorer.Explored(surrogate, Limits()).section(explorer.SectionRequest(parameters=near))
+        explorer.Explored(surrogate, Limits()).section(asked(parameters=near))
 
 
 def test_a_transient_model_without_its_dataset_has_no_page_and_the_way_out_is_said(
@@ -130,3 +130,104 @@ def test_a_transient_model_without_its_dataset_has_no_page_and_the_way_out_is_sa
         run.write_bytes(name, RunDirectory(waves_run).read_bytes(name).replace(b"waves", b"gone"))
     with pytest.raises(InputError, match="name its place with --dataset, or let the solver make"):
         explore_model(run.url, "127.0.0.1", 8000)
+
+
+@pytest.fixture
+def surrogate(pipes_run: str) -> Surrogate:
+    return courant.load(pipes_run, device="cpu")
+
+
+def solved_by(surrogate: Surrogate) -> explorer.Explored:
+    return explorer.Explored(surrogate, Limits(), surrogate.open_dataset().url)
+
+
+def nearest(
+    solved: explorer.Explored, design: dict[str, float], newest: bool = False
+) -> explorer.NearestDesigns:
+    return solved.nearest(explorer.NearestRequest(parameters=design, newest=newest))
+
+
+def test_the_nearest_solved_designs_have_their_parameters_split_and_the_solvers_quantities(
+    surrogate: Surrogate,
+) -> None:
+    solved, number = solved_by(surrogate), 3
+    stored = surrogate.open_dataset()[number]
+    design = {**stored.parameters, "inlet_velocity": stored.parameters["inlet_velocity"] * 0.9}
+    answer = nearest(solved, design)
+    assert (answer.version, answer.reason, len(answer.designs)) == ("v1", "", 5)
+    first = answer.designs[0]
+    assert (first.case, first.parameters, first.added) == (stored.id, stored.parameters, False)
+    assert first.quantities["branch1_share"] == pytest.approx(share(number))
+    assert first.quantities["pressure_loss"] is None, "it is not on record"
+    assert first.split == surrogate.open_dataset().design.loc[stored.id, "split"]
+    # The inlet's velocity has a range of 7 m/s and is one of five parameters.
+    expected = 0.1 * stored.parameters["inlet_velocity"] / 7 / 5**0.5
+    assert first.distance == pytest.approx(expected)
+    distances = [each.distance for each in answer.designs]
+    assert distances == sorted(distances)
+    assert nearest(solved, dict(stored.parameters)).designs[0].distance == 0.0
+
+
+def test_a_design_that_was_solved_since_is_found_once_it_is_looked_for(tmp_path: Path) -> None:
+    surrogate = courant.load(trained_on_pipes(tmp_path), device="cpu")
+    solved = solved_by(surrogate)
+    before = nearest(solved, DESIGN)
+    url, point = surrogate.open_dataset().url, FAMILY.point(DESIGN, SETTINGS)
+    cloud = duct(60, SPACE.sample(1, "grid")[0], seed=9)
+    added = CaseResult(point, "accepted", split="train")
+    publish_cases(url, Schema.of(FAMILY), [(added, cloud)])
+    assert nearest(solved, DESIGN) == before, "the table is kept"
+    after = nearest(solved, DESIGN, newest=True)
+    assert after.version == "v2"
+    assert (after.designs[0].case, after.designs[0].distance) == (point.id, 0.0)
+    assert after.designs[0].added and after.designs[0].split == "train"
+    assert [each.added for each in after.designs[1:]] == [False] * 4
+
+
+def test_a_dataset_out_of_reach_is_reported_without_a_folder(
+    surrogate: Surrogate, tmp_path: Path
+) -> None:
+    gone = nearest(explorer.Explored(surrogate, Limits(), str(tmp_path / "gone")), DESIGN)
+    assert gone.designs == []
+    assert "--dataset URL" in gone.reason and str(tmp_path) not in gone.reason
+    assert nearest(explorer.Explored(surrogate, Limits()), DESIGN).reason == explorer.NOT_OPENED
+    with pytest.raises(RequestError, match="missing baffle_angle"):
+        nearest(solved_by(surrogate), {"aperture": 28})
+
+
+def ended(explored: explorer.Explored) -> explorer.Dependences:
+    for _ in range(3000):
+        if explored.dependences().ready:
+            break
+        threading.Event().wait(0.02)
+    return explored.dependences()
+
+
+def test_indices_are_computed_once_while_others_are_answered(
+    surrogate: Surrogate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, asked = threading.Event(), []
+    indices = Sensitivity((0.5, 0.1, 0.0, 0.0, 0.2), (0.6, 0.2, 0.0, 0.0, 0.3), 0.9)
+
+    def measure(*of: object) -> dict[str, Dependence]:
+        asked.append(of)
+        assert go.wait(60)
+        return {"branch1_share": {"solved": None, "predicted": indices}}
+
+    monkeypatch.setattr(explorer, "dependences", measure)
+    study = solved_by(surrogate)
+    assert not study.dependences().ready and not study.dependences().ready
+    go.set()
+    answer = ended(study)
+    assert len(asked) == 1 and answer.ready and answer.reason == ""
+    assert list(answer.quantities) == ["branch1_share"], "what the designs do not give is left out"
+    found = answer.quantities["branch1_share"]
+    assert found["solved"] is None and found["predicted"] is not None
+    assert found["predicted"].first["baffle_angle"] == 0.5
+    assert found["predicted"].total["inlet_velocity"] == 0.3 and found["predicted"].fit == 0.9
+
+
+def test_where_there_are_no_indices_the_reason_is_reported(surrogate: Surrogate) -> None:
+    few = ended(solved_by(surrogate))
+    assert few.quantities == {} and "8 designs a parameter" in few.reason
+    assert ended(explorer.Explored(surrogate, Limits())).reason == explorer.NOT_OPENED

@@ -1,22 +1,30 @@
-"""The HTTP side of a served model over real connections; the model is a stand-in."""
+"""A served model over real connections, for most tests a stand-in; requests and their answers."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import re
 import socket
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import courant
 from courant.loopback import LOOPBACK, answered_names, in_address
-from courant.serving.http_app import Solving, build_app, running
-from courant.serving.predictions import Limits, ModelCard
+from courant.prediction.surrogate import Surrogate
+from courant.serving import http_app
+from courant.serving.explorer import DesignRequest, NearestDesigns
+from courant.serving.http_app import MAX_MESHED, ServedModel, Solving, build_app, running
+from courant.serving.predictions import Limits, ModelCard, answer
 
 LIMITS = Limits(max_megabytes=0.01)
 CHUNKED = b"POST /predict HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -39,9 +47,9 @@ class StandIn:
         return 422, json.dumps({"detail": f"no design in {len(body)} bytes"}).encode()
 
     async def card(self) -> ModelCard:
-        of = {"channels": [], "parameters": [], "patch_kinds": [], "needs": [], "input_steps": 0}
-        names = {"run": "tiny", "family": "f", "dataset": "d", "version": "v1"}
-        return ModelCard(**names, **of, step_s=None, limits=LIMITS)
+        of: Any = {key: [] for key in ("channels", "parameters", "patch_kinds", "needs")}
+        names = dict.fromkeys(("run", "family", "dataset", "version"), "tiny")
+        return ModelCard(**names, **of, input_steps=0, step_s=None, limits=LIMITS)
 
 
 @contextmanager
@@ -138,6 +146,8 @@ def test_the_page_of_the_api_has_all_types_and_loads_nothing_from_elsewhere() ->
         assert any(path.endswith(".js") for path in loaded)
         for path in loaded:
             assert urllib.request.urlopen(f"{base}{path}").status == 200
+    for file in (Path(http_app.__file__).parent / "page").iterdir():
+        assert "//" not in file.read_text().replace("// ", "")
 
 
 def test_requests_are_counted_by_route_and_status(model: StandIn) -> None:
@@ -160,3 +170,65 @@ def test_a_name_that_is_not_this_servers_gets_no_answer(model: StandIn) -> None:
         for name in (*known, *others):
             found = send(port, b"GET /health HTTP/1.1\r\nhost: " + name + b"\r\n\r\n")
             assert found.split()[1] == (b"200" if name in known else b"400"), name
+
+
+CASE = {
+    "points": [[0.5 * x - 15, 5.0] for x in range(6)],
+    "initial": [[1.0, 0.0]] * 6,
+    "parameters": {"radius": 2.0, "center_x": 1.0, "center_y": -1.0},
+    "steps": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def surrogate(waves_run: str) -> Surrogate:
+    return courant.load(waves_run, device="cpu")
+
+
+def request_of(**changed: Any) -> bytes:
+    return json.dumps({**CASE, **changed}).encode()
+
+
+def test_a_request_that_breaks_the_model_shows_nothing_of_the_server(
+    surrogate: Surrogate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, body = answer(request_of(), surrogate, Limits())
+    assert status == 200 and len(json.loads(body)["values"]) == 2
+    half = request_of(parameters={"\ud800": 1.0})  # what UTF-8 cannot hold
+    status, body = answer(half, surrogate, Limits())
+    assert status == 422 and "unknown ?" in json.loads(body)["detail"]
+
+    def fail(prepared: list[Any]) -> Any:
+        raise MemoryError("no room for a secret")
+
+    monkeypatch.setattr(surrogate, "predict_prepared", fail)
+    status, body = answer(request_of(), surrogate, Limits())
+    assert status == 500 and b"secret" not in body
+
+
+def test_no_more_designs_are_meshed_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes a core; what needs no mesh does not wait for them."""
+    meshing, most, near = list[int](), [0], threading.Event()
+    answered = NearestDesigns(version="", designs=[], reason="")
+
+    def mesh(_: object, request: DesignRequest) -> NearestDesigns:
+        meshing.append(1)
+        most[0] = max(most[0], len(meshing))
+        assert near.wait(30)
+        meshing.pop()
+        return answered
+
+    def look(_: object, request: DesignRequest) -> NearestDesigns:
+        near.set()
+        return answered
+
+    for route, call in (("designs", mesh), ("sections", mesh), ("nearest", look)):
+        monkeypatch.setitem(http_app.ROUTES, route, call)
+
+    async def ask() -> list[tuple[int, bytes]]:
+        served = ServedModel(SimpleNamespace())
+        routes = [*("designs", "sections") * 3, "nearest"]
+        return await asyncio.gather(*(served.explore(r, b'{"parameters": {}}') for r in routes))
+
+    assert [status for status, _ in asyncio.run(ask())] == [200] * 7
+    assert most[0] == MAX_MESHED

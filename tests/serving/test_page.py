@@ -21,12 +21,24 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*outside the training domain"),
 ]
 PICTURE = "document.getElementById('picture').toDataURL()"
-STATUS = "document.getElementById('status').textContent"
+COLOURS = (
+    "(() => { const one = document.getElementById('picture');"
+    " const seen = one.getContext('2d').getImageData(0, 0, one.width, one.height).data;"
+    " return new Set(new Uint32Array(seen.buffer)).size; })()"
+)
 
 
 def of(name: str) -> str:
     """An element of the page in JavaScript."""
     return f"document.getElementById('{name}')"
+
+
+def text(page: Page, name: str) -> str:
+    return str(page.see(f"{of(name)}.innerText"))
+
+
+def wait_for_text(page: Page, name: str, part: str) -> None:
+    page.wait_for(f"{of(name)}?.innerText.includes({part!r})")
 
 
 class Quick:
@@ -58,54 +70,39 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Quick]
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         surrogate = courant.load(trained_on_pipes(folder), device="cpu")
         url = surrogate.open_dataset().url
-        solver = Quick(url)
-        solving = Solving(solver)
+        solving = Solving(solver := Quick(url))
         with serving_explored(Explored(surrogate, Limits(), url), solving) as address:
             yield f"{address}/explorer#{solving.token}", solver
 
 
 @pytest.fixture(scope="module")
-def page(site: tuple[str, Quick], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+def open_site(site: tuple[str, Quick], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     with open_page(tmp_path_factory.mktemp("chromium")) as page:
         page.open(site[0])
-        settled(page)
         yield page
+
+
+@pytest.fixture
+def page(open_site: Page) -> Page:
+    settled(open_site)
+    return open_site
 
 
 def settled(page: Page) -> None:
     """Wait until the last move has been answered, with its neighbours."""
     # A slider may be on its way through many designs: the status of one of them is not the end.
-    page.wait_for(f"{STATUS}.includes('in all') && {of('picture')}.ariaBusy === 'false'")
+    wait_for_text(page, "status", "in all")
+    page.wait_for(f"{of('picture')}.ariaBusy === 'false'")
     page.wait_for("document.querySelectorAll('#nearest button').length > 0")
-
-
-def shown(page: Page) -> str:
-    """The picture as a URL."""
-    return str(page.see(PICTURE))
 
 
 def show(page: Page, view: str) -> None:
     """Choose the section or the surface."""
-    page.see(f"document.getElementById('view').value = '{view}'")
-    page.see("document.getElementById('view').dispatchEvent(new Event('change'))")
-    boundary = "document.getElementById('plane').innerText.startsWith('The boundary')"
+    page.see(f"{of('view')}.value = '{view}'")
+    page.see(f"{of('view')}.dispatchEvent(new Event('change'))")
+    boundary = f"{of('plane')}.innerText.startsWith('The boundary')"
     page.wait_for(boundary if view == "surface" else f"!{boundary}")
     settled(page)
-
-
-def colours(page: Page) -> int:
-    """How many colours are drawn."""
-    return int(
-        page.see(
-            "(() => { const one = document.getElementById('picture');"
-            " const seen = one.getContext('2d').getImageData(0, 0, one.width, one.height).data;"
-            " return new Set(new Uint32Array(seen.buffer)).size; })()"
-        )
-    )
-
-
-def text(page: Page, name: str) -> str:
-    return str(page.see(f"document.getElementById('{name}').innerText"))
 
 
 def test_a_slider_moved_by_keys_shows_the_field_and_the_quantities_of_another_design(
@@ -114,22 +111,21 @@ def test_a_slider_moved_by_keys_shows_the_field_and_the_quantities_of_another_de
     assert "pipes: branched-pipe" in text(page, "title")
     assert "branch1 share" in text(page, "quantities")
     assert "pressure loss is not predicted" in text(page, "missing")
-    before = shown(page)
-    value = page.see("document.getElementById('p-inlet_velocity').value")
-    page.see(f"{of('p-inlet_velocity')}.focus()")
+    before, slider = page.see(PICTURE), of("p-inlet_velocity")
+    value = page.see(f"{slider}.value")
+    page.see(f"{slider}.focus()")
     page.press("ArrowRight")
     page.wait_for(f"{PICTURE} !== {before!r}")
-    assert float(page.see("document.getElementById('p-inlet_velocity').value")) > float(value)
+    assert float(page.see(f"{slider}.value")) > float(value)
     settled(page)
-    assert colours(page) > 20
-    csv = page.see("document.getElementById('csv').textContent").split("\n")
+    assert int(page.see(COLOURS)) > 20
+    csv = page.see(f"{of('csv')}.textContent").split("\n")
     assert csv[0].endswith("inlet_velocity") and csv[1].split(",")[-1] == "6.57"
-    assert page.see("document.getElementById('command').textContent.includes('mesh_size=12')")
-    page.wait_for("document.getElementById('dependence-note').innerText.includes('8 designs')")
+    assert page.see(f"{of('command')}.textContent.includes('mesh_size=12')")
+    wait_for_text(page, "dependence-note", "8 designs")
 
 
 def test_a_click_in_the_field_names_the_anchors_that_made_the_value(page: Page) -> None:
-    settled(page)
     page.click("#picture")
     page.wait_for("document.querySelectorAll('#contributions tr').length > 3")
     shown = text(page, "contributions")
@@ -137,38 +133,35 @@ def test_a_click_in_the_field_names_the_anchors_that_made_the_value(page: Page) 
     first = text(page, "place")
     page.see(f"{of('picture')}.focus()")
     page.press("ArrowRight")
-    page.wait_for(f"document.getElementById('place').innerText !== {first!r}")
+    page.wait_for(f"{of('place')}.innerText !== {first!r}")
     assert "is the sum of" in text(page, "place")
 
 
 def test_a_solved_neighbour_sets_the_sliders_and_stands_beside_its_prediction(page: Page) -> None:
-    settled(page)
     assert "solver" not in text(page, "quantities")
     rows = int(page.see("document.querySelectorAll('#nearest tr').length"))
     assert rows == 2 + 5 and "predicted here" in text(page, "nearest")
     page.click("#nearest button")
-    page.wait_for("document.getElementById('quantities').innerText.includes('solver')")
+    wait_for_text(page, "quantities", "solver")
     assert "nothing" in text(page, "nearest")
     page.click("#middle")
-    page.wait_for("!document.getElementById('nearest').innerText.includes('nothing')")
+    page.wait_for(f"!{of('nearest')}.innerText.includes('nothing')")
 
 
 def test_a_design_is_solved_from_the_page_however_often_it_is_loaded(
     page: Page, site: tuple[str, Quick]
 ) -> None:
-    settled(page)
     page.click("summary")
     page.click("#solve")
-    running = "document.getElementById('solve-state').innerText.includes('is running')"
-    page.wait_for(running)
+    wait_for_text(page, "solve-state", "is running")
     page.send("Page.reload")
-    page.wait_for("document.getElementById('solve-state')?.innerText === ''")
+    page.wait_for(f"{of('solve-state')}?.innerText === ''")
     settled(page)
     page.click("summary")
-    page.wait_for(running)
+    wait_for_text(page, "solve-state", "is running")
     site[1].may_end.set()
-    page.wait_for("document.getElementById('solve-state').innerText.startsWith('Solved')")
-    page.wait_for("document.getElementById('quantities').innerText.includes('0.4321')")
+    wait_for_text(page, "solve-state", "Solved")
+    wait_for_text(page, "quantities", "0.4321")
     assert "since" in text(page, "nearest")
     assert [design["inlet_velocity"] for design in site[1].designs] == [6.5]
     assert page.see("document.querySelector('#solve-run a').href") == "http://ui/one"
@@ -176,15 +169,13 @@ def test_a_design_is_solved_from_the_page_however_often_it_is_loaded(
 
 def test_a_finger_moves_a_slider_chooses_a_place_and_turns_the_surface(page: Page) -> None:
     page.send("Emulation.setTouchEmulationEnabled", enabled=True)
-    settled(page)
-    before = float(page.see("document.getElementById('p-aperture').value"))
+    before = float(page.see(f"{of('p-aperture')}.value"))
     x, y, width, height = page.box("#p-aperture")
-    start, end = (x + 0.5 * width, y + 0.5 * height), (x + 0.8 * width, y + 0.5 * height)
-    page.touch(start, end)
-    page.wait_for(f"Number(document.getElementById('p-aperture').value) > {before}")
+    page.touch((x + 0.5 * width, y + 0.5 * height), (x + 0.8 * width, y + 0.5 * height))
+    page.wait_for(f"Number({of('p-aperture')}.value) > {before}")
     settled(page)
     show(page, "surface")
-    turned = shown(page)
+    turned = page.see(PICTURE)
     x, y, width, height = page.box("#picture")
     page.touch(*((x + share * width, y + 0.5 * height) for share in (0.3, 0.4, 0.6)))
     page.wait_for(f"{PICTURE} !== {turned!r}")

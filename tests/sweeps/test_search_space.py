@@ -96,6 +96,8 @@ CHOICES = "design: grid\nparameters: {model.num_levels: [1]}\nchoices: "
         ("design: random\nparameters: {model.num_heads: {min: 4, max: 1}}", "make no range"),
         ("design: grid\nparameters: {}", "nothing is varied"),
         ("design: [", "is not valid YAML"),
+        ("!!python/object/apply:os.system ['true']", "is not valid YAML"),
+        ("design: random\nparameters: {model.width: {min: 1, max: .inf}}", "finite"),
         (CHOICES + "{Few: {model.num_levels: 2}}", "model.num_levels: in choices and in param"),
         (CHOICES + "{baseline: {model.num_heads: 2}}", "the name baseline is that of the exper"),
         (CHOICES + "{Few: {model.num_heads: 1000}}", "choice Few is impossible"),

@@ -1,12 +1,9 @@
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 
 from courant.experiment import Experiment
-from courant.runs.checkpoint import read_latest_checkpoint
-from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord
 from simgen.store.read import Dataset
 from tests.world import tiny_experiment
@@ -34,9 +31,3 @@ def kill_at(epoch: int) -> Callable[[EpochRecord], None]:
             raise KilledError
 
     return on_epoch
-
-
-def weights(run: RunDirectory) -> dict[str, Any]:
-    checkpoint = read_latest_checkpoint(run)
-    assert checkpoint is not None
-    return checkpoint.model

@@ -27,21 +27,7 @@ from tests.training.conftest import KilledError, kill_at
 from tests.world import tiny_experiment, tiny_steady
 
 
-def full_mesh(**training: Any) -> Experiment:
-    return tiny_steady(**training).derive(model={"num_features": 14}, data={"encoder": "mesh"})
-
-
-def every_field(**training: Any) -> Experiment:
-    """As the pump's recipe: velocity and pressure, and one kind of boundary in the distance
-    field.
-    """
-    return tiny_steady(**training).derive(
-        model={"num_features": 4, "num_outputs": 4, "num_query_features": 4},
-        data={"fields": ("velocity", "kinematic_pressure"), "distance_kinds": ("wall",)},
-    )
-
-
-@pytest.mark.parametrize("make", [tiny_experiment, tiny_steady, full_mesh, every_field])
+@pytest.mark.parametrize("make", [tiny_experiment, tiny_steady])
 def test_training_lowers_the_loss_and_leaves_a_complete_run(
     dataset: Dataset, ducts: Dataset, tmp_path: Path, make: Callable[..., Experiment]
 ) -> None:
@@ -55,16 +41,10 @@ def test_training_lowers_the_loss_and_leaves_a_complete_run(
     nmae = [record.validation_nmae for record in records]
     assert 0 < min(nmae) < nmae[0]
     assert records[-1].eta_s == 0
-    assert [name for name in run.names() if not name.startswith("events.out")] == [
-        "checkpoints",
-        "dataset.json",
-        "environment.json",
-        "experiment.json",
-        "metrics.jsonl",
-        "model.safetensors",
-        "normaliser.json",
-        "status.json",
-    ]
+    records_of_it = ("dataset", "environment", "experiment", "normaliser", "status")
+    names = {"checkpoints", "metrics.jsonl", "model.safetensors"}
+    names |= {f"{name}.json" for name in records_of_it}
+    assert {name for name in run.names() if not name.startswith("events.out")} == names
     status, losses = run.read_json("status.json"), [each.validation_loss for each in records]
     assert status["state"] == "finished"
     assert status["best_loss"] == min(losses) == losses[status["best_epoch"] - 1]
@@ -239,8 +219,6 @@ def test_of_equal_losses_the_first_epochs_weights_are_the_best() -> None:
     [
         (tiny_experiment, "model", {"num_features": 5}, "num_features = 5, expected 18 or 2 for"),
         (tiny_experiment, "model", {"num_query_features": 4}, "query_features = 4, expected 16"),
-        (tiny_experiment, "model", {"transient": False}, "transient = False, expected True"),
-        (tiny_steady, "model", {"num_features": 14}, "model.num_features = 14, expected 2 for"),
         (tiny_steady, "model", {"num_parameters": 4}, "num_parameters = 4, expected 5 or 0"),
         (tiny_steady, "model", {"transient": True}, "model.transient = True, expected False"),
         (tiny_steady, "data", {"distance_kinds": ("wall",)}, "query_features = 12, expected 4 or"),

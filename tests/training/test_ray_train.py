@@ -1,34 +1,39 @@
-"""Training in this process, in several, and on Ray: the same weights, whoever dies on the way."""
+"""Training in this process, in several, and on Ray: the same weights, whoever dies on the way, and
+what others learn of it."""
 
+import math
 import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import ray
+from ray.train import WorkerGroupError
 
-from courant.ray_session import connect_ray
+from courant.ray_session import GPUS_ON_DEMAND, connect_ray
 from courant.runs.directory import RunDirectory
-from courant.runs.record import EpochRecord, read_records
+from courant.runs.record import EpochRecord, best_record, read_records, write_records
+from courant.sweeps import ray_trials
+from courant.sweeps.ray_trials import Share
 from courant.training import ray_train, workers
+from courant.training.ray_train import use_gpus
 from courant.training.train import TrainingError, fit
-from simgen.errors import InputError
+from simgen.errors import InputError, StoreError
 from simgen.store.read import Dataset
 from tests.world import tiny_experiment
-
-pytestmark = pytest.mark.end_to_end
 
 
 @pytest.fixture(scope="module")
 def on_ray() -> Iterator[None]:
-    import ray
-
     connect_ray()
     yield
     ray.shutdown()
 
 
+@pytest.mark.end_to_end
 def test_a_training_is_that_of_the_plain_loop_and_a_finished_run_returns_at_once(
     dataset: Dataset, tmp_path: Path
 ) -> None:
@@ -37,8 +42,7 @@ def test_a_training_is_that_of_the_plain_loop_and_a_finished_run_returns_at_once
     url = workers.train(experiment, dataset.url, None, runs, on_epoch=seen.append)
     run, plain = RunDirectory(url), RunDirectory(tmp_path / "plain")
     fit(experiment, dataset, plain)
-    assert [record.epoch for record in seen] == [1, 2, 3, 4]
-    assert seen == read_records(run)
+    assert [record.epoch for record in seen] == [1, 2, 3, 4] and seen == read_records(run)
     for ours, theirs in zip(read_records(run), read_records(plain), strict=True):
         assert ours.train_loss == pytest.approx(theirs.train_loss, rel=1e-4)
     assert run.read_json("dataset.json")["version"] == dataset.version
@@ -47,6 +51,7 @@ def test_a_training_is_that_of_the_plain_loop_and_a_finished_run_returns_at_once
     assert (run.read_json("status.json"), read_records(run)) == before
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("where", [workers.train, ray_train.train], ids=["here", "on Ray"])
 def test_a_killed_worker_comes_back_and_two_follow_the_curve_of_the_plain_loop(
     where, dataset: Dataset, tmp_path: Path, request: pytest.FixtureRequest
@@ -75,6 +80,7 @@ def test_a_killed_worker_comes_back_and_two_follow_the_curve_of_the_plain_loop(
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_diverged_run_is_not_tried_again(number: int, dataset: Dataset, tmp_path: Path) -> None:
     experiment = tiny_experiment(learning_rate=1e30, epochs=20, workers=number)
@@ -91,5 +97,96 @@ def test_bad_requests_are_errors_before_any_worker_starts(dataset: Dataset, tmp_
     wrong = tiny_experiment().derive(model={"num_outputs": 5})
     with pytest.raises(InputError, match=r"model\.num_outputs = 5, expected 2"):
         workers.train(wrong, dataset.url, None, str(tmp_path))
+
+
+def record(epoch: int, loss: float | None = 1.0, seconds: float = 2.0) -> EpochRecord:
+    return EpochRecord(epoch, 6, 1.0, loss, loss, 1e-3, seconds, 10.0, 5.0, 0.0, seconds)
+
+
+def test_epochs_that_are_trained_again_are_reported_when_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in epoch 6, with a checkpoint after epoch 3: the record still has 4 and 5."""
+    run = RunDirectory(tmp_path)
+    write_records(run, [record(epoch) for epoch in range(1, 6)])
+    monkeypatch.setattr(workers, "checkpoint_epochs", lambda _: [3])
+    reported: list[EpochRecord] = []
+    with workers.following(run, reported.append):
+        pass
+    assert reported == []
+    with workers.following(run, reported.append):
+        again = [record(epoch, seconds=3.0) for epoch in (4, 5, 6)]
+        write_records(run, [record(1), record(2), record(3), *again])
+    assert reported == again
+
+
+def test_a_validation_that_is_no_number_is_never_the_best_nor_one_for_tune(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, reported = RunDirectory(tmp_path), list[dict[str, Any]]()
+    records = [record(1, math.nan), record(2, 0.5), record(3, None), record(4, 0.3), record(5, 0.4)]
+    write_records(run, records)
+    assert best_record(read_records(run)) == records[3] and best_record(records[:1]) is None
+    monkeypatch.setattr(ray_trials.tune, "report", reported.append)
+    ray_trials.report(records[0])
+    assert reported[0]["validation_nmae"] == math.inf
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (WorkerGroupError("errors:", {1: StoreError("RUN/epoch-3.pt is bad")}), "RUN/epoch-3.pt"),
+        (RuntimeError('Traceback (most recent call last):\n  File "a"\nOSError: full'), "OSError:"),
+        (ValueError("no node\nhas room"), "no node"),
+    ],
+)
+def test_of_a_training_that_failed_on_ray_the_cause_is_reported(
+    error: Exception, line: str
+) -> None:
+    assert ray_train._reason(error).startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("cores", "gpus", "on_demand", "asked", "share"),
+    [
+        (14.0, 0.0, 2, None, Share(0.0, 1.0)),
+        (14.0, 0.0, 0, None, Share(1.0, 0.0)),
+        (8.0, 1.0, 2, None, Share(1.0, 1.0)),
+        (14.0, 0.0, 2, 4.0, Share(4.0, 1.0)),
+    ],
+)
+def test_gpus_that_come_on_demand_are_asked_for_while_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+    cores: float,
+    gpus: float,
+    on_demand: int,
+    asked: float | None,
+    share: Share,
+) -> None:
+    """Nodes that come with a GPU have no core for others: a trial would wait for ever."""
+    there = {"CPU": cores, "GPU": gpus} if gpus else {"CPU": cores}
+    monkeypatch.setattr(ray, "cluster_resources", lambda: there)
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": there}])
+    monkeypatch.setenv(GPUS_ON_DEMAND, str(on_demand))
+    assert Share.of(tiny_experiment(), asked, None) == share
+    most = max(int(gpus), on_demand)
+    assert use_gpus("auto", workers=most + 1) is False
+    assert use_gpus("auto", workers=max(1, most)) is (most > 0)
+    with pytest.raises(InputError, match=f"asks for {most + 1} GPUs, Ray has {most}"):
+        use_gpus(True, workers=most + 1)
+    with pytest.raises(InputError, match=f"{most + 1} GPUs"):
+        Share.of(tiny_experiment(), 0, most + 1)
+    monkeypatch.setenv(GPUS_ON_DEMAND, "two")
+    with pytest.raises(InputError, match="COURANT_GPUS_ON_DEMAND is 'two'"):
+        use_gpus("auto", workers=1)
+
+
+def test_processes_of_this_machine_train_on_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = tiny_experiment().training
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(InputError, match="asks for 1 GPUs, this machine has 0"):
-        workers.train(tiny_experiment(use_gpu=True), dataset.url, None, str(tmp_path))
+        workers.device_of(training.model_copy(update={"use_gpu": True}))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    for asked, expected in ((False, "cpu"), (True, "cuda"), ("auto", "cuda")):
+        assert workers.device_of(training.model_copy(update={"use_gpu": asked})) == expected

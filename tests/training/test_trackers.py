@@ -50,10 +50,8 @@ def test_mlflow_has_settings_metrics_and_state_and_one_run_for_one_run_directory
     assert found.info.status == "FINISHED"
     assert found.data.params["model.num_anchors"] == "8"
     assert found.data.tags["courant.dataset.snapshot_id"] == dataset.snapshot_id
-    steps = {
-        metric.step for metric in client.get_metric_history(found.info.run_id, "validation_nmae")
-    }
-    assert steps == {1, 2, 3, 4}
+    history = client.get_metric_history(found.info.run_id, "validation_nmae")
+    assert {metric.step for metric in history} == {1, 2, 3, 4}
     assert found.data.metrics["train_loss"] == pytest.approx(read_records(run)[-1].train_loss)
 
 
