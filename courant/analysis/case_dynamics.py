@@ -253,7 +253,7 @@ def follow_case(
         volumes=volumes,
         probes=found.rhythm.places,
         model=model,
-        latents=torch.from_numpy(latents)[1:].to(surrogate.device),
+        latents=latents[1:],
     )
 
 
@@ -313,7 +313,7 @@ def case_spectra(
     assert surrogate.step_s is not None and start is not None
     chosen = sorted(set(at)) or [1, surrogate.problem.num_steps]
     prepared = surrogate.prepare_case(case, start, max(1, *chosen))
-    latents = torch.from_numpy(surrogate.rollout_latents(prepared)).to(surrogate.device)
+    latents = surrogate.rollout_latents(prepared)
     rhythm, step_s = read_rhythm(surrogate, case, start), surrogate.step_s
     reference = None if rhythm is None else rhythm.frequency
     states: list[dict[str, Any]] = []

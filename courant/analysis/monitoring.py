@@ -187,8 +187,9 @@ def judge_monitor(
         steps = problem.steps_to_end(case, start)
         assert start is not None and steps is not None
         steps = min(steps, MAX_STEPS)
-        latents = surrogate.rollout_latents(surrogate.prepare_case(case, start, steps))
-        quality = RolloutQuality(monitor.quality(latents), monitor.horizon)
+        quality = RolloutQuality(
+            monitor.quality(_latents(surrogate, case, start, steps)), monitor.horizon
+        )
         predicted = surrogate.predict_case(case, start_s=start, steps=steps)
         times = np.asarray(problem.times(start, steps))
         frames = np.abs(np.asarray(case.time)[None] - times[:, None]).argmin(axis=1)
@@ -208,4 +209,11 @@ def _short_rollouts(surrogate: Surrogate, case: StoredCase, most: int) -> Iterat
         chosen = np.linspace(0, len(usable) - 1, most).round() if len(usable) else np.zeros(0)
         starts = [float(usable[number]) for number in np.unique(chosen.astype(int))]
     for start in starts:
-        yield surrogate.rollout_latents(surrogate.prepare_case(case, start))
+        yield _latents(surrogate, case, start)
+
+
+def _latents(
+    surrogate: Surrogate, case: StoredCase, start: float | None, steps: int | None = None
+) -> np.ndarray:
+    prepared = surrogate.prepare_case(case, start, steps)
+    return surrogate.rollout_latents(prepared).float().cpu().numpy()

@@ -23,20 +23,6 @@ CASES: dict[str, dict[str, Any]] = {
 }
 """What the paper's models read and predict, by case; its baselines read no design parameters"""
 
-COUNTS: dict[tuple[str, str], int] = {
-    ("transolver", "Cyl.Flow"): 3_867_458,
-    ("transolver", "Br.Pipe"): 3_865_410,
-    ("transolver", "Ctr.Pump"): 3_862_852,
-    ("fno", "Cyl.Flow"): 1_598_148,
-    ("enf", "Cyl.Flow"): 1_156_546,
-    ("upt", "Cyl.Flow"): 5_158_290,
-    ("upt", "Br.Pipe"): 5_181_838,
-    ("upt", "Ctr.Pump"): 5_180_296,
-    ("mgn", "Cyl.Flow"): 1_437_572,
-    ("mgn", "Br.Pipe"): 878_210,
-}
-"""Parameters by kind and case (tab:cf-hparams, tab:hvac-hparams, tab:pump-hparams)"""
-
 OWN: dict[tuple[str, str], dict[str, Any]] = {
     ("fno", "Cyl.Flow"): {"dimension": 2},
     ("upt", "Br.Pipe"): {"num_latents": 384},

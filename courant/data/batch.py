@@ -174,17 +174,16 @@ class Batches(ABC):
 
     def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Batch]]:
         """Yield the samples of each batch, and this worker's part of it on its device."""
-        jobs = (
-            partial(self._make, self.samples[chosen], self.order.points(epoch, index))
-            for index, chosen in enumerate(self.order.epoch(len(self.samples), epoch))
-        )
+        is_pinned = self.streamed and self.device.type == "cuda"
+
+        def make(index: int, samples: Tensor) -> tuple[Tensor, Batch]:
+            batch = self.make(samples, self.order.points(epoch, index))
+            return samples, batch.map(Tensor.pin_memory) if is_pinned else batch
+
+        chosen = self.order.epoch(len(self.samples), epoch)
+        jobs = (partial(make, index, self.samples[each]) for index, each in enumerate(chosen))
         for samples, batch in read_ahead(jobs) if self.streamed else (job() for job in jobs):
             yield samples, batch.map(lambda value: value.to(self.device, non_blocking=True))
-
-    def _make(self, samples: Tensor, generator: torch.Generator) -> tuple[Tensor, Batch]:
-        batch = self.make(samples, generator)
-        is_pinned = self.streamed and self.device.type == "cuda"
-        return samples, batch.map(Tensor.pin_memory) if is_pinned else batch
 
 
 def spread(samples: Tensor, num: int) -> Tensor:

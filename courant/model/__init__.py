@@ -20,20 +20,14 @@ Index of equations, by the labels of the paper's source:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from courant.model.config import CourantConfig
+from courant.model.config import CourantConfig as CourantConfig
 
 if TYPE_CHECKING:
-    from courant.model.coordinates import farthest_point_sampling
-    from courant.model.courant import Courant
-    from courant.model.decoder import Decomposition, DecompositionPart
+    from courant.model.coordinates import farthest_point_sampling as farthest_point_sampling
+    from courant.model.courant import Courant as Courant
+    from courant.model.decoder import Decomposition as Decomposition
+    from courant.model.decoder import DecompositionPart as DecompositionPart
 
-__all__ = [
-    "Courant",
-    "CourantConfig",
-    "Decomposition",
-    "DecompositionPart",
-    "farthest_point_sampling",
-]
 _MODULES = {
     "Courant": "courant",
     "Decomposition": "decoder",

@@ -1,7 +1,7 @@
 """A Courant model's sizes and choices, checked, and its number of parameters; without torch.
 
 The defaults are those of the paper's table of the baseline's architecture (tab:baseline-arch);
-`courant.model.presets` has one function for each published baseline, and its variants.
+`courant.model.presets` has one function for each published baseline.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -273,36 +273,36 @@ class Courant(FieldModel):
         decoder_anchors = anchors if config.window_in_decoder else None
         mask = torch.ones(2, 7, dtype=torch.bool, device=like.device)
 
-        def along_clouds(tensor: Tensor | None) -> dict[int, Dim] | None:
-            return None if tensor is None else {0: clouds}
+        def exported(
+            call: Callable[..., Tensor], *given: tuple[Tensor | None, dict[int, Dim]]
+        ) -> ExportedProgram:
+            """Export a function of tensors whose sizes along some axes stay free."""
+            tensors = tuple(tensor for tensor, _ in given)
+            free = tuple(None if tensor is None else axes for tensor, axes in given)
+            return torch.export.export(Program(self, call), tensors, dynamic_shapes=(free,))
 
-        encoder = torch.export.export(
-            EncoderProgram(self),
-            (cloud, zeros(7, config.num_features), mask, anchors, parameters),
-            dynamic_shapes=(
-                {0: clouds, 1: points},
-                {0: clouds, 1: points},
-                {0: clouds, 1: points},
-                along_clouds(anchors),
-                along_clouds(parameters),
-            ),
+        along_clouds = {0: clouds}
+        along_points, along_queries = {0: clouds, 1: points}, {0: clouds, 1: queries}
+        programs = {
+            "encoder": exported(
+                _encode,
+                (cloud, along_points),
+                (zeros(7, config.num_features), along_points),
+                (mask, along_points),
+                (anchors, along_clouds),
+                (parameters, along_clouds),
+            )
+        }
+        if config.transient:
+            programs["processor"] = exported(_advance, (latent, along_clouds))
+        programs["decoder"] = exported(
+            _decode,
+            (latent, along_clouds),
+            (zeros(5, config.dimension), along_queries),
+            (xi, along_queries),
+            (decoder_anchors, along_clouds),
         )
-        decoder = torch.export.export(
-            DecoderProgram(self),
-            (latent, zeros(5, config.dimension), xi, decoder_anchors),
-            dynamic_shapes=(
-                {0: clouds},
-                {0: clouds, 1: queries},
-                None if xi is None else {0: clouds, 1: queries},
-                along_clouds(decoder_anchors),
-            ),
-        )
-        if not config.transient:
-            return {"encoder": encoder, "decoder": decoder}
-        processor = torch.export.export(
-            ProcessorProgram(self), (latent,), dynamic_shapes=({0: clouds},)
-        )
-        return {"encoder": encoder, "processor": processor, "decoder": decoder}
+        return programs
 
     def embed_queries(self, queries: Queries) -> Tensor:
         """Embed decoder queries (B, H, M, P): independent of the latent, so once per geometry."""
@@ -367,45 +367,35 @@ def _check_shape(name: str, given: Tensor | None, expected: tuple[int, ...] | No
         raise ValueError(f"{name} must be {expected}, got {shape}")
 
 
-class EncoderProgram(nn.Module):
-    """The cloud (B, N, d_c) with features, mask, anchors and parameters -> Z (B, L, d)."""
+class Program(nn.Module):
+    """A function of a model and tensors as a module, which torch exports."""
 
-    def __init__(self, model: Courant) -> None:
+    def __init__(self, model: Courant, call: Callable[..., Tensor]) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.call = model, call
 
-    def forward(
-        self,
-        points: Tensor,
-        features: Tensor,
-        mask: Tensor,
-        anchors: Tensor | None,
-        parameters: Tensor | None,
-    ) -> Tensor:
-        return self.model.encode(Inputs(points, features, mask, parameters, anchors))
+    def forward(self, *given: Tensor | None) -> Tensor:
+        return self.call(self.model, *given)
 
 
-class ProcessorProgram(nn.Module):
-    """Z(tau) (B, L, d) -> Z(tau + 1)."""
+def _encode(
+    model: Courant,
+    points: Tensor,
+    features: Tensor,
+    mask: Tensor,
+    anchors: Tensor | None,
+    parameters: Tensor | None,
+) -> Tensor:
+    return model.encode(Inputs(points, features, mask, parameters, anchors))
 
-    def __init__(self, model: Courant) -> None:
-        super().__init__()
-        self.model = model
 
-    def forward(self, Z: Tensor) -> Tensor:
-        return self.model.rollout(Z, 1)[:, 0]
+def _advance(model: Courant, Z: Tensor) -> Tensor:
+    return model.rollout(Z, 1)[:, 0]
 
 
-class DecoderProgram(nn.Module):
-    """Z (B, L, d) at queries (B, M, d_c), with features and anchors -> the field (B, M, d_out)."""
-
-    def __init__(self, model: Courant) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(
-        self, Z: Tensor, query_points: Tensor, query_features: Tensor | None, anchors: Tensor | None
-    ) -> Tensor:
-        if self.model.config.anchor_kind == "learned":
-            anchors = self.model.place_anchors(query_points)
-        return self.model.decode(Z, Queries(query_points, query_features), anchors=anchors)
+def _decode(
+    model: Courant, Z: Tensor, points: Tensor, features: Tensor | None, anchors: Tensor | None
+) -> Tensor:
+    if model.config.anchor_kind == "learned":
+        anchors = model.place_anchors(points)
+    return model.decode(Z, Queries(points, features), anchors=anchors)

@@ -67,7 +67,15 @@ class Decoder(nn.Module):
 
         Takes points (B, M, d_c), their embedding (B, M, d) and xi (B, M, n_xi).
         """
-        e = self._embed(embedded, features)
+        weight, bias = self.query_embedding.weight, self.query_embedding.bias
+        if self.query_features is None or features is None:
+            e = linear(embedded, weight, bias)
+        else:  # e = W [gamma(x), W_xi xi] + b, with W_xi folded into W
+            on_points, on_features = weight.chunk(2, dim=1)
+            shift = bias + on_features @ self.query_features.bias
+            combined = torch.cat((on_points, on_features @ self.query_features.weight), dim=1)
+            known = torch.cat((embedded, features.to(embedded.dtype)), dim=-1)
+            e = linear(known, combined, shift)
         for block in self.query_blocks:
             e = e + block(e)
         e = self.query_norm(e)
@@ -113,17 +121,6 @@ class Decoder(nn.Module):
     def weights(self, q: Tensor, k: Tensor) -> Tensor:
         """Return w_hk(x) (B, S, H, M, L): non-negative, sum one over anchors. (Eq. dec-weights)"""
         return blend_weights(q, k)
-
-    def _embed(self, embedded: Tensor, features: Tensor | None) -> Tensor:
-        """Compute e = W [gamma(x), W_xi xi] + b, with W_xi folded into W."""
-        weight, bias = self.query_embedding.weight, self.query_embedding.bias
-        if self.query_features is None:
-            return linear(embedded, weight, bias)
-        on_points, on_features = weight.chunk(2, dim=1)
-        shift = bias + on_features @ self.query_features.bias
-        combined = torch.cat((on_points, on_features @ self.query_features.weight), dim=1)
-        assert features is not None
-        return linear(torch.cat((embedded, features.to(embedded.dtype)), dim=-1), combined, shift)
 
     def _folded_values(self) -> Tensor:
         """Return W_out W_O^h W_V^h, (H, d_out, d)."""
@@ -291,11 +288,6 @@ class DecompositionPart:
     queries: slice  # The numbers of these query points
     weights: Tensor  # w_hk(x): (B, T, H, M, L), one in sum over L (the partition of unity)
     table: Tensor  # W_out W_O^h W_V^h z~_k: (B, T, H, L, d_out)
-
-    @property
-    def head_contributions(self) -> Tensor:
-        """Contribution of each head and anchor: (B, T, H, L, M, d_out)."""
-        return self.weights.transpose(-1, -2)[..., None] * self.table[..., None, :]
 
     @property
     def contributions(self) -> Tensor:

@@ -7,8 +7,6 @@ Tests pin every count.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from courant.model.config import CourantConfig
@@ -67,33 +65,3 @@ def diffusion_sorption() -> CourantConfig:
 def compressible_flow_3d() -> CourantConfig:
     """Ten input frames of five channels."""
     return _community(50, 5, 3, num_anchors=64, transient=True)
-
-
-#: The rows of tab:feature_ablation_nmae as changes to a baseline. The table leaves out what does
-#: not apply: windows, parameters and the full mesh on Cyl.Flow, the MLP on steady cases.
-ABLATIONS: dict[str, Callable[[CourantConfig], CourantConfig]] = {
-    "GWA (enc + dec)": lambda baseline: replace(baseline, gaussian_window="both"),
-    "GWA in decoder only": lambda baseline: replace(baseline, gaussian_window="decoder"),
-    "GWA in encoder only": lambda baseline: replace(baseline, gaussian_window="encoder"),
-    "Learned anchors": lambda baseline: replace(baseline, anchor_kind="learned"),
-    "Abstract learned queries": lambda baseline: replace(baseline, anchor_kind="abstract"),
-    "No shared coord emb.": lambda baseline: replace(baseline, shared_embedding=False),
-    "No distance field": lambda baseline: replace(baseline, num_query_features=0),
-    "No global data": lambda baseline: replace(baseline, num_parameters=0),
-    "No boundary PC (full-mesh)": lambda baseline: replace(
-        baseline, num_features=baseline.num_outputs + baseline.num_query_features
-    ),
-    "MLP ODE integrator": lambda baseline: replace(baseline, processor="mlp"),
-}
-
-WINDOWS, FULL_MESH = "GWA (enc + dec)", "No boundary PC (full-mesh)"
-PUBLISHED: dict[tuple[Callable[[], CourantConfig], str | None], int] = {
-    (cylinder_flow, None): 1_298_354,
-    (branched_pipe, None): 1_151_410,
-    (branched_pipe, WINDOWS): 1_220_286,
-    (branched_pipe, FULL_MESH): 1_163_602,
-    (centrifugal_pump, None): 1_152_548,
-    (centrifugal_pump, WINDOWS): 1_221_424,
-    (centrifugal_pump, FULL_MESH): 1_156_612,
-}
-"""The variants whose parameter counts the paper prints (tab:hvac-hparams, tab:pump-hparams)"""

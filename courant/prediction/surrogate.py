@@ -493,15 +493,14 @@ class Surrogate:
             )
         return self.model
 
-    def rollout_latents(self, prepared: Batch) -> np.ndarray:
+    def rollout_latents(self, prepared: Batch) -> torch.Tensor:
         """Return the latents (T + 1, L, d) from Z(0) on; InputError as `check_evolves`."""
         model = self.check_evolves()
         inputs, _ = prepared.for_model(self.model.config)
-        with torch.inference_mode():
+        with torch.no_grad():
             encoded = model.encode(inputs)
             later = model.rollout(encoded, prepared.num_steps)
-            states = torch.cat([encoded[:, None], later], dim=1)
-        return np.asarray(states[0].float().cpu().numpy())
+        return torch.cat([encoded[:, None], later], dim=1)[0]
 
     def rollout_quality(self, prepared: Batch) -> RolloutQuality:
         """Return whether a request's latents keep to the dynamics of the training, step by step.
@@ -513,7 +512,8 @@ class Surrogate:
                 f"{self.url} has no calibrated monitor for its weights; calibrate one with:"
                 f" courant analyse monitor {self.url}"
             )
-        departure = self.monitor.quality(self.rollout_latents(prepared))
+        latents = self.rollout_latents(prepared).float().cpu().numpy()
+        departure = self.monitor.quality(latents)
         return RolloutQuality(departure, self.monitor.horizon)
 
     def decompose_case(self, case: StoredCase, **at: Any) -> CaseDecomposition:

@@ -3,10 +3,8 @@
 That is geometry, boundary conditions, given fields and design parameters. Inputs are made of the
 keywords of `known_batch` alone, and `read_known` fills these without a solved value: of a stored
 case's boundary fields it keeps the faces on which the field is a boundary condition, and zero on
-all others. Otherwise two things would leak the answer: on a face without a condition of its own
-(zero gradient, no slip in OpenFOAM's files) is its cell's solved value, and so is an outlet's
-velocity. The paper's parameter counts leave room for one feature per modelled channel; here it is
-that channel's prescribed value, standardised as the field is.
+all others, where the solved value of the cell would leak the answer. The paper's parameter counts
+leave room for one feature per modelled channel; here it is that channel's prescribed value.
 
 A sample is a whole case. A batch pads and masks its clouds.
 """
@@ -221,19 +219,31 @@ class SteadyProblem(Problem):
                 f" case, or a mapping with {', '.join(needed)} of the boundary's faces"
             )
         points = self.check_points(boundary["points"], "boundary points")
-        patch = _patch_numbers(boundary["patch"], len(points), self.normaliser.patch_kinds)
+        kinds = self.normaliser.patch_kinds
+        known: dict[Any, int] = {
+            key: number for number, kind in enumerate(kinds) for key in (kind, number)
+        }
+        try:
+            patch = np.array(
+                [known.get(each, -1) for each in np.asarray(boundary["patch"]).tolist()]
+            )
+        except (TypeError, ValueError):  # no list, or lists in one
+            patch = np.zeros(0)
+        if patch.shape != (len(points),) or (patch < 0).any():
+            raise InputError(
+                f"boundary patch must hold a patch kind ({', '.join(kinds)}) or its number from 0"
+                f" to {len(kinds) - 1} for each of {len(points)} faces"
+            )
         fields = {}
         for name, num_columns in columns.items():
             fields[name] = values = as_numbers(boundary[name], f"boundary {name}")
-            kinds, on = " or ".join(self.data.prescribed[name]), self._is_prescribed(name, patch)
+            of, on = " or ".join(self.data.prescribed[name]), self._is_prescribed(name, patch)
             if not on.any():
-                raise InputError(
-                    f"boundary has no face of kind {kinds}, where {name} is prescribed"
-                )
+                raise InputError(f"boundary has no face of kind {of}, where {name} is prescribed")
             check_columns(values, len(points), num_columns, f"boundary {name}")
             if not np.isfinite(values[on]).all():
                 raise InputError(
-                    f"boundary {name} holds values that are not finite on faces of kind {kinds}"
+                    f"boundary {name} holds values that are not finite on faces of kind {of}"
                 )
         return self.keep_prescribed(points, patch, fields)
 
@@ -242,23 +252,6 @@ class SteadyProblem(Problem):
 
     def solution(self, case: StoredCase, at_s: float | None) -> np.ndarray:
         return read_states(case, self.normaliser.channels)
-
-
-def _patch_numbers(patch: Any, num_faces: int, kinds: Sequence[str]) -> np.ndarray:
-    """Return (B,) numbers of patch kinds from numbers or names."""
-    known: dict[Any, int] = {kind: number for number, kind in enumerate(kinds)}
-    known |= {number: number for number in range(len(kinds))}
-    try:
-        values = patch.tolist() if isinstance(patch, np.ndarray) else patch
-        numbers = [known.get(each, -1) for each in values]
-    except TypeError:  # no list, or lists in one
-        numbers = []
-    if len(numbers) != num_faces or -1 in numbers:
-        raise InputError(
-            f"boundary patch must hold a patch kind ({', '.join(kinds)}) or its number from 0 to"
-            f" {len(kinds) - 1} for each of {num_faces} faces"
-        )
-    return np.array(numbers)
 
 
 class SteadySource:

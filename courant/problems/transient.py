@@ -1,15 +1,10 @@
 """Transient problems: predict later states from snapshots of the flow and its geometry.
 
 A sample is a window (case, first frame): the I states up to t0, and the states after 1..T steps.
-
-Notable properties:
-- Cases differ in their number of points: points are padded to the longest case and `num_points`
-  is where the padding starts. Snapshots of all cases are concatenated in `frames`, so a batch is
-  one gather on whatever device holds them.
-- Each batch draws its encoder and query points with a generator made from (seed, epoch, step).
-- A split that is too large for the device is streamed from the store: threads read windows ahead,
-  as a TrajectorySet of these windows alone, from which the same code draws the same batches.
-- Cases that fit into the local cache are decoded once; of the others each window reads its chunks.
+Points are padded to the longest case, and snapshots of all cases are concatenated in `frames`, so a
+batch is one gather on whatever device holds them. A split that is too large for the device is
+streamed: threads read windows ahead, as a TrajectorySet of these windows alone, from which the same
+code draws the same batches. Cases that fit into the local cache are decoded once.
 """
 
 from __future__ import annotations

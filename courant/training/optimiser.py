@@ -1,14 +1,13 @@
 """The optimiser of an experiment, its learning rate, and the average of the weights.
 
-AdamW, or Muon for the matrices and AdamW for the rest. Muon replaces the update of a matrix by the
-nearest orthogonal one, so that every direction of it moves as far as any other (K. Jordan and
-others, *Muon: An optimizer for hidden layers in neural networks*, 2024). Its rate is scaled to the
-size of AdamW's updates (J. Liu and others, *Muon is Scalable for LLM Training*, arXiv 2502.16982):
-the rates of an experiment are those of both. The paper trains with AdamW (tab:baseline-arch).
+AdamW (tab:baseline-arch), or Muon for the matrices and AdamW for the rest. Muon replaces the update
+of a matrix by the nearest orthogonal one (K. Jordan and others, *Muon: An optimizer for hidden
+layers in neural networks*, 2024), scaled to the size of AdamW's updates (J. Liu and others, *Muon
+is Scalable for LLM Training*, arXiv 2502.16982): the rates of an experiment are those of both.
 
-The learning rate follows from the step alone, so that a resumed run needs no schedule state.
-`two-phase` is that of the cylinder (tab:cf-hparams): constant over the first half of training, then
-linear to 0.1x. `cosine` and `step` are those of the public benchmarks (tab:courant-training).
+The learning rate follows from the step alone. `two-phase` is that of the cylinder (tab:cf-hparams):
+constant over the first half of training, then linear to 0.1x. `cosine` and `step` are those of the
+public benchmarks (tab:courant-training).
 """
 
 from __future__ import annotations

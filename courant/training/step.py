@@ -1,17 +1,11 @@
 """Compute the loss of a batch, and take one optimiser step on the device.
 
-Losses are in standardised space. L2 is that of the paper's table of the baseline's architecture
-(tab:baseline-arch), relative L2 that of the public benchmarks (tab:courant-training), where Darcy
-flow has the relative L2 of derivatives beside it.
+Losses are in standardised space. L2 is the paper's (tab:baseline-arch), relative L2 that of the
+public benchmarks (tab:courant-training), where Darcy flow has that of derivatives beside it.
 
-Notable properties of a step (loss, gradients, clipping, new weights, their average):
-- The host never waits for a GPU: it runs ahead, and a CUDA graph can hold the whole step.
-- The GPU decides whether loss and gradient are finite. Where they are not, the optimiser and the
-  average leave everything unchanged.
-- On a CPU the host decides, and AdamW is PyTorch's plain one.
-- A step may be replayed from a CUDA graph: one launch in place of thousands. A graph is recorded
-  for each set of shapes at its third batch, after two steps that warm up.
-- `accumulate` parts of a batch are weighted as the whole batch weights them.
+The host never waits for a GPU, which decides itself whether loss and gradient are finite; where
+they are not, the optimiser and the average leave everything unchanged. So a CUDA graph can hold the
+whole step: one is recorded for each set of shapes, after two steps that warm up.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """Train: plain PyTorch, in one process or in each of several that share batches.
 
 Notable features:
-- Exact resume: samples, learning rate and random draws depend on (seed, epoch, step) alone and
-  everything else is in the checkpoint, so a run killed anywhere resumes as if nothing had happened,
-  bitwise on one CPU worker.
-- Trajectories that fit stay on the training device, others are streamed, with the same batches.
+- Exact resume: samples, learning rate and random draws depend on (seed, epoch, step) alone and all
+  else is in the checkpoint: a killed run resumes as it was, bitwise on one CPU worker.
 - A loss or gradient that is not finite never reaches the weights: it stops the run with the batch
-  on record, or is skipped and counted.
-- The host waits for a GPU once in `CHECK_EVERY` steps; a step may be one CUDA graph
-  (`courant.training.step`).
+  on record, or is skipped and counted. The host waits for a GPU once in `CHECK_EVERY` steps.
 - Validation has the same samples at every epoch, with every mesh point, as predictions have.
 
     dataset = simgen.open_dataset("demo-run/store/cylinder-flow")

@@ -71,8 +71,8 @@ def test_places_are_judged_where_the_last_window_is(surrogate: Surrogate, case: 
     )
     start = moving.problem.shown_start(case)
     parts = moving.decomposition(case, start_s=start)
-    places = moving.places(parts.window_anchors[-1][0, -1].numpy())
-    starts = moving.places(parts.anchors[0].numpy())
+    places = moving.places(parts.window_anchors[-1][:, -1])
+    starts = moving.places(parts.anchors)
     found = case_scores.score_case(moving, case)
     np.testing.assert_allclose(found.fields.anchors, places)
     assert np.abs(places - starts).max() > 0.01 * found.spacing_m

@@ -25,13 +25,6 @@ def test_weights_are_a_partition_of_unity() -> None:
     torch.testing.assert_close(part.weights.sum(-1), torch.ones_like(part.weights[..., 0]))
 
 
-def test_contributions_of_heads_sum_to_those_of_anchors() -> None:
-    config = CHOICES["steady"]
-    part = random_model(config).decompose(**random_inputs(config).arguments()).whole()
-    assert part.head_contributions.shape == (2, 1, config.num_heads, config.num_anchors, 11, 2)
-    torch.testing.assert_close(part.head_contributions.sum(2), part.contributions)
-
-
 def test_chunks_join_to_the_whole() -> None:
     config = CHOICES["transient"]
     decomposition = random_model(config).decompose(**random_inputs(config).arguments())

@@ -8,13 +8,13 @@ import pytest
 
 import courant
 from courant.experiment import Experiment
-from courant.model.presets import ABLATIONS
 from courant.recipes import RECIPES, get_recipe
 from courant.sweeps.search_space import SearchSpace, load_space, parse_space, shipped_spaces
 from courant.sweeps.sweep import plan_sweep, read_result, write_table
 from courant.training.train import fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset
+from tests.paper.test_parameter_counts import ABLATIONS, ablated
 from tests.world import tiny_experiment, tiny_steady
 
 RECIPE = get_recipe("cylinder-flow")
@@ -158,7 +158,7 @@ def test_features_holds_the_rows_of_the_papers_table_that_mean_something(family:
     for setting in found:
         if setting["choice"] in ABLATIONS:
             made = space.apply(recipe, setting)
-            assert made.model == ABLATIONS[setting["choice"]](recipe.model)
+            assert made.model == ablated(recipe.model, setting["choice"])
 
 
 def test_the_full_mesh_row_is_the_published_variant() -> None:
