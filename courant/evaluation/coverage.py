@@ -190,7 +190,7 @@ def _compare(
         if bands.rollout and problem.steps_to_end(case, begin) != bands.rollout.steps:
             none = "it is another rollout than was calibrated"
     for name, wrong in ({} if none else absolute_errors(*quantities)).items():
-        width = bands.quantity(name, design, level)
+        width = bands.around(bands.quantities[name], design, level)
         if wrong is not None and np.isfinite(width):
             found[name] = _Held(design, wrong, width)
     for name, (value, width) in around.by_regression.items():

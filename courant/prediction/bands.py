@@ -462,10 +462,6 @@ class Bands(Frozen):
             raise ValueError("it has not one value for each case")
         return self
 
-    def quantity(self, name: str, design: np.ndarray, level: float = LEVEL) -> float:
-        """Return a quantity's half-width; infinite with too few calibration cases."""
-        return self.around(self.quantities[name], design, level)
-
     def by_regression(
         self, design: np.ndarray, level: float = LEVEL
     ) -> dict[str, tuple[float, float]]:
@@ -478,8 +474,13 @@ class Bands(Frozen):
                     found[name] = float(process(design[None])[0, 0]), width
         return found
 
-    def around(self, errors: Sequence[float | None], design: np.ndarray, level: float) -> float:
-        """Return the half-width at a design from one error for each case, or None."""
+    def around(
+        self, errors: Sequence[float | None], design: np.ndarray, level: float = LEVEL
+    ) -> float:
+        """Return the half-width at a design from one error for each case, or None.
+
+        It is infinite with too few calibration cases.
+        """
         sizes = np.array(errors, dtype=float)
         known = np.isfinite(sizes)
         return half_width(np.asarray(self.designs)[known], sizes[known], design, level)

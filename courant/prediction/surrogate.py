@@ -468,7 +468,7 @@ class Surrogate:
         else:
             no_field = f"bands are calibrated for {calibrated} steps, {len(states)} were asked for"
         names = () if no_quantities else bands.quantities
-        quantities = {name: bands.quantity(name, design, level) for name in names}
+        quantities = {name: bands.around(bands.quantities[name], design, level) for name in names}
         return DesignBands(level, quantities, field, unsolved, no_field, no_quantities, alone)
 
     def no_band(self, prepared: Batch, parameters: Mapping[str, float], bands: Bands) -> str:

@@ -313,9 +313,9 @@ def half_widths(context: Context) -> dict[str, np.ndarray]:
     starts = [(case, surrogate.prepare_case(case, surrogate.problem.start(case))) for case in cases]
     holds = [not surrogate.no_band(start, case.parameters, bands) for case, start in starts]
     return {
-        name: np.where(holds, [bands.quantity(name, design) for design in designs], np.nan)
-        for name in context.evaluation.quantities
-        if name in bands.quantities
+        name: np.where(holds, [bands.around(errors, design) for design in designs], np.nan)
+        for name, errors in bands.quantities.items()
+        if name in context.evaluation.quantities
     }
 
 

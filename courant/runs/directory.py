@@ -224,14 +224,12 @@ def _open_packed(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
     source, path = fsspec.core.url_to_fs(url)
     if not source.isfile(path):
         raise InputError(f"{url} does not exist, or is no regular file")
-    file = source.open(path, "rb")
     try:
-        files = ZipFileSystem(fo=file)
+        files = ZipFileSystem(fo=source.open(path, "rb"))
         folders = [each["name"].strip("/") for each in files.ls("") if each["type"] == "directory"]
         if len(folders) != 1:
             raise ValueError(f"it holds {len(folders)} folders")
     except (ValueError, zipfile.BadZipFile, NotImplementedError) as error:
-        file.close()
         raise InputError(
             f"{url} is no packed run ({error}); make one with: courant runs export RUN --out FILE"
         ) from error

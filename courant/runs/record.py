@@ -1,11 +1,8 @@
 """Write and read a run's record, and find out whether a process is training it.
 
-- experiment.json, dataset.json and normaliser.json are all that a predictor needs besides the
-  weights. The dataset is found by its place relative to the run, where the folder that holds both
-  was moved, or by its URL; its snapshot id shows whether it is the one.
-- metrics.jsonl has a line for each epoch, status.json the state. It stays `running` after a kill -9
-  or a power cut: the first worker writes heartbeat.json, and a run whose worker is gone is
-  *interrupted*. Training it again resumes from its last checkpoint.
+experiment.json, dataset.json and normaliser.json are all that a predictor needs beside the weights.
+metrics.jsonl has a line for each epoch, status.json the state. It stays `running` after a kill -9:
+the first worker writes heartbeat.json, and a run whose worker is gone is *interrupted*.
 """
 
 from __future__ import annotations
@@ -190,13 +187,13 @@ def environment(device: torch.device, workers: int) -> dict[str, Any]:
     }
 
 
-def check_trained(run: RunDirectory) -> None:
-    """Raise InputError if there is no run, or one that has no weights yet."""
+def check_trained(run: RunDirectory, has_weights: bool = True) -> None:
+    """Raise InputError if there is no run or, with `has_weights`, one that has none yet."""
     if not run.exists(EXPERIMENT):
         raise InputError(
-            f"{run.url} has no {EXPERIMENT}; give the folder of a trained run, <runs>/<name>-<hash>"
+            f"{run.url} has no {EXPERIMENT}; give the folder of a run, <runs>/<name>-<hash>"
         )
-    if not run.exists(WEIGHTS):
+    if has_weights and not run.exists(WEIGHTS):
         raise InputError(
             f"{run.url} has no {WEIGHTS}: it has not come to its first validation yet; train it"
             " further with the same command"

@@ -73,10 +73,7 @@ def read_run(run: RunDirectory) -> RunSummary:
         # A run that is just being set up lacks some of its files.
         return run.read_object(name) if run.exists(name) else {}
 
-    if not run.exists(record.EXPERIMENT):
-        raise InputError(
-            f"{run.url} has no {record.EXPERIMENT}; give the folder of a run, <runs>/<name>-<hash>"
-        )
+    record.check_trained(run, has_weights=False)
     settings, dataset, environment = map(
         read, (record.EXPERIMENT, record.DATASET, record.ENVIRONMENT)
     )

@@ -1,11 +1,9 @@
 """Serve a model over HTTP: routes, bounds and the server. GET /docs lists every route and field.
 
 The model is loaded in this process (`ServedModel`) or on a cluster (`ray_serve`). uvicorn bounds
-headers and connections; slow clients are the business of a proxy.
-
-A solve costs machine time: /solves takes the token of the address that the command prints, in the
-header X-Courant-Token. A page of another site, or another user of this machine, does not have it,
-and a browser's request from another site's page gets a 403 in any case.
+headers and connections; slow clients are the business of a proxy. A solve costs machine time, so
+/solves takes the token of the address that the command prints (X-Courant-Token), and no request
+from a page of another site.
 """
 
 # No `from __future__ import annotations` here: FastAPI reads the real types.
@@ -194,8 +192,8 @@ def build_app(
 ) -> FastAPI:
     """Build the application; `name` is shown to clients.
 
-    A request is answered only if its `Host` is one of `hosts`. Another site's page may have its own
-    name lead to this machine's loopback (DNS rebinding), and would then read every answer.
+    A request is answered only if its `Host` is one of `hosts`: the name of another site may lead to
+    this machine's loopback (DNS rebinding).
     """
     # The page of the API loads nothing from elsewhere.
     api = FastAPIOffline(redoc_url=None, title="Courant", description=f"Predictions of {name}")
