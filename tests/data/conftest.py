@@ -37,3 +37,14 @@ def assert_same(first: Batch, second: Batch) -> None:
         one, other = getattr(first, field.name), getattr(second, field.name)
         assert (one is None) == (other is None), field.name
         assert one is None or torch.equal(one, other), field.name
+
+
+def assert_drawn(drawn: Batch, whole: Batch) -> None:
+    """Points and queries of each sample are distinct ones of its case, with their values."""
+    for row in range(len(drawn.points)):
+        places = torch.cdist(drawn.query_points[row], whole.query_points[row]).argmin(1)
+        assert len(places.unique()) == drawn.query_points.shape[1]
+        assert torch.equal(drawn.targets[row], whole.targets[row][:, places])
+        assert torch.equal(drawn.query_features[row], whole.query_features[row, places])
+        places = torch.cdist(drawn.points[row], whole.points[row]).argmin(1)
+        assert torch.equal(drawn.features[row], whole.features[row, places])

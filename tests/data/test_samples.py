@@ -28,7 +28,7 @@ from courant.problems.transient import (
 )
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase
-from tests.data.conftest import assert_same, problem_on
+from tests.data.conftest import assert_drawn, assert_same, problem_on
 
 CONFIG = TransientData(
     window_steps=3,
@@ -112,13 +112,7 @@ def test_drawn_points_are_points_of_the_case_with_its_values(trajectories: Traje
     drawn = draw_batch(trajectories, windows, CONFIG, seeded(1))
     assert (drawn.points.shape, drawn.targets.shape) == ((3, 20, 3), (3, 3, 12, 2))
     assert drawn.mask is None
-    for row in range(3):
-        places = torch.cdist(drawn.query_points[row], full.query_points[row]).argmin(1)
-        assert len(places.unique()) == 12, "drawn without repeats"
-        torch.testing.assert_close(drawn.targets[row], full.targets[row][:, places])
-        torch.testing.assert_close(drawn.query_features[row], full.query_features[row, places])
-        places = torch.cdist(drawn.points[row], full.points[row]).argmin(1)
-        torch.testing.assert_close(drawn.features[row], full.features[row, places])
+    assert_drawn(drawn, full)
 
 
 def test_a_case_with_fewer_points_than_are_drawn_is_masked(trajectories: TrajectorySet) -> None:

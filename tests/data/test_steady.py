@@ -15,7 +15,7 @@ from courant.data.normalisation import Normaliser
 from courant.data_config import SteadyData
 from courant.problems.steady import SteadyBatches, SteadySource
 from simgen.store.read import Dataset, StoredCase
-from tests.data.conftest import assert_same, problem_on
+from tests.data.conftest import assert_drawn, assert_same, problem_on
 from tests.world import SPACE, publish_ducts
 
 KNOWN = SteadyData(fields=("velocity.x", "velocity.z"), prescribed={"velocity": ("inlet",)})
@@ -58,15 +58,8 @@ def test_drawn_points_are_points_of_the_case_with_its_values(ducts: Dataset) -> 
         next(batches(ducts, config).epoch(1)) for config in (KNOWN, CONFIG)
     )
     assert torch.equal(numbers, same_numbers)
-    assert drawn.points.shape == (4, 30, 3)
-    assert drawn.targets.shape == (4, 1, 20, 2)
-    for row in range(4):
-        places = torch.cdist(drawn.query_points[row], whole.query_points[row]).argmin(1)
-        assert len(places.unique()) == 20, "drawn without repeats"
-        assert torch.equal(drawn.targets[row], whole.targets[row][:, places])
-        assert torch.equal(drawn.query_features[row], whole.query_features[row, places])
-        places = torch.cdist(drawn.points[row], whole.points[row]).argmin(1)
-        assert torch.equal(drawn.features[row], whole.features[row, places])
+    assert (drawn.points.shape, drawn.targets.shape) == ((4, 30, 3), (4, 1, 20, 2))
+    assert_drawn(drawn, whole)
 
 
 def test_workers_share_a_batch_as_one_worker_would_see_it(ducts: Dataset) -> None:
