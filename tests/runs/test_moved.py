@@ -29,6 +29,7 @@ def demo(waves_run: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     moved = Path(shutil.copytree(made, tmp_path_factory.mktemp("moved") / "demo"))
     record = moved / "runs/tiny/dataset.json"
     record.write_text(record.read_text().replace(str(made), "/gone"))
+    record.with_name("evaluation.json").unlink()
     return moved
 
 
