@@ -4,10 +4,6 @@
     surrogate.predict_case(dataset["b0159c13a91f"], start_s=200.0)  # (10, N, 2) m/s
     surrogate.predict(points, initial=u0, parameters={"radius": 2.0, ...}, steps=10)
 
-    surrogate = courant.load("runs/branched-pipe-small-0123456789")
-    surrogate.predict(points, parameters=..., boundary=..., distance=(distance, direction))
-    surrogate.predict_design({"aperture": 30.0, ...}).quantities["pressure_loss"]
-
 `prepare` (arguments, or a design's mesh) and `prepare_case` (a stored case) return a `Batch` of
 one, and `predict_prepared` runs batches through the model.
 """

@@ -140,13 +140,9 @@ def _run_workers(experiment: Experiment, dataset: Dataset, run: RunDirectory, de
                 while not workers.join(0.5):
                     pass
                 return
-            except multiprocessing.ProcessExitedException as error:
-                if not left:
-                    raise TrainingError(
-                        f"{run.url}: a worker died at each of {ATTEMPTS} attempts ({error});"
-                        " train again to go on from the last checkpoint"
-                    ) from error
-            except multiprocessing.ProcessRaisedException as error:
+            except Exception as error:  # that a process died or raised
+                if left and isinstance(error, multiprocessing.ProcessExitedException):
+                    continue
                 last = str(error).strip().splitlines()[-1]
                 raise TrainingError(
                     f"{run.url}: training failed ({last}); train again to go on from the last"
