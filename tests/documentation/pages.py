@@ -108,7 +108,7 @@ SETUPS: Mapping[str, Setup] = {
     "docs/analysis.md": Setup(
         given={
             "from courant.analysis.scores": DECOMPOSED,
-            "found = surrogate.predict(points, initial=u0": STATE,
+            "request = surrogate.prepare(points, initial=u0": STATE,
         }
     ),
     "docs/answers.md": Setup(
