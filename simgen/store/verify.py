@@ -21,8 +21,7 @@ from simgen.store.versions import DamageError, VersionInfo
 
 T = TypeVar("T")
 THREADS = 8
-#: Statistics that differ by less than this fraction of their field's standard deviation count as
-#: equal.
+#: Statistics count as equal within this fraction of their field's standard deviation.
 MOVED = 1e-6
 
 

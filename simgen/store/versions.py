@@ -569,9 +569,10 @@ def read_on_record(url: str) -> OnRecord | None:
 def outcomes(design: Mapping[str, Record]) -> dict[str, tuple[str, str]]:
     """Return each case's status with its content where it is accepted, else with the reason."""
     # A case that was withdrawn and solved again differs by its content alone.
-    content = {"accepted": "digest"}
-    rows = design.items()
-    return {case: (row["status"], row[content.get(row["status"], "reason")]) for case, row in rows}
+    return {
+        case: (row["status"], row["digest" if row["status"] == "accepted" else "reason"])
+        for case, row in design.items()
+    }
 
 
 DatasetState = Literal["begun", "solving", "silent", "unpublished", "published"]
