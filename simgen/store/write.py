@@ -381,9 +381,8 @@ class DatasetWriter:
                 f" publish; {next(ends, 'generate some first')}"
             )
         before = published.root(f"v{newest}") if newest else None
-        if before is not None and versions.outcomes(
-            layout.read_design(before)
-        ) == versions.outcomes(design):
+        earlier = {} if before is None else layout.read_design(before)
+        if versions.outcomes(earlier) == versions.outcomes(design):
             return f"v{newest}"
         name = f"v{newest + 1}"
         bound = layout.bound_splits(before) if before is not None else {}
