@@ -1,7 +1,6 @@
 """Renders the overlays of infra/kubernetes: the part of Kustomize that they use, and no other.
 
-That part: resources, images, one namespace, config maps of files, and patches of RFC 6902. Where
-`kubectl` is at hand a test compares this with what it renders.
+That part: resources, images, one namespace, config maps of files, and patches of RFC 6902.
 """
 
 import copy

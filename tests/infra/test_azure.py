@@ -50,12 +50,6 @@ def pool(name: str) -> dict[str, Any]:
     return RESOURCES[f"azurerm_kubernetes_cluster_node_pool.{name}"]
 
 
-def test_the_page_names_the_version_that_is_asked_for() -> None:
-    asked = re.search(r'azurerm = \{[^}]*version = "~> ([\d.]+)"', TEXT)
-    page = (ROOT / "docs/operations.md").read_text()
-    assert asked is not None and f"provider azurerm {asked[1]}," in page
-
-
 def test_variables_and_resources_are_declared_and_used() -> None:
     used = set(re.findall(r"\bvar\.(\w+)", re.sub(r'variable "[^}]*?\n}', "", TEXT)))
     assert used == set(VARIABLES)

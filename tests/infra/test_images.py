@@ -16,7 +16,6 @@ pytestmark = pytest.mark.nightly
 
 IMAGES = INFRA / "images"
 DOCKERFILE = (IMAGES / "Dockerfile").read_text()
-TARGETS = ("training", "solving", "workgroup")
 BIN = Path(sys.executable).parent
 PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)", re.M)
 
@@ -50,14 +49,6 @@ def test_the_base_is_pinned_by_digest_and_nothing_else_is_pulled() -> None:
     for source, _, name in stages:
         assert source in known
         known.add(name)
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_containers_do_not_run_as_root(target: str) -> None:
-    stage = re.split(r"^FROM .* AS ", DOCKERFILE, flags=re.M)
-    (mine,) = (text for text in stage if text.split("\n", 1)[0] == target)
-    assert re.findall(r"^USER (.*)$", mine, re.M)[-1] == "10001:10001"
-    assert "--uid 10001" in (IMAGES / "steps/account").read_text()
 
 
 def test_what_is_copied_is_there_and_reaches_the_builder() -> None:
