@@ -350,7 +350,9 @@ class FolderRequest:
         for text in (self.fields, self.given):
             pairs = (map(str.strip, each.partition("=")[::2]) for each in text.split(","))
             found.append({array: name for array, name in pairs if array})
-        return {**found[0], **found[1]}, frozenset(found[1])
+        if not (fields := {**found[0], **found[1]}):
+            raise InputError("--fields names no field; expected such as U,p or velocity,p=pressure")
+        return fields, frozenset(found[1])
 
     def options(self, **more: Any) -> FolderOptions:
         """Return the options of the import, with the CSV file read."""

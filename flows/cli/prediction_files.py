@@ -26,10 +26,11 @@ from flows.terminal import counted, print_line, print_table
 from simgen.cases import get_family
 from simgen.cell_mesh import Shape, shape_of
 from simgen.errors import InputError
+from simgen.foam.mesh import Polygons
 from simgen.imports.vtk_reader import MeshReader
 from simgen.publish.export import write_collection
 from simgen.publish.figures import layer_of_cloud, png_bytes
-from simgen.solving.convert import Polygons, distance_to_faces
+from simgen.solving.convert import distance_to_faces
 from simgen.whole_file import npz_bytes, whole_file
 
 SUFFIXES = (".npz", ".vtu", ".pvd")
@@ -333,7 +334,7 @@ def predict_file(
     conditions = distance = None
     if boundary is not None and surface is not None:
         faces = read_boundary(boundary, surface, normaliser.patch_kinds)
-        conditions = {**faces.arrays, "points": faces.faces.centres, "patch": faces.patch}
+        conditions = {**faces.arrays, "points": faces.centres, "patch": faces.patch}
         where += f", from {len(faces.patch)} boundary faces"
         lengths, ways = faces.distance(places, normaliser.patch_kinds)
         if columns := [normaliser.patch_kinds.index(kind) for kind in normaliser.stored_kinds]:
@@ -405,6 +406,8 @@ class ForeignBoundary:
     """B faces, in the file's order."""
 
     faces: Polygons
+    centres: np.ndarray
+    """(B, 3) m"""
     patch: np.ndarray
     """(B,) numbers of patch kinds"""
     arrays: dict[str, np.ndarray]
@@ -443,12 +446,12 @@ def read_boundary(file: Path, mesh: meshio.Mesh, kinds: Sequence[str]) -> Foreig
     points, blocks = np.asarray(mesh.points, dtype=np.float64), [each.data for each in mesh.cells]
     sizes = np.concatenate([np.full(len(block), block.shape[1]) for block in blocks])
     faces = Polygons(
-        np.concatenate([points[block].mean(axis=1) for block in blocks]),
-        points,
-        np.concatenate([[0], np.cumsum(sizes)]),
-        np.concatenate([block.ravel() for block in blocks]),
+        points=points,
+        face_offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        face_points=np.concatenate([block.ravel() for block in blocks]),
     )
-    return ForeignBoundary(faces, patch.astype(np.int64), arrays)
+    centres = np.concatenate([points[block].mean(axis=1) for block in blocks])
+    return ForeignBoundary(faces, centres, patch.astype(np.int64), arrays)
 
 
 def _numbered(kinds: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ Most conditions write their values. Those of `COMPUTED` follow from the cells be
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,12 +24,11 @@ from simgen.foam.reader import COMPONENTS, FoamReader, matches, numbers
 
 _UNIFORM = re.compile(rb"uniform\s+(\([^()]*\)|[^\s();]+)\s*;")
 _CONSTRAINT_TYPES = re.compile(r'#includeEtc\s+"caseDicts/setConstraintTypes"')
-_TENSOR = ("xx", "xy", "xz", "yx", "yy", "yz", "zx", "zy", "zz")
 #: The components of OpenFOAM's fields in the order of their files, by how many there are.
 COMPONENT_NAMES: Mapping[int, tuple[str, ...]] = {
     3: ("x", "y", "z"),
     6: ("xx", "xy", "xz", "yy", "yz", "zz"),
-    9: _TENSOR,
+    9: ("xx", "xy", "xz", "yx", "yy", "yz", "zx", "zy", "zz"),
 }
 #: Conditions whose values OpenFOAM computes when it reads a file, from those of the cells and from
 #: these entries; a `value` beside them does not count.
@@ -63,7 +63,7 @@ class FoamField:
 
 
 def component_columns(components: Sequence[str], num_columns: int) -> list[int] | None:
-    """Return where the components lie in a file with so many columns; None if it lacks one."""
+    """Return the components' columns in a file with so many; None if it lacks one."""
     if num_columns == 1:
         return [0] if len(components) == 1 else None
     known = COMPONENT_NAMES.get(num_columns, ())
@@ -220,15 +220,18 @@ def _entry(
 def _value(reader: FoamReader, name: str) -> np.ndarray:
     """Read a value: `uniform v` gives (c,), `nonuniform List<type> N(...)` gives (N, c)."""
     reader.skip_space()
-    uniform = _UNIFORM.match(reader.data, reader.position)
-    if uniform:
+    begin = reader.position
+    if uniform := _UNIFORM.match(reader.data, begin):
         reader.position = uniform.end()
-        try:
+        with contextlib.suppress(ValueError):
             return numbers(uniform[1])
-        except ValueError:
-            raise _not_written_out(reader, name, uniform[0]) from None
-    if not reader.data.startswith(b"nonuniform", reader.position):
-        raise _not_written_out(reader, name, reader.skip_entry())
+    if not reader.data.startswith(b"nonuniform", begin):
+        reader.position = begin
+        shown = " ".join(reader.skip_entry().decode(errors="replace").split())[:60]
+        raise CaseError(
+            f"{reader.path}: the {name} is '{shown}', no numbers; only fields that OpenFOAM has"
+            " written out are read"
+        )
     reader.position += len(b"nonuniform")
     head = reader.list_head()
     if head is None:  # `nonuniform 0()` on an empty patch
@@ -244,14 +247,6 @@ def _value(reader: FoamReader, name: str) -> np.ndarray:
     return values
 
 
-def _not_written_out(reader: FoamReader, name: str, found: bytes) -> CaseError:
-    shown = " ".join(found.decode(errors="replace").split())[:60]
-    return CaseError(
-        f"{reader.path}: the {name} is '{shown}', no numbers; only fields that OpenFOAM has"
-        " written out are read"
-    )
-
-
 #: Conditions that have the cell's value where they write none: kin of zeroGradient.
 _AS_THE_CELL = ("calculated", "kqRWallFunction")
 
@@ -265,8 +260,8 @@ def patch_values(
 ) -> np.ndarray:
     """Return the values (B, c) on a patch of B faces; `cells` (C, c) are the field's in the cells.
 
-    Conditions named in `as_the_cell` have the cell's value where they write none. CaseError for
-    others whose value is not known.
+    Conditions named in `as_the_cell` have the cell's value where they write none; CaseError for
+    others without a value.
     """
     patch = geometry.patches[name]
     behind = cells[geometry.owner[patch.faces]]

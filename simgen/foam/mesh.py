@@ -1,11 +1,9 @@
 """Read a polyMesh: its patches, the geometry of cells and faces, and cells by their corners.
 
-Geometry is by OpenFOAM's own formulas: face centre and area from the fan of triangles around the
-mean of its points, each weighed by its own area; cell centre and volume from the pyramids of its
-faces over the mean of its face centres (primitiveMesh::calcFaceCentresAndAreas,
-calcCellCentresAndVols of openfoam.com's v1912, with which warped faces agree to rounding;
-openfoam.org's weigh triangles by their area along the face's normal). VTK's own centres and volumes
-of polyhedra are off by up to 19 %, which is why they are not used.
+Geometry is by OpenFOAM's own formulas (primitiveMesh of openfoam.com's v1912, to rounding): face
+centre and area from the fan of triangles around the mean of its points, each weighed by its own
+area; cell centre and volume from the pyramids of its faces over the mean of its face centres. VTK's
+own centres and volumes of polyhedra are off by up to 19 %.
 """
 
 from __future__ import annotations
@@ -139,10 +137,7 @@ def time_directories(directory: Path) -> list[tuple[float, Path]]:
 
 
 def time_of(name: str) -> float | None:
-    """Return the time that a directory's name stands for; None where it is no time.
-
-    Python takes 2020_01 and inf for numbers as well.
-    """
+    """Return the time that a directory's name is; None for others, such as 2020_01 and inf."""
     return float(name) if _TIME.fullmatch(name) and float(name) < float("inf") else None
 
 
@@ -159,10 +154,7 @@ def all_time_directories(directory: Path) -> list[tuple[float, Path]]:
 
 
 def moved_meshes(directory: Path, region: str = "") -> list[str]:
-    """List the meshes of single times, as cases whose mesh moves or changes have them.
-
-    Sets of cells and refinement levels lie in such a polyMesh too, and are no mesh.
-    """
+    """List the meshes of single times, but none of cell sets and refinement levels alone."""
     files = {f"{name}{end}" for name in MESH_FILES for end in ("", ".gz")}
     return [
         str(Path(time.name, region, "polyMesh"))
@@ -184,13 +176,21 @@ def check_mesh_stays(directory: Path, region: str = "") -> None:
 BLOCK = 2000
 
 
-@dataclass(frozen=True)
-class MeshGeometry:
+@dataclass(frozen=True, kw_only=True)
+class Polygons:
+    """Faces by corners: labels face_points, from face_offsets (F + 1,) on, into points (P, 3)."""
+
+    points: np.ndarray
+    face_offsets: np.ndarray
+    face_points: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshGeometry(Polygons):
     """The geometry of a mesh with C cells and F faces, in SI units.
 
     centres (C, 3), volumes (C,), face_centres (F, 3), face_areas (F, 3) vectors out of the owner
-    cell, owner (F,), neighbour (F internal,), the cell behind each internal face; faces as
-    (offsets (F + 1,), point labels) into points (P, 3).
+    cell, owner (F,), neighbour (F internal,), the cell behind each internal face.
     """
 
     centres: np.ndarray
@@ -200,16 +200,10 @@ class MeshGeometry:
     owner: np.ndarray
     neighbour: np.ndarray
     patches: dict[str, PatchRange]
-    points: np.ndarray
-    face_offsets: np.ndarray
-    face_points: np.ndarray
 
 
 def read_geometry(directory: Path, region: str = "") -> MeshGeometry:
-    """Read the geometry of `directory`/constant/polyMesh; CaseError where the mesh moves.
-
-    The mesh of a region lies in constant/<region>/polyMesh.
-    """
+    """Read the geometry of constant/polyMesh, or of a region; CaseError where the mesh moves."""
     check_mesh_stays(directory, region)
     mesh = directory / "constant" / region / "polyMesh"
     points = read_points(mesh / "points")
@@ -314,10 +308,8 @@ def cell_mesh(geometry: MeshGeometry, boundary: np.ndarray) -> CellMesh | None:
     faces_of: list[list[Face]] = [[] for _ in range(len(geometry.centres))]
     for face, owner in zip(faces, geometry.owner.tolist(), strict=True):
         faces_of[owner].append(face)
-    for face, behind in zip(
-        faces, geometry.neighbour.tolist(), strict=False
-    ):  # internal faces come first
-        faces_of[behind].append(face[::-1])
+    for number, behind in enumerate(geometry.neighbour.tolist()):  # of the internal faces
+        faces_of[behind].append(faces[number][::-1])
     for around in faces_of:
         cell = vtk_cell(around)
         if cell is None:

@@ -201,8 +201,7 @@ class FoamReader:
     def list_head(self) -> tuple[str, int] | None:
         """Read the `List<type> count` at the cursor; None, and no move, for anything else."""
         self.skip_space()
-        found = _LIST.match(self.data, self.position)
-        if not found:
+        if not (found := _LIST.match(self.data, self.position)):
             return None
         self.position = found.end()
         return found[1].decode(), self.count()

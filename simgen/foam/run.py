@@ -10,8 +10,7 @@ Notable properties:
   started, in any session: at its end, at the time limit, and when this process dies, even by
   kill -9, where no handler could run.
 - A solver flushes every line that it prints. A reader that wakes at each takes a tenth of a short
-  case's time, and the solver loses its core some ten times in each time step. `_lines` lets the
-  pipe fill for a moment and returns many lines at once.
+  case's time, so `_lines` lets the pipe fill for a moment and returns many lines at once.
 """
 
 from __future__ import annotations
@@ -37,9 +36,7 @@ from simgen.foam.log import SolverLog
 from simgen.foam.mesh import read_points
 
 DEBIAN_PROJECT_DIR = Path("/usr/share/openfoam")
-INSTALL_HINT = (
-    "install it (Debian: apt-get install openfoam) or source your site's etc/bashrc first"
-)
+INSTALL_HINT = "install it (Debian: apt-get install openfoam) or source your site's etc/bashrc"
 
 
 class MissingSolverError(InputError):

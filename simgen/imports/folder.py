@@ -63,9 +63,7 @@ def read_case_table(path: Path) -> DesignFile:
     for line, cells in read_cells(path):
         where = f"design file {path}, line {line}"
         if "case" not in cells:
-            raise InputError(
-                f"design file {path} has no column 'case', which names each row's case"
-            )
+            raise InputError(f"design file {path} has no column 'case', with each row's case")
         place = cells.pop("case")
         case = case_name(place)
         if not place or case in found.parameters:
@@ -89,7 +87,7 @@ def read_case_table(path: Path) -> DesignFile:
 
 
 def name_and_unit(column: str) -> tuple[str, str]:
-    """Parse `speed (m/s)`; InputError shows the form."""
+    """Parse `speed (m/s)`."""
     found = _COLUMN.fullmatch(column.strip())
     if found is None:
         raise InputError(f"{column!r} names no parameter; write NAME or NAME (UNIT)")
@@ -122,7 +120,7 @@ class Surveyed:
     place: str
     """Its path in the folder"""
     files: str
-    """A digest that changes when one of its files, its parameters or its split does"""
+    """A digest of the state of its files, and of its parameters and split"""
     fields: tuple[Field, ...]
     dimension: int
     times: tuple[float, ...] | None
@@ -157,7 +155,7 @@ class NotImported:
 
 
 class CaseReader(Protocol):
-    """A reader for one kind of files."""
+    """A reader for one kind of files; an error of FOREIGN is why a case cannot be imported."""
 
     has_volumes: bool
     left_out: list[NotImported]
@@ -166,14 +164,12 @@ class CaseReader(Protocol):
     def find(self, folder: Path) -> list[str]:
         """Return the places of the cases; InputError where there is none."""
 
-    def survey(self, place: str) -> Surveyed:
-        """Survey a case; any error of FOREIGN is why it cannot be imported."""
+    def survey(self, place: str) -> Surveyed: ...
 
     def notes(self, cases: Sequence[Any]) -> Iterator[str]:
         """Yield what is to be known of the cases that are imported."""
 
-    def read(self, case: Any, schema: Schema) -> SourceCase:
-        """Read a surveyed case; any error of FOREIGN is why it cannot be imported."""
+    def read(self, case: Any, schema: Schema) -> SourceCase: ...
 
 
 @dataclass(frozen=True)
@@ -210,9 +206,7 @@ def plan_folder(
         raise InputError(f"{asked.folder} is no folder")
     there = read_on_record(asked.url)
     if there is not None and there.schema.source is None:
-        raise InputError(
-            f"{asked.url} holds cases that were solved here; choose another --name or --store"
-        )
+        raise InputError(f"{asked.url} holds cases solved here; choose another --name or --store")
     held = {} if there is None else there.held
     table, places = asked.table, reader.find(asked.folder)
     skipped: list[NotImported] = []
@@ -226,8 +220,7 @@ def plan_folder(
                     raise InputError(f"{table.path} has no row for it: none names {place}")
                 if twice := parameters.keys() & case.parameters.keys():
                     raise InputError(
-                        f"--parameter {min(twice)} is a column of {table.path} as well; leave one"
-                        " of them out"
+                        f"--parameter {min(twice)} is a column of {table.path} too; leave one out"
                     )
                 case = replace(case, parameters={**parameters, **case.parameters}, split=split)
             surveyed.append(case)
@@ -238,24 +231,26 @@ def plan_folder(
                 why += " removes it"
             skipped.append(NotImported(place, why))
         on_progress(done, len(places))
-    _check_any(asked, surveyed, skipped)
-    surveyed, notes = _with_its_parameters(surveyed, asked, there)
-    schema = _schema(asked, surveyed, there, reader)
     kept: list[Surveyed] = []
+    if surveyed:
+        surveyed, notes = _with_its_parameters(surveyed, asked, there)
+        schema = _schema(asked, surveyed, there, reader)
     for case in surveyed:
         if why := next(_departures(case, schema, kept, there, asked), ""):
             skipped.append(NotImported(case.place, why))
         else:
             kept.append(case)
-    _check_any(asked, kept, skipped)
+    if not kept:
+        raise InputError(
+            f"none of the {len(skipped)} cases in {asked.folder} can be imported; the first,"
+            f" {skipped[0].case}: {skipped[0].reason}"
+        )
     bound = {} if there is None else there.splits
     if schema.splits == "published":
         splits = {case.name: bound.get(case.name, case.split or "") for case in kept}
         if "train" not in {*splits.values(), *bound.values()}:
-            raise InputError(
-                f"{table.path if table else asked.folder} puts no case that can be imported into"
-                " the split train, and a dataset needs one"
-            )
+            where = table.path if table else asked.folder
+            raise InputError(f"{where} puts no case that can be imported into the split train")
     else:
         accepted = [name for name, row in held.items() if row["status"] == "accepted"]
         drawn = assign_splits(list(dict.fromkeys([*accepted, *(of.name for of in kept)])), bound)
@@ -315,16 +310,6 @@ def _reason(error: Exception, folder: Path) -> str:
     return f"its files cannot be read ({type(error).__name__}: {text})"
 
 
-def _check_any(
-    asked: FolderOptions, cases: Sequence[Surveyed], skipped: Sequence[NotImported]
-) -> None:
-    if not cases:
-        raise InputError(
-            f"none of the {len(skipped)} cases in {asked.folder} can be imported; the first,"
-            f" {skipped[0].case}: {skipped[0].reason}"
-        )
-
-
 def _with_its_parameters(
     cases: list[Surveyed], asked: FolderOptions, there: OnRecord | None
 ) -> tuple[list[Surveyed], list[str]]:
@@ -376,14 +361,13 @@ def _schema(
         for each in there.schema.parameters:
             if asked.ranges.get(each.name, (each.low, each.high)) != (each.low, each.high):
                 raise InputError(
-                    f"{asked.url} has {each.name} from {each.low:g} to {each.high:g}, which stays:"
-                    " leave --range out, or import all cases into another store"
+                    f"{asked.url} has {each.name} from {each.low:g} to {each.high:g}: leave --range"
+                    " out, or import all cases into another store"
                 )
             if (unit := units.get(each.name) or each.unit) != each.unit:
                 raise InputError(
                     f"{asked.url} has {each.name} in {each.unit or 'no unit'}, and here it is in"
-                    f" {unit}: give its values in the dataset's unit, or import all cases into"
-                    " another store"
+                    f" {unit}: give its values in the dataset's unit"
                 )
         return there.schema
     forms = Counter((case.fields, case.dimension, case.times is None) for case in cases)

@@ -1,6 +1,5 @@
 """Publish the cases of a source as a dataset version.
 
-Notable properties:
 - One case at a time is in memory, and is checked before anything of it is written.
 - Readers see nothing until all cases are there: the version is published at the end.
 - An interrupted import is simply run again: cases on record are compared by digest and skipped,
@@ -44,12 +43,13 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 MOST_LETTERS = 64
 CASE_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MOST_LETTERS - 1}}}")
 #: Names of a case's other arrays, and of other columns of the design table.
-_ARRAYS = frozenset(
-    {"points", "volumes", "time", "distance", "direction", "distance_field", "boundary"}
-    | {"faces", "mesh_points", "mesh_cells", "provenance"}
+_ARRAYS = (
+    *("points", "volumes", "time", "distance", "direction", "distance_field", "boundary"),
+    *("faces", "mesh_points", "mesh_cells", "provenance"),
 )
-_COLUMNS = frozenset(
-    {"case", "status", "reason", "split", "num_points", "num_snapshots", "num_bytes", "wall_time_s"}
+_COLUMNS = (
+    *("case", "status", "reason", "split"),
+    *("num_points", "num_snapshots", "num_bytes", "wall_time_s"),
 )
 MOST_KINDS = 255
 """A face's patch kind is one byte"""
@@ -192,13 +192,11 @@ def check_schema(schema: Schema) -> None:
         if not holds:
             raise InputError(f"import {shown(schema.family)}: {problem}")
 
-    def require_names(
-        what: str, names: Sequence[str], reserved: frozenset[str] = frozenset()
-    ) -> None:
+    def require_names(what: str, names: Sequence[str], reserved: Sequence[str] = ()) -> None:
         for at, name in enumerate(names):
             form = "a name has letters, digits and '_', 63 at most"
             require(NAME.fullmatch(name), f"{what} {shown(name)}: {form}")
-            is_free = name not in reserved and name not in names[:at]
+            is_free = name not in (*reserved, *names[:at])
             require(is_free, f"{what} {name} is named twice, or is a name of the dataset's own")
 
     form = "a name has small letters, digits and '-', 63 at most"
@@ -299,10 +297,8 @@ class _Writing:
         if there is not None:
             stored, asked = (json.loads(json.dumps(asdict(of))) for of in (there.schema, schema))
             if differing := [name for name in asked if stored.get(name) != asked[name]]:
-                raise InputError(
-                    f"{url} holds {there.schema.family} with another {', '.join(differing)}:"
-                    " choose another store"
-                )
+                another = f"{there.schema.family} with another {', '.join(differing)}"
+                raise InputError(f"{url} holds {another}: choose another store")
         #: Rows of the cases on record; withdrawn ones may come again.
         self.rows = {} if there is None else there.held
         self.contents = {
@@ -344,10 +340,7 @@ class _Writing:
                     " keeps its split; import into another store"
                 )
             if row["digest"] != case_digest(result, digest):
-                raise InputError(
-                    f"{self.url} has it with other content: import it under another name, or into"
-                    " another store"
-                )
+                raise InputError(f"{self.url} has it with other content: rename the case")
         self.names.add(case.name)
         if row:
             return
@@ -375,8 +368,7 @@ class _Writing:
         if foreign := record.unpublished - self.names:
             raise InputError(
                 f"{self.url} holds {min(foreign)} and {len(foreign) - 1} more cases of an import"
-                " that was cut off and that this one lacks: add them too, or import into another"
-                " store"
+                " that was cut off: add them too, or import into another store"
             )
         return self.writer.publish(message)
 

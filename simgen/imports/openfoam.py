@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from simgen.foam.reader import COMPONENTS, FoamReader
 from simgen.imports.dictionaries import DictionaryPlace, read_entry, read_number
 from simgen.imports.folder import NotImported, Surveyed, fingerprint
 from simgen.imports.importing import SourceBoundary, SourceCase
-from simgen.solving.convert import Polygons, distance_to_faces, field_values
+from simgen.solving.convert import distance_to_faces, field_values
 from simgen.solving.gates import check_sizes, columns_of, rejection
 from simgen.store.schema import Schema
 
@@ -44,12 +45,11 @@ FIGURES = ("courant", "continuity", "residual")
 
 @dataclass(frozen=True)
 class FoamOptions:
-    """The options of an import of OpenFOAM cases."""
+    """The options of `courant dataset import openfoam` for its cases."""
 
     fields: Mapping[str, str]
     """OpenFOAM's name to the dataset's; empty for the usual one"""
     given: frozenset[str] = frozenset()
-    """Those that are known before a case is solved"""
     region: str = ""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Patch, with wildcards, to kind; `none` leaves a patch out"""
@@ -57,20 +57,14 @@ class FoamOptions:
     """Conditions that have the cell's value on patches where they write none"""
     parameters: Mapping[str, DictionaryPlace] = field(default_factory=dict)
     steady: bool | None = None
-    """Whether cases are steady; None = as in their dictionaries"""
+    """None: as in the dictionaries"""
     after: float = 0.0
-    """Times before this one are left out"""
     every: int = 1
-    """Of the times of a transient case every n-th"""
     interval: float | None = None
-    """Seconds between the times of a transient case, to which its snapshots are interpolated"""
     allow_unfinished: bool = False
     limits: Mapping[str, float] = field(default_factory=dict)
-    """By the name of the figure"""
 
     def __post_init__(self) -> None:
-        if not self.fields:
-            raise InputError("--fields names no field; expected such as U,p")
         if unknown := self.limits.keys() - set(FIGURES):
             raise InputError(f"--limit {min(unknown)}: expected one of {', '.join(FIGURES)}")
 
@@ -85,11 +79,8 @@ class FoamCase(Surveyed):
     """Times with the names of their directories"""
     patches: frozenset[str]
     """All of them, boundaries or not"""
-    application: str
-    version: str
-    figures: Mapping[str, float]
-    """Those of FIGURES that a log holds"""
     gates: tuple[Gate, ...]
+    provenance: Mapping[str, Any]
 
 
 class FoamFolder:
@@ -209,6 +200,12 @@ class FoamFolder:
                     f" interval of {interval:g}"
                 )
             taken = [float(f"{taken[0] + step * interval:.12g}") for step in range(steps + 1)]
+        everywhere = {directory, *directory.glob("processor[0-9]*")}
+        known = {of for root in everywhere for of in foam_mesh.all_time_directories(root)}
+        passed = sorted({(at, path.name) for at, path in known if at} - set(stored))
+        where = "the case itself" if parts[0] == directory else "its processors"
+        without = f"times before 0 or without {' or '.join(names)} in {where}: "
+        left_out = (without + listed([name for _, name in passed]),) if passed else ()
         return FoamCase(
             place=place,
             files=fingerprint(
@@ -225,14 +222,18 @@ class FoamFolder:
             times=None if steady else tuple(taken),
             kind_of=kind_of,
             parameters=parameters,
-            left_out=tuple(_left_out(directory, parts, stored, options)),
+            left_out=left_out,
             parts=parts,
             stored=tuple(times),
             patches=frozenset(patches),
-            application=application,
-            version="" if log is None else log[1],
-            figures=figures,
             gates=(*gates, *limits),
+            provenance={
+                "solver": application or "imported",
+                **({"solver_version": f"OpenFOAM {log[1]}"} if log and log[1] else {}),
+                "directory": place,
+                "patches": dict(kind_of),
+                "figures": {name: of for name, of in figures.items() if np.isfinite(of)},
+            },
         )
 
     def read(self, case: FoamCase, schema: Schema) -> SourceCase:
@@ -278,14 +279,11 @@ class FoamFolder:
         ]
         distance = direction = None
         if schema.measured_kinds:
-            polygons = Polygons(
-                whole.face_centres, whole.points, whole.face_offsets, whole.face_points
-            )
             measured = []
             for kind in schema.measured_kinds:
                 number = schema.patch_kinds.index(kind)
                 chosen = np.concatenate([faces for at, faces in of_kinds if at == number])
-                measured.append(distance_to_faces(whole.centres, polygons, chosen))
+                measured.append(distance_to_faces(whole.centres, whole, chosen))
             distance, direction = (np.stack(of, axis=1) for of in zip(*measured, strict=True))
         flat = np.array([1.0, 1.0, 1.0 if case.dimension == 3 else 0.0])
         faces = np.concatenate([np.empty(0, int), *(faces for _, faces in of_kinds)])
@@ -313,14 +311,7 @@ class FoamFolder:
             boundary=boundary,
             mesh=foam_mesh.cell_mesh(whole, faces),
             gates=case.gates,
-            provenance={
-                "solver": case.application or "imported",
-                **({"solver_version": f"OpenFOAM {case.version}"} if case.version else {}),
-                "directory": case.place,
-                "parts": len(parts),
-                "patches": dict(case.kind_of),
-                "figures": {name: of for name, of in case.figures.items() if np.isfinite(of)},
-            },
+            provenance={**case.provenance, "parts": len(parts)},
         )
 
 
@@ -337,7 +328,7 @@ def _snapshot(
         directory / folder / stored.openfoam,
         [of for of in mesh.patches if of in kinds],
     )
-    values = read_field(path, patches=mesh.patches)
+    values = read_field(path, mesh.patches)
     # A field without any entry, as post-processing may make it, has its cells' values on patches.
     check_sizes(path, values, len(mesh.centres), mesh.patches, boundaries if values.patches else ())
     of_time = f"{folder.parts[0]}/{stored.openfoam}"
@@ -478,22 +469,6 @@ def parts_of(directory: Path, region: str, fields: Sequence[str]) -> tuple[Path,
     raise CaseError("it has no mesh in constant/polyMesh")
 
 
-def _left_out(
-    directory: Path,
-    parts: Sequence[Path],
-    stored: Sequence[tuple[float, str]],
-    options: FoamOptions,
-) -> Iterator[str]:
-    """Describe what the case has and the import does not read, though nobody asked for that."""
-    roots = {directory, *directory.glob("processor[0-9]*")}
-    there = {of for root in roots for of in foam_mesh.all_time_directories(root)}
-    known = {time for time, _ in stored}
-    if names := [path.name for time, path in sorted(there) if time and time not in known]:
-        fields = " or ".join(options.fields)
-        place = "the case itself" if parts[0] == directory else "its processors"
-        yield f"times before 0 or without {fields} in {place}: {listed(list(dict.fromkeys(names)))}"
-
-
 # Fields: names, units, components
 
 #: OpenFOAM's incompressible p is a pressure over a density, and is called so.
@@ -550,14 +525,12 @@ def unit_of(exponents: Sequence[bytes]) -> str:
     powers += [0.0] * (len(_BASE) - len(powers))
     if known := _UNITS.get(tuple(powers)):
         return known
-    factors = [
-        (power > 0, base if abs(power) == 1 else f"{base}{abs(power):g}")
-        for base, power in zip(_BASE, powers, strict=False)
-        if power
-    ]
-    above = " ".join(factor for is_above, factor in factors if is_above)
-    below = "/".join(factor for is_above, factor in factors if not is_above)
-    return f"{above or '1'}/{below}" if below else above or "1"
+    factors: tuple[list[str], list[str]] = ([], [])
+    for base, power in zip(_BASE, powers, strict=False):
+        if power:
+            factors[power < 0].append(base if abs(power) == 1 else f"{base}{abs(power):g}")
+    above, below = factors
+    return "/".join([" ".join(above) or "1", *below])
 
 
 # Kinds of patches: by name, by type, and by the condition of U

@@ -92,9 +92,9 @@ def hold_out(cases: Iterator[SourceCase], num: int, total: int) -> Iterator[Sour
 
 def read_elasticity(folder: Path) -> Cases:
     """972 points around a void, and the stress: the first 1000, and the last 200 to test."""
-    names = [f"Random_UnitCell_{part}_10.npy" for part in ("XY", "sigma")]
-    places, stress = _arrays(folder, names, [(972, 2, None), (972, None)])
-    chosen = _split(folder / names[0], [places.shape[-1], stress.shape[-1]], last=True)
+    places = _array(folder, "Random_UnitCell_XY_10.npy", (972, 2, None))
+    stress = _array(folder, "Random_UnitCell_sigma_10.npy", (972, None))
+    chosen = _split(folder, [places.shape[-1], stress.shape[-1]], last=True)
     cases = (
         SourceCase(f"elasticity-{n:04d}", places[:, :, n], {"stress": stress[:, n]}, split=split)
         for n, split in chosen
@@ -107,9 +107,9 @@ def read_curved(
     name: str, field: str, files: str, grid: tuple[int, int], quantity: int, of: int, folder: Path
 ) -> Cases:
     """Read cases on curved grids: x, y and one of so many quantities at their points."""
-    shapes = [(None, *grid), (None, *grid), (None, of, *grid)]
-    x, y, values = _arrays(folder, [files.format(part) for part in "XYQ"], shapes)
-    chosen = _split(folder / files.format("X"), [len(x), len(y), len(values)])
+    x, y = (_array(folder, files.format(part), (None, *grid)) for part in "XY")
+    values = _array(folder, files.format("Q"), (None, of, *grid))
+    chosen = _split(folder, [len(x), len(y), len(values)])
     cases = (
         SourceCase(
             f"{name}-{n:04d}",
@@ -125,8 +125,8 @@ def read_curved(
 
 def read_darcy(folder: Path) -> Cases:
     """Flow through rock, every fifth of 421 x 421 points: one file to train, one to test."""
-    names = [f"piececonst_r{DARCY_SIZE}_N1024_smooth{n}.mat" for n in (1, 2)]
-    files = [_find(folder, name, FNO) for name in names]
+    name = f"piececonst_r{DARCY_SIZE}_N1024_smooth{{}}.mat"
+    files = [_find(folder, name.format(number), FNO) for number in (1, 2)]
     axis = np.linspace(0.0, 1.0, DARCY_SIZE)[::DARCY_EVERY]
     every = (slice(None, None, DARCY_EVERY),) * 2
 
@@ -136,7 +136,8 @@ def read_darcy(folder: Path) -> Cases:
             content = _loaded(file, partial(scipy.io.loadmat, variable_names=["coeff", "sol"]))
             shape = (None, DARCY_SIZE, DARCY_SIZE)
             a, u = (_checked(file, name, content.get(name), shape) for name in ("coeff", "sol"))
-            _enough(file, min(len(a), len(u)), number)
+            if min(len(a), len(u)) < number:
+                raise InputError(f"{file} holds {len(a)} cases, the published split needs {number}")
             for n in range(number):
                 yield SourceCase(
                     f"darcy-{split}-{n:04d}",
@@ -238,16 +239,10 @@ def _loaded(path: Path, load: Callable[[Path], Any]) -> Any:
         raise InputError(f"{path} cannot be read: {one_line(error)}") from error
 
 
-def _arrays(
-    folder: Path, names: Sequence[str], shapes: Sequence[Sequence[int | None]]
-) -> list[np.ndarray]:
-    """Map .npy files of these shapes, in which None is any number."""
-    paths = [_find(folder, name, GEO_FNO) for name in names]
-    load = partial(np.load, mmap_mode="r", allow_pickle=False)
-    return [
-        _checked(path, path.name, _loaded(path, load), shape)
-        for path, shape in zip(paths, shapes, strict=True)
-    ]
+def _array(folder: Path, name: str, shape: Sequence[int | None]) -> Any:
+    """Map an .npy file of this shape, in which None is any number."""
+    path = _find(folder, name, GEO_FNO)
+    return _checked(path, name, _loaded(path, partial(np.load, mmap_mode="r")), shape)
 
 
 def _open_hdf5(folder: Path, name: str) -> tuple[Any, Callable[[str, Sequence[int | None]], Any]]:
@@ -268,17 +263,13 @@ def _checked(path: Path, name: str, values: Any, shape: Sequence[int | None]) ->
     return values
 
 
-def _enough(file: Path, there: int, wanted: int) -> None:
-    if there < wanted:
-        raise InputError(f"{file} holds {there} cases, the published split needs {wanted}")
-
-
-def _split(file: Path, totals: Sequence[int], last: bool = False) -> list[tuple[int, str]]:
+def _split(folder: Path, totals: Sequence[int], last: bool = False) -> list[tuple[int, str]]:
     """Choose the first cases to train and those behind them, or the file's last, to test."""
-    if len(set(totals)) > 1:
-        listed = ", ".join(map(str, totals))
-        raise InputError(f"{file} and its kin hold different numbers of cases: {listed}")
-    _enough(file, totals[0], NUM_TRAIN + NUM_TEST)
+    if len(set(totals)) > 1 or totals[0] < NUM_TRAIN + NUM_TEST:
+        raise InputError(
+            f"the files in {folder} hold {', '.join(map(str, totals))} cases, the published split"
+            f" needs {NUM_TRAIN + NUM_TEST} in each, and as many in all"
+        )
     first = totals[0] - NUM_TEST if last else NUM_TRAIN
     test = range(first, first + NUM_TEST)
     return [*((n, "train") for n in range(NUM_TRAIN)), *((n, "test") for n in test)]

@@ -49,12 +49,11 @@ Snapshots = tuple[tuple[float | None, tuple[Path, ...]], ...]
 
 @dataclass(frozen=True)
 class VtkOptions:
-    """The options of an import of VTK's files."""
+    """The options of `courant dataset import vtk` for its files."""
 
     fields: Mapping[str, str]
     """Array's name to the field's in the dataset"""
     given: frozenset[str] = frozenset()
-    """Those that are known before a case is solved"""
     units: Mapping[str, str] = field(default_factory=dict)
     """By the field's name in the dataset"""
 
@@ -75,13 +74,8 @@ class VtkFolder:
 
     def __init__(self, options: VtkOptions, meshes: MeshReader) -> None:
         if not has_vtk():
-            raise InputError(
-                "VTK's files are read with VTK, which is not installed: pip install"
-                " 'courant-surrogate[vtk]'"
-            )
+            raise InputError("VTK is not installed: pip install 'courant-surrogate[vtk]'")
         names = options.fields.values()
-        if not names:
-            raise InputError("--fields names no array; expected such as velocity,p=pressure")
         if unknown := sorted(options.units.keys() - set(names)):
             raise InputError(
                 f"a unit is given for {unknown[0]}, which is not imported; choose of"
@@ -104,8 +98,9 @@ class VtkFolder:
             for path in sorted(folder.rglob("*"))
             if (path.suffix.lower() in MESHES or _rank(path)) and path.is_file()
         ]
-        named = {path: _named(path) for path in files if _rank(path)}
-        wrong = {path for path in named if not _is_usable(path)}
+        lists = {path: _named(path) for path in files if _rank(path)}
+        named = {path: meshes for path, (meshes, _) in lists.items()}
+        wrong = {path for path, (_, is_usable) in lists.items() if not is_usable}
         cases: set[Path] = set()
         in_lists: set[Path] = set()
         for path in sorted(named, key=lambda of: (of in wrong, -len(named[of]), -_rank(of))):
@@ -183,10 +178,9 @@ class VtkFolder:
         for places in alike.values():
             if len(places) > 1:
                 yield (
-                    f"{places[0]}, {places[1]}{', …' if len(places) > 2 else ''} ({len(places)}"
-                    " cases) have one mesh and names that differ in a number: if they are snapshots"
-                    " of one run, list them in a .pvd or .series file, or training and test share"
-                    " the run"
+                    f"{places[0]}, {places[1]}, … ({len(places)} cases) have one mesh and names"
+                    " that differ in a number: if they are snapshots of one run, list them in a"
+                    " .pvd or .series file, or training and test share the run"
                 )
 
     def read(self, case: VtkCase, schema: Schema) -> SourceCase:
@@ -240,13 +234,6 @@ def _rank(path: Path) -> int:
     return LISTS.get(path.suffix.lower(), 0)
 
 
-def _is_usable(path: Path) -> bool:
-    try:
-        return bool(read_snapshots(path))
-    except (CaseError, InputError):
-        return False
-
-
 def read_snapshots(path: Path) -> Snapshots:
     """Return times and files of a case; InputError or CaseError where a list cannot be used."""
     if _rank(path) < TIMES:
@@ -276,14 +263,14 @@ def read_snapshots(path: Path) -> Snapshots:
     )
 
 
-def _named(path: Path) -> set[Path]:
-    """Return the meshes that a file is or names, as far as they are there and can be read."""
-    if not _rank(path):
-        return {path.resolve()} if path.is_file() else set()
-    with contextlib.suppress(InputError):
-        files = [entry.file for entry in _entries(path)]
-        return set().union(*(_named(file) for file in files if _rank(file) < _rank(path)))
-    return set()
+def _named(path: Path) -> tuple[set[Path], bool]:
+    """Return the files that a list names, as far as they are there, and whether it can be used."""
+    try:
+        return {file.resolve() for _, files in read_snapshots(path) for file in files}, True
+    except (CaseError, InputError):
+        with contextlib.suppress(InputError):
+            return {of.file.resolve() for of in _entries(path) if of.file.is_file()}, False
+    return set(), False
 
 
 def _parts(file: Path, of: Path | None = None) -> Iterator[Path]:

@@ -19,7 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import meshio
 import numpy as np
@@ -44,7 +44,6 @@ Found = TypeVar("Found")
 class Snapshot:
     """Arrays on the cells or the points of a mesh."""
 
-    on: Literal["cells", "points"]
     places: np.ndarray
     """(N, 3) m: each cell's mean of corners, or the points"""
     values: Mapping[str, np.ndarray]
@@ -201,16 +200,16 @@ def read_snapshot(files: Sequence[Path], arrays: Sequence[str]) -> Snapshot:
     if missing := [name for name in arrays if name not in on_points | on_cells]:
         there = ", ".join(sorted(on_points | on_cells)) or "none"
         raise CaseError(f"it has no array {missing[0]}; it has {there}")
-    on: Literal["cells", "points"] = "cells" if on_cells.issuperset(arrays) else "points"
-    if on == "points" and (others := [name for name in arrays if name not in on_points]):
+    is_on_cells = on_cells.issuperset(arrays)
+    if not is_on_cells and (others := [name for name in arrays if name not in on_points]):
         raise CaseError(
             f"{others[0]} is on its cells, other fields on its points; bring all to one"
         )
     mesh = _joined(parts)
     points = vtk_to_numpy(mesh.GetPoints().GetData())
-    data = mesh.GetCellData() if on == "cells" else mesh.GetPointData()
+    data = mesh.GetCellData() if is_on_cells else mesh.GetPointData()
     values = {name: vtk_to_numpy(data.GetArray(name)) for name in arrays}
-    if on == "cells":
+    if is_on_cells:
         of_type = np.array([vtkCellTypeUtilities.GetDimension(kind) for kind in range(256)])
         kept = of_type[vtk_to_numpy(mesh.GetCellTypes())] == dimension
         sizes = [part.GetNumberOfCells() for part in parts]
@@ -226,7 +225,7 @@ def read_snapshot(files: Sequence[Path], arrays: Sequence[str]) -> Snapshot:
         kept = np.ones(len(points), dtype=bool)
         places, sizes = points, [part.GetNumberOfPoints() for part in parts]
     if (ghosts := data.GetArray(GHOSTS)) is not None:
-        kept &= vtk_to_numpy(ghosts) & (HIDDEN_CELL if on == "cells" else HIDDEN_POINT) == 0
+        kept &= vtk_to_numpy(ghosts) & (HIDDEN_CELL if is_on_cells else HIDDEN_POINT) == 0
     if len(parts) > 1:
         part = np.repeat(np.arange(len(parts)), sizes)
         seen = set(part[kept])
@@ -240,7 +239,6 @@ def read_snapshot(files: Sequence[Path], arrays: Sequence[str]) -> Snapshot:
             file = list(found)[min(lost)]
             raise CaseError(f"all of {file} lies where other parts are: it may be another snapshot")
     return Snapshot(
-        on,
         places[kept],
         {name: array.reshape(len(array), -1)[kept] for name, array in values.items()},
         np.ptp(points, axis=0),

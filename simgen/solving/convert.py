@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import igl
@@ -20,7 +20,7 @@ from simgen.case import CaseFamily, SolvedCase
 from simgen.cases import get_family
 from simgen.errors import CaseError
 from simgen.foam.field import FoamField, patch_values, read_field
-from simgen.foam.mesh import MeshGeometry, cell_mesh, read_geometry
+from simgen.foam.mesh import MeshGeometry, Polygons, cell_mesh, read_geometry
 from simgen.moments import Moments, stored_type_of_points
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.solving.gates import AskedTimes, check_sizes, columns_of, stored_times
@@ -83,13 +83,10 @@ def geometry_cloud(family: CaseFamily, geometry: MeshGeometry) -> PointCloud:
     kinds = family.patch_kinds
     all_faces = np.arange(len(geometry.face_centres))
     faces = {name: all_faces[geometry.patches[name].faces] for name in family.patches}
-    polygons = Polygons(
-        geometry.face_centres, geometry.points, geometry.face_offsets, geometry.face_points
-    )
     distances = []
     for kind in kinds:
         chosen = np.concatenate([faces[name] for name, of in family.patches.items() if of == kind])
-        distances.append(distance_to_faces(geometry.centres, polygons, chosen))
+        distances.append(distance_to_faces(geometry.centres, geometry, chosen))
     numbers = [np.full(len(faces[name]), kinds.index(of)) for name, of in family.patches.items()]
     boundary_faces = np.concatenate([*faces.values()])
     areas = geometry.face_areas[boundary_faces]
@@ -137,25 +134,12 @@ def field_values(
     return found[0].astype(precision), found[1].astype(precision)
 
 
-@dataclass(frozen=True)
-class Polygons:
-    """F plane faces: their centres (F, 3), and their corners as labels into points (P, 3).
-
-    The corners of face f are labels[offsets[f] : offsets[f + 1]].
-    """
-
-    centres: np.ndarray
-    points: np.ndarray
-    offsets: np.ndarray
-    labels: np.ndarray
-
-
 def distance_to_faces(
     places: np.ndarray, faces: Polygons, chosen: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return distance (C,) m and direction (C, 3) from the places (C, 3) to the chosen faces."""
     # Each face is a fan of triangles around its first corner.
-    offsets, labels = faces.offsets, faces.labels
+    offsets, labels = faces.face_offsets, faces.face_points
     count = offsets[chosen + 1] - offsets[chosen] - 2
     first = np.concatenate([[0], np.cumsum(count)[:-1]])
     owner = np.repeat(np.arange(len(chosen)), count)

@@ -143,7 +143,7 @@ def test_a_steady_model_takes_geometry_and_conditions_from_a_surface(steady_run,
         found.distance(centres, ("inlet", "outlet", "wall"))[0], distance, atol=1e-12
     )
     faces = {
-        "points": found.faces.centres,
+        "points": found.centres,
         "patch": found.patch,
         "velocity": found.arrays["velocity"],
     }

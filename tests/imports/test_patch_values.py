@@ -18,8 +18,6 @@ import pytest
 import simgen
 from bench import foam_fuzz
 from simgen.errors import CaseError, InputError
-from simgen.foam.field import COMPUTED, patch_entries
-from simgen.foam.reader import FoamReader
 from simgen.imports.folder import FolderOptions
 from simgen.imports.openfoam import FoamOptions
 from tests.imports.foam_cases import (
@@ -177,22 +175,6 @@ def test_a_value_that_is_not_known_is_one_line(tmp_path, entry, problem) -> None
     folder = scalar_case(tmp_path, Entry('".*"', "zeroGradient"), entry)
     with pytest.raises((CaseError, InputError), match=problem):
         imported_values(folder, {"T": "T"})
-
-
-def test_conditions_of_the_families_have_values() -> None:
-    """Their fields have been stored before: what they write is what counts."""
-    fields = sorted(Path(simgen.__file__).parent.glob("cases/*/dictionaries/0/*"))
-    assert fields
-    for path in fields:
-        reader = FoamReader(path)
-        for key in reader.names():
-            if key != "boundaryField":
-                reader.skip_entry()
-                continue
-            for entry in patch_entries(reader):
-                is_written = "value" in entry.at and entry.condition not in COMPUTED
-                known = ("zeroGradient", "empty")
-                assert is_written or entry.condition in known, f"{path}: {entry.name}"
 
 
 def test_the_cells_value_is_a_way_out_where_no_value_is_written(tmp_path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import meshio
 import numpy as np
 import pytest
-from vtkmodules.util.numpy_support import numpy_to_vtk, vtk_to_numpy
+from vtkmodules.util.numpy_support import numpy_to_vtk
 from vtkmodules.vtkCommonCore import vtkIdList, vtkPoints
 from vtkmodules.vtkCommonDataModel import (
     vtkImageData,
@@ -56,19 +56,13 @@ def import_folder(tmp_path: Path, fields: str = "v p", options: VtkOptions | Non
 
 def with_values(data, factor: float = 1.0, on: str = "cells"):
     """Add a vector and a scalar that depend on the place, which VTK computes."""
+    found, of = data, data.point_data
     if on == "cells":
-        middles = vtkCellCenters()
-        middles.SetInputData(data)
+        middles = vtkCellCenters(input_data=data)
         middles.Update()
-        found = middles.GetOutput()
-    else:
-        found = data
+        found, of = middles.GetOutput(), data.cell_data
     places = np.array([found.GetPoint(at) for at in range(found.GetNumberOfPoints())])
-    of = data.GetCellData() if on == "cells" else data.GetPointData()
-    for name, values in (("v", factor * places), ("p", factor * places[:, 0] + 1)):
-        array = numpy_to_vtk(np.ascontiguousarray(values), deep=True)
-        array.SetName(name)
-        of.AddArray(array)
+    of["v"], of["p"] = factor * places, factor * places[:, 0] + 1
     return data
 
 
@@ -98,41 +92,29 @@ def write(
     return file
 
 
-def image(spacing: float = 1.0) -> vtkImageData:
-    data = vtkImageData()
-    data.SetDimensions(3, 4, 5)
-    data.SetSpacing(spacing, 0.5, 0.25)
-    data.SetOrigin(1, 2, 3)
-    return data
+def image() -> vtkImageData:
+    return vtkImageData(dimensions=(3, 4, 5), spacing=(1, 0.5, 0.25), origin=(1, 2, 3))
 
 
-def structured(stretch: float = 1.0) -> vtkStructuredGrid:
+def vtk_points(places: np.ndarray) -> vtkPoints:
+    return vtkPoints(data=numpy_to_vtk(np.ascontiguousarray(places, float), deep=True))
+
+
+def structured() -> vtkStructuredGrid:
     axes = np.meshgrid(np.arange(2.0), np.arange(3.0), np.arange(4.0), indexing="ij")
     x, y, z = (axis.ravel(order="F") for axis in axes)
-    points = vtkPoints()
-    points.SetData(
-        numpy_to_vtk(np.stack([x + 0.2 * y, stretch * y, z + 0.1 * x], axis=1), deep=True)
-    )
-    data = vtkStructuredGrid()
-    data.SetDimensions(2, 3, 4)
-    data.SetPoints(points)
-    return data
+    points = vtk_points(np.stack([x + 0.2 * y, y, z + 0.1 * x], axis=1))
+    return vtkStructuredGrid(dimensions=(2, 3, 4), points=points)
 
 
 def rectilinear() -> vtkRectilinearGrid:
-    data = vtkRectilinearGrid()
-    data.SetDimensions(3, 3, 2)
-    data.SetXCoordinates(numpy_to_vtk(np.array([0.0, 1, 4]), deep=True))
-    data.SetYCoordinates(numpy_to_vtk(np.array([0.0, 2, 3]), deep=True))
-    data.SetZCoordinates(numpy_to_vtk(np.array([0.0, 5]), deep=True))
-    return data
+    axes = {"x": [0.0, 1, 4], "y": [0.0, 2, 3], "z": [0.0, 5]}
+    along = {f"{axis}_coordinates": np.array(at) for axis, at in axes.items()}
+    return vtkRectilinearGrid(dimensions=(3, 3, 2), **along)
 
 
 def unstructured(points: np.ndarray, cells: list[tuple[int, list[int]]]) -> vtkUnstructuredGrid:
-    data = vtkUnstructuredGrid()
-    places = vtkPoints()
-    places.SetData(numpy_to_vtk(np.ascontiguousarray(points, float), deep=True))
-    data.SetPoints(places)
+    data = vtkUnstructuredGrid(points=vtk_points(points))
     for kind, corners in cells:
         data.InsertNextCell(kind, len(corners), corners)
     return data
@@ -221,9 +203,7 @@ def test_cells_that_are_hidden_or_repeated_are_left_out(tmp_path) -> None:
     data = with_values(image())
     ghosts = np.zeros(data.GetNumberOfCells(), "u1")
     ghosts[[0, 3, 7]] = 32, 1, 4
-    array = numpy_to_vtk(ghosts, deep=True)
-    array.SetName("vtkGhostType")
-    data.GetCellData().AddArray(array)
+    data.cell_data["vtkGhostType"] = ghosts
     write(data, tmp_path / "files/a.vti")
     dataset, _, _ = import_folder(tmp_path)
     assert len(dataset[0].points) == data.GetNumberOfCells() - 2
@@ -233,7 +213,7 @@ def test_cells_that_are_hidden_or_repeated_are_left_out(tmp_path) -> None:
 def test_a_plane_through_a_flow_keeps_what_goes_across(tmp_path) -> None:
     """A cut of three dimensions: the third component was dropped."""
     data = with_values(unstructured(CUBE[:4], [(PIXEL, [0, 1, 2, 3])]), on="points")
-    vtk_to_numpy(data.GetPointData().GetArray("v"))[:, 2] = 5
+    data.point_data["v"][:, 2] = 5
     write(data, tmp_path / "files/a.vtu")
     dataset, _, _ = import_folder(tmp_path)
     assert dataset.schema.dimension == 2
@@ -302,8 +282,7 @@ def test_lists_as_programs_write_them(lines, times, tmp_path) -> None:
 
 def surface() -> vtkPolyData:
     """The first face of `voxels`."""
-    data = vtkPolyData()
-    data.SetPoints(voxels().GetPoints())
+    data = vtkPolyData(points=voxels().GetPoints())
     data.AllocateEstimate(1, 4)
     data.InsertNextCell(9, 4, [0, 1, 3, 2])
     return data

@@ -7,8 +7,8 @@ import pytest
 
 from simgen.errors import CaseError
 from simgen.foam import mesh as geometry
-from simgen.foam.mesh import read_geometry
-from simgen.solving.convert import Polygons, distance_to_faces
+from simgen.foam.mesh import Polygons, read_geometry
+from simgen.solving.convert import distance_to_faces
 
 HEADER = (
     "FoamFile\n{{\n    version 2.0;\n    format ascii;\n    class {kind};\n    object {name};\n}}\n"
@@ -74,8 +74,7 @@ def test_a_mesh_that_moves_is_an_error_with_its_place(cube):
 def faces_of(polygons):
     points = np.concatenate(polygons)
     offsets = np.concatenate([[0], np.cumsum([len(polygon) for polygon in polygons])])
-    centres = np.array([np.mean(polygon, axis=0) for polygon in polygons])
-    return Polygons(centres, points, offsets, np.arange(len(points)))
+    return Polygons(points=points, face_offsets=offsets, face_points=np.arange(len(points)))
 
 
 def nearest_on_segment(place, start, end):
