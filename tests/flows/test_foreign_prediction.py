@@ -142,11 +142,7 @@ def test_a_steady_model_takes_geometry_and_conditions_from_a_surface(steady_run,
     np.testing.assert_allclose(
         found.distance(centres, ("inlet", "outlet", "wall"))[0], distance, atol=1e-12
     )
-    faces = {
-        "points": found.centres,
-        "patch": found.patch,
-        "velocity": found.arrays["velocity"],
-    }
+    faces = {"points": found.centres, "patch": found.patch, "velocity": found.arrays["velocity"]}
     expected = courant.load(steady_run).predict(
         centres,
         parameters=DUCT,
