@@ -157,6 +157,7 @@ class CaseDynamics:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return what the frequencies were found in; eigenvalues are not computed."""
+        true, predicted = self.spectra
         found = {
             "time": self.times,
             "reference_frequency": np.array([self.reference_hz]),
@@ -169,6 +170,10 @@ class CaseDynamics:
             "scalogram_frequencies": self.scalogram.frequencies,
             "peak_frequency": self.scalogram.peaks,
             "drift": self.drift,
+            "spectrum_frequencies": true.frequencies,
+            "true_spectrum": true.density,
+            "predicted_spectrum": predicted.density,
+            **({} if self.probes is None else {"probes": self.probes}),
         }
         for name, pod, dmd in zip(("true_", ""), self.pods, self.modes, strict=True):
             found[f"{name}pod_energies"] = pod.energies

@@ -27,23 +27,7 @@ def frequencies_panel(context: Context) -> Panel | None:
     case, found = context.shown[0].case, context.dynamics
     if found is None:
         return None
-    true, predicted = found.spectra
-    arrays = {
-        "time": found.times,
-        "reference_frequency": np.array([found.reference_hz]),
-        "true_series": found.true_series,
-        "predicted_series": found.predicted_series,
-        "scalogram": found.scalogram.magnitude,
-        "scalogram_frequencies": found.scalogram.frequencies,
-        "peak_frequency": found.scalogram.peaks,
-        "spectrum_frequencies": true.frequencies,
-        "true_spectrum": true.density,
-        "predicted_spectrum": predicted.density,
-        "components": found.components.series,
-        "anchor_frequency": found.anchor_hz,
-        "lock_in_error": found.lock_in,
-        **({} if found.probes is None else {"probes": found.probes}),
-    }
+    arrays = found.arrays()
     for number, (_, each) in enumerate(found.jacobians):
         arrays[f"derivative_eigenvalues_{number}"] = each.derivative
         arrays[f"step_eigenvalues_{number}"] = each.step

@@ -26,7 +26,7 @@ from courant.experiment import MACHINE, MAX_NAME, Experiment
 from courant.runs.directory import RunDirectory
 from courant.runs.record import STATUS, best_record, read_records, read_status
 from courant.runs.summary import RunSummary
-from courant.sweeps.search_space import BASELINE, CHOICE, SearchSpace, Setting, label
+from courant.sweeps.search_space import BASELINE, CHOICE, SearchSpace, Setting, Value, label
 from simgen.errors import InputError, StoreError
 
 if TYPE_CHECKING:
@@ -193,10 +193,9 @@ def best_trial(results: Sequence[TrialResult]) -> TrialResult:
     return min(measured, key=lambda result: (result.nmae, result.number))
 
 
-def write_table(sweep: Sweep, results: Sequence[TrialResult]) -> None:
-    """Write trials.csv, trials.json and, once a trial has been validated, best.json."""
-    sweep.folder.write_json(TABLE, [asdict(result) for result in results])
-    rows = [
+def trial_rows(sweep: Sweep, results: Sequence[TrialResult]) -> list[dict[str, Value]]:
+    """Return the rows of trials.csv and of the sweep's page, by column."""
+    return [
         {
             "trial": result.number,
             **{label(key): result.setting[key] for key in sweep.space.columns},
@@ -208,9 +207,14 @@ def write_table(sweep: Sweep, results: Sequence[TrialResult]) -> None:
         }
         for result in results
     ]
+
+
+def write_table(sweep: Sweep, results: Sequence[TrialResult]) -> None:
+    """Write trials.csv, trials.json and, once a trial has been validated, best.json."""
     import pandas  # commands that find their work done do without
 
-    text = pandas.DataFrame(rows, dtype=object).to_csv(index=False)
+    sweep.folder.write_json(TABLE, [asdict(result) for result in results])
+    text = pandas.DataFrame(trial_rows(sweep, results), dtype=object).to_csv(index=False)
     sweep.folder.write_bytes("trials.csv", text.encode())
     if any(result.nmae is not None and result.state != "failed" for result in results):
         best = sweep.trials[best_trial(results).number - 1]
