@@ -500,7 +500,7 @@ class ModelBenchmark(asks.BenchmarkRequest):
 
     def _results(self, planned: benchmark.Benchmark, data: read.Dataset) -> FinishedTrials | None:
         """Write the results where every trial is on record, else return None."""
-        from courant.report.benchmark_page import write_benchmark_page
+        from courant.report.comparison import write_benchmark_page
         from courant.sweeps.benchmark_table import read_table
 
         if benchmark.next_phase(planned) is not None:

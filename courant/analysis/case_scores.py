@@ -146,8 +146,8 @@ class CaseScores:
             "energies": fields.energies,
             "gram": fields.gram,
             "centroids": fields.centroids,
-            "gyration_radii": measures.gyration_radii(fields),
-            "support": measures.support_fractions(fields),
+            "gyration_radii": fields.radii,
+            "support": fields.supports,
             "anchors": fields.anchors,
             "temporal_variance": self.temporal_variance,
             "points": fields.points,
@@ -387,32 +387,46 @@ def ranked_fields(surrogate: Surrogate, case: StoredCase, top: int) -> dict[str,
     `anchors` where they start (L, 3) m. InputError for a model that does not decompose.
     """
     decomposed = surrogate.decomposition(case, start_s=surrogate.problem.shown_start(case))
-    volumes, normaliser = volumes_of(case), surrogate.normaliser.at(case.parameters)
-    std = np.asarray(normaliser.std, np.float32)
-
-    def parts() -> Iterator[tuple[slice, np.ndarray]]:
-        for part in decomposed.chunks(_chunk(decomposed)):
-            yield part.queries, part.contributions[0, -1].cpu().numpy()
-
-    energies, sums = [], []
-    for where, fields in parts():
-        energies.append(np.square(fields).sum(axis=-1) @ volumes[where].astype(np.float64))
-        sums.append(fields.sum(axis=0))
+    volumes = volumes_of(case)
+    energies = [
+        np.square(fields).sum(axis=-1) @ volumes[where].astype(np.float64)
+        for where, fields in last_fields(decomposed)
+    ]
     energy = np.sum(energies, axis=0) / volumes.sum(dtype=np.float64)
     ranking = np.argsort(-energy, kind="stable")
-    kept = np.concatenate([fields[ranking[:top]] for _, fields in parts()], axis=1)
-    offset = np.asarray(normaliser.restore(decomposed.offset.cpu().numpy()))
     found = {
         "ranking": ranking,
         "energies": energy,
-        "offset": offset,
-        "contributions": kept * std,
-        "total": offset + np.concatenate(sums) * std,
+        **contributions_of(surrogate, case, decomposed, ranking[:top]),
         "points": case.points,
         "volumes": volumes,
     }
     places = surrogate.places(decomposed.anchors)
     return found if places is None else found | {"anchors": places}
+
+
+def last_fields(decomposed: seam.FieldDecomposition) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield parts of the points, and all anchors' fields there at the last step, (L, m, C)."""
+    for part in decomposed.chunks(_chunk(decomposed)):
+        yield part.queries, part.contributions[0, -1].float().cpu().numpy()
+
+
+def contributions_of(
+    surrogate: Surrogate, case: StoredCase, decomposed: seam.FieldDecomposition, anchors: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return `offset`, the `contributions` of some anchors, and `total`, in physical units."""
+    normaliser = surrogate.normaliser.at(case.parameters)
+    std = np.asarray(normaliser.std, np.float32)
+    offset = np.asarray(normaliser.restore(decomposed.offset.cpu().numpy()))
+    kept, sums = zip(
+        *((fields[anchors], fields.sum(axis=0)) for _, fields in last_fields(decomposed)),
+        strict=True,
+    )
+    return {
+        "offset": offset,
+        "contributions": np.concatenate(kept, axis=1) * std,
+        "total": offset + np.concatenate(sums) * std,
+    }
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
@@ -178,20 +178,9 @@ class RunComparison:
         return [each.key for each in SCORES if any(each.key in row.scores for row in self.rows)]
 
     def to_json(self) -> dict[str, Any]:
-        """Return means and half-widths of the intervals, by row and score."""
-
-        def listed(row: ScoreRow) -> dict[str, Any]:
-            scores = {
-                key: {"mean": each.mean, "half_width": each.half_width, "runs": each.count}
-                for key, each in row.scores.items()
-            }
-            return {**vars(row), "runs": list(row.runs), "scores": scores}
-
-        return {
-            "definitions": {each.key: vars(each) for each in SCORES if each.key in self.keys},
-            "rows": [listed(row) for row in self.rows],
-            "controls": [listed(row) for row in self.controls],
-        }
+        """Return means, half-widths and counts of the intervals, by row and score."""
+        definitions = {each.key: vars(each) for each in SCORES if each.key in self.keys}
+        return {"definitions": definitions, **asdict(self)}
 
     def to_csv(self) -> str:
         """Return one line for each row and score."""

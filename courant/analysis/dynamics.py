@@ -57,7 +57,6 @@ BAND = 0.2  # drift up to which the frequency counts as locked in
 CYLINDER = ("radius", "center_x", "center_y")  # design parameters that place the wake
 NEAR_DIAMETERS = 0.5  # a probe farther than this from every point lies outside the channel
 NUM_COMPONENTS = 3
-STRONGEST_SHOWN, WEAKEST_SHOWN = 7, 3  # anchors that the paper's figure shows
 LEADING = 2  # POD modes that are compared: a travelling wave is a pair of them
 EXACT_UP_TO = 8192  # numbers in a state with a whole Jacobian: 0.5 GiB and minutes
 ROWS = 256  # of the Jacobian that are computed at once
@@ -273,13 +272,6 @@ def principal_components(latents: np.ndarray, horizon: int) -> Components:
     power = np.square(values)
     explained = power[:NUM_COMPONENTS] / (power.sum() or 1.0)
     return Components((latents - mean) @ right[:NUM_COMPONENTS].T, explained)
-
-
-def shown_anchors(found: Spectrum, reference: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the anchors of most and of least power at a frequency, of spectra (F, L)."""
-    order = np.argsort(-found.at(reference), kind="stable")
-    strongest = order[:STRONGEST_SHOWN]
-    return strongest, order[max(len(strongest), len(order) - WEAKEST_SHOWN) :]
 
 
 @dataclass(frozen=True)

@@ -143,6 +143,16 @@ class AnchorFields:
         return self.extents[:, :-2]
 
     @property
+    def radii(self) -> np.ndarray:
+        """The root mean square distance of each field's energy from its centroid, (L,) m."""
+        return self.extents[:, -2]
+
+    @property
+    def supports(self) -> np.ndarray:
+        """The smallest share of the volume that has 90 % of each field's energy, (L,)."""
+        return self.extents[:, -1]
+
+    @property
     def gram(self) -> np.ndarray:
         """G_kl = integral of delta_k . delta_l over the domain: (L, L)."""
         return self.products / self.volumes.astype(np.float64).sum()
@@ -227,8 +237,8 @@ def field_scores(fields: AnchorFields, spacing_m: float) -> dict[str, float]:
     gram, energies = fields.gram, fields.energies
     values = {
         **place_scores(fields, spacing_m),
-        "support": _median(support_fractions(fields)),
-        "gyration_radius": _median(gyration_radii(fields)) / spacing_m,
+        "support": _median(fields.supports),
+        "gyration_radius": _median(fields.radii) / spacing_m,
         "overlap": overlap(fields),
         "top_share": float(energy_curve(energies)[min(TOP, len(energies))]),
         "gini": gini(energies),
@@ -267,16 +277,6 @@ def values_by_score(scores: Sequence[Mapping[str, float]]) -> dict[str, list[flo
 def mean_scores(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the mean of each score over the cases that have it."""
     return {key: float(np.mean(values)) for key, values in values_by_score(scores).items()}
-
-
-def gyration_radii(fields: AnchorFields) -> np.ndarray:
-    """Return the root mean square distance of each field's energy from its centroid, (L,) m."""
-    return fields.extents[:, -2]
-
-
-def support_fractions(fields: AnchorFields) -> np.ndarray:
-    """Return the smallest share of the volume that has 90 % of each field's energy, (L,)."""
-    return fields.extents[:, -1]
 
 
 def overlap(fields: AnchorFields) -> float:

@@ -66,7 +66,6 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
             windows=len(sums[MODEL].windows),
             overall={name: MetricValues(of.total()) for name, of in sums.items()},
             nmae={name: of.nmae() for name, of in sums.items()},
-            notes={name: note for name, each in beside.items() if (note := each.note(case))},
         )
         for name, of in sums.items():
             total[name].windows += of.windows
@@ -77,9 +76,7 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         split=split,
         task=problem.kind,
-        dataset=records.EvaluatedDataset(
-            url=dataset.url, version=dataset.version, family=dataset.schema.family
-        ),
+        dataset={"url": dataset.url, "version": dataset.version, "family": dataset.schema.family},
         components=components,
         step_s=surrogate.step_s,
         num_windows=len(total[MODEL].windows),

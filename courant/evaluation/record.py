@@ -25,7 +25,7 @@ POD_GP, POD_RBF = "POD + GP", "POD + RBF"
 DMD = "DMD"
 
 EVALUATION = "evaluation.json"
-REVISION = 7  # raise this when the same weights would give other numbers
+REVISION = 8  # raise this when the same weights would give other numbers
 
 
 class MetricValues(RootModel[dict[str, float]], frozen=True):
@@ -50,7 +50,6 @@ class CaseErrors(BaseModel, frozen=True, extra="forbid"):
     windows: int
     overall: dict[str, MetricValues]
     nmae: dict[str, StepErrors]
-    notes: dict[str, str] = {}  # what a reference used, such as the id of the nearest design
 
 
 class QuantityScore(BaseModel, frozen=True, extra="forbid"):
@@ -93,14 +92,6 @@ class Timing(BaseModel, frozen=True, extra="forbid"):
         return self.solver_s / self.prediction_s if self.solver_s else None
 
 
-class EvaluatedDataset(BaseModel, frozen=True, extra="forbid"):
-    """The dataset version whose cases were predicted."""
-
-    url: str
-    version: str
-    family: str
-
-
 class Evaluation(BaseModel, frozen=True, extra="forbid"):
     """A trained run on a split of its dataset version."""
 
@@ -109,7 +100,7 @@ class Evaluation(BaseModel, frozen=True, extra="forbid"):
     date: str
     split: Split
     task: Kind
-    dataset: EvaluatedDataset
+    dataset: dict[str, str]  # url, version and family
     components: tuple[str, ...] = Field(min_length=1)
     step_s: float | None  # time between predicted states; None in steady problems
     num_windows: int  # predictions over all cases
@@ -133,11 +124,6 @@ class Evaluation(BaseModel, frozen=True, extra="forbid"):
     @property
     def num_steps(self) -> int:
         return len(self.nmae[MODEL][ALL])
-
-    def beats(self, reference: str) -> tuple[bool, ...]:
-        """Return for each step whether the model's NMAE is below the reference's."""
-        ours, theirs = self.nmae[MODEL][ALL], self.nmae[reference][ALL]
-        return tuple(mine < other for mine, other in zip(ours, theirs, strict=True))
 
 
 def read_evaluation(run: RunDirectory, split: Split | None = None) -> Evaluation | None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -48,16 +48,11 @@ NUM_PROBES = 256  # minimum number of points where given fields are compared
 NUM_READERS = 4  # cases read at the same time: reading waits for the store and decompression
 
 
-class Reference:
+class Reference(Protocol):
     """A prediction that needs no network."""
 
     def predict(self, case: StoredCase, window: Window) -> np.ndarray:
         """Return (T, N, C), like the window's truth."""
-        raise NotImplementedError
-
-    def note(self, case: StoredCase) -> str | None:
-        """Return the source of the prediction, for the record."""
-        return None
 
 
 def references(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
@@ -97,7 +92,7 @@ def _of_training_cases(dataset: Dataset, read: Callable[[StoredCase], Any]) -> l
         return list(readers.map(lambda case: read(dataset[case]), dataset.cases("train")))
 
 
-class Persistence(Reference):
+class Persistence:
     """Hold the initial state."""
 
     def predict(self, case: StoredCase, window: Window) -> np.ndarray:
@@ -105,7 +100,7 @@ class Persistence(Reference):
         return np.broadcast_to(window.initial, window.truth.shape)
 
 
-class MeanValue(Reference):
+class MeanValue:
     """The training split's mean of each component, everywhere, in the design's units."""
 
     def __init__(self, normaliser: Normaliser) -> None:
@@ -116,7 +111,7 @@ class MeanValue(Reference):
         return np.broadcast_to(mean, window.truth.shape)
 
 
-class MeanFlow(Reference):
+class MeanFlow:
     """The mean flow of the training cases.
 
     Each is averaged over its snapshots from `start_s` on. At a point of another case every training
@@ -159,7 +154,7 @@ class MeanFlow(Reference):
         return total / weights
 
 
-class NearestDesign(Reference):
+class NearestDesign:
     """The solution of the nearest training design; a training case is never its own reference.
 
     Of a transient case its rollout, at the solved times nearest to those of the predicted states.
@@ -175,7 +170,7 @@ class NearestDesign(Reference):
 
     def predict(self, case: StoredCase, window: Window) -> np.ndarray:
         """Return the training split's mean where there is no other design."""
-        nearest = self.note(case)
+        nearest = self.nearest(case)
         if nearest is None:
             return MeanValue(self._normaliser).predict(case, window)
         tree, values = self._field(nearest)
@@ -185,7 +180,7 @@ class NearestDesign(Reference):
             values = values[np.abs(solved[:, None] - predicted).argmin(axis=0)]
         return values[:, tree.query(case.points)[1]] * self._normaliser.scale(case.parameters)
 
-    def note(self, case: StoredCase) -> str | None:
+    def nearest(self, case: StoredCase) -> str | None:
         """Return the id of the nearest training design; None where there is no other."""
         distance = np.linalg.norm(self._designs - self._known(case), axis=1)
         order = [self._ids[number] for number in np.argsort(distance)]
@@ -254,7 +249,7 @@ def shared(dataset: Dataset, normaliser: Normaliser) -> Callable[[], TrainingFie
     return lru_cache(maxsize=1)(lambda: TrainingFields(dataset, normaliser))
 
 
-class ProperOrthogonal(Reference):
+class ProperOrthogonal:
     """POD with regressed coefficients; a training case is predicted from the others."""
 
     def __init__(
@@ -282,7 +277,7 @@ class ProperOrthogonal(Reference):
         return weights
 
 
-class DynamicModes(Reference):
+class DynamicModes:
     """DMD, advanced from the initial state; what its modes do not span stays as it is.
 
     Modes that would grow are held at their size: a rollout leaves the data otherwise.

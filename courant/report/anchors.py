@@ -17,26 +17,14 @@ from courant.analysis.scores import (
     energy_curve,
     insertion_curve,
     random_deletion,
-    support_fractions,
 )
 from courant.report import drawing
 from courant.report.context import Context, plotted_fields
 from courant.report.drawing import MAGNITUDES, SIGNED, FieldMap, Raster, draw_map, draw_maps
-from courant.report.fields import shown_channel
 from courant.report.page import Cell, Panel, PanelTable, Picture, channel_label, number, webp
-from simgen.publish.figures import (
-    Layer,
-    Triangles,
-    point_spacing,
-    section,
-    spanning,
-    symmetric,
-    thinnest_axis,
-)
+from simgen.publish.figures import Layer, Triangles, spanning, symmetric
 
 COLUMNS = 4
-SECTIONS = (0.25, 0.5, 0.75)
-"""Where a 3D cloud is cut, as shares of its thickness"""
 
 
 def decomposition_panel(context: Context) -> Panel | None:
@@ -88,8 +76,6 @@ def decomposition_panel(context: Context) -> Panel | None:
             " standard deviations",
         ),
     ]
-    if (sections := _sections(context)) is not None:
-        pictures.append(sections)
     return Panel(
         "decomposition",
         "What each anchor contributes",
@@ -104,41 +90,6 @@ def decomposition_panel(context: Context) -> Panel | None:
             "energies": context.scores.fields.energies,
             **({} if places is None else {"anchors": places}),
         },
-    )
-
-
-def _sections(context: Context) -> Picture | None:
-    """Cut the pressure of the strongest fields; None in 1D and 2D, and for a cloud too thin."""
-    shown, found = context.shown[0], context.strongest
-    if context.dataset.schema.dimension < 3:
-        return None
-    points, column = shown.case.points.astype(float), shown_channel(context.channels)
-    values, label = found.fields[..., column], channel_label(context.channels[column])
-    peaks = points[found.magnitudes.argmax(axis=1)]
-    sizes, axis = point_spacing(shown.case), thinnest_axis(points)
-    low, high = points[:, axis].min(), points[:, axis].max()
-    positions = low + np.array(SECTIONS) * (high - low)
-    try:
-        planes = [section(points, sizes, axis, float(each)) for each in positions]
-        through = [section(points, sizes, axis, float(peak[axis])) for peak in peaks]
-    except ValueError:
-        return None
-    rows = []
-    for anchor, field, own, peak in zip(found.anchors, values, through, peaks, strict=True):
-        scale, name = symmetric(field), f"anchor {anchor}"
-        row = [
-            FieldMap(each, field, f"{name}, {each.plane}", label, scale, SIGNED) for each in planes
-        ]
-        title = f"{name}, {own.plane}, its peak"
-        rows.append([*row, FieldMap(own, field, title, label, scale, SIGNED, peak)])
-    return Picture(
-        "sections.png",
-        f"What the same anchors add to {label}, one in each row with its own scale: at three"
-        f" sections across {'xyz'[axis]}, and where its whole contribution is largest (circle).",
-        draw_maps(rows, "row"),
-        look_for="A compact anchor colours few sections, around its peak; one that colours all of"
-        " them acts along the whole thickness.",
-        score=found.energy_share,
     )
 
 
@@ -264,7 +215,7 @@ def anchor_table_panel(context: Context) -> Panel | None:
     # none, and its format.
     numbers: list[tuple[str, str, np.ndarray | None, str]] = [
         ("share of the energy", "energy", _shares(fields.energies), "{:.1%}"),
-        ("90 % of it in", "support", support_fractions(fields), "{:.1%}"),
+        ("90 % of it in", "support", fields.supports, "{:.1%}"),
         ("field is away by (m)", "distance", anchor_distances(fields), "{:.3g}"),
         ("varies in time", "temporal_variance", found.temporal_variance, "{:.1%}"),
         ("frequency (Hz)", "frequency", None if dynamics is None else dynamics.anchor_hz, "{:.3g}"),

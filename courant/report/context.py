@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import torch
 
 from courant.analysis.case_dynamics import CaseDynamics, follow_case
-from courant.analysis.case_scores import CaseScores, score_case
+from courant.analysis.case_scores import CaseScores, contributions_of, score_case
 from courant.data.normalisation import Channel
 from courant.evaluation.record import MODEL, Evaluation
 from courant.prediction.surrogate import Surrogate, load
@@ -24,8 +23,6 @@ from simgen.publish.figures import Layer, Triangles, layer
 from simgen.store.read import Dataset, StoredCase
 
 TOP_ANCHORS = 8
-MAX_VALUES = 1 << 24
-"""Numbers of contributions in memory at once, 64 MiB; computing them takes a few times as much"""
 
 
 @dataclass(frozen=True)
@@ -38,10 +35,6 @@ class ShownCase:
     case: StoredCase
     start_s: float | None
     end_s: float | None
-
-    @property
-    def slug(self) -> str:
-        return self.label.replace(" ", "_")
 
     @cached_property
     def layer(self) -> Layer:
@@ -133,25 +126,15 @@ class Context:
         energies, num = self.scores.fields.energies, self.scores.fields.num_anchors
         anchors = np.argsort(-energies, kind="stable")[:TOP_ANCHORS]
         share = energies[anchors].sum() / (float(energies.sum()) or 1.0)
-        normaliser = surrogate.normaliser.at(shown.case.parameters)
-        std = np.asarray(normaliser.std, np.float32)
+        std = np.asarray(surrogate.normaliser.at(shown.case.parameters).std, np.float32)
         parts = surrogate.decomposition(shown.case, start_s=shown.start_s)
-        offset = np.asarray(normaliser.restore(parts.offset.cpu().numpy()))
-        size = max(1, MAX_VALUES // next(iter(parts.chunks(1))).contributions.numel())
-        kept, deviation = [], 0.0
-        with torch.inference_mode():
-            for part in parts.chunks(size):
-                fields = part.contributions[0, -1].float().cpu().numpy()  # (L, m, C), in std
-                missed = offset + fields.sum(axis=0) * std - shown.predicted[part.queries]
-                deviation = max(deviation, float((np.abs(missed) / std).max()))
-                kept.append(fields[anchors])
-        strongest = np.concatenate(kept, axis=1)
+        found = contributions_of(surrogate, shown.case, parts, anchors)
         return StrongestFields(
             anchors,
-            strongest * std,
-            np.linalg.norm(strongest, axis=-1),
-            offset,
-            deviation,
+            found["contributions"],
+            np.linalg.norm(found["contributions"] / std, axis=-1),
+            found["offset"],
+            float((np.abs(found["total"] - shown.predicted) / std).max()),
             f"These {len(anchors)} of {num} anchors have {share:.0%} of the fields' energy",
         )
 
@@ -164,20 +147,9 @@ class Context:
 def open_context(
     run: RunDirectory, evaluation: Evaluation, dataset_url: str | None = None
 ) -> Context:
-    """Load the run and open the dataset version that it was trained on.
-
-    `dataset_url` is where that lies by now, if it was moved. StoreError where the evaluation is of
-    another model or dataset.
-    """
+    """Load the run, and the dataset version of its training, which may lie at `dataset_url`."""
     status, surrogate = read_status(run) if run.exists(STATUS) else None, load(run.url)
     dataset = surrogate.open_dataset(dataset_url)
-    unknown = set(evaluation.cases) - set(dataset.cases(evaluation.split))
-    steps = surrogate.problem.num_steps
-    if evaluation.components != surrogate.channels or evaluation.num_steps != steps or unknown:
-        raise StoreError(
-            f"{run.url}/evaluation.json is of another model or dataset version; remove it and"
-            " evaluate again"
-        )
     return Context(run, surrogate, dataset, evaluation, tuple(read_records(run)), status)
 
 

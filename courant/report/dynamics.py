@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from courant.analysis.case_dynamics import CaseDynamics
-from courant.analysis.dynamics import BAND, shown_anchors, spectrum
+from courant.analysis.dynamics import BAND, spectrum
 from courant.analysis.monitoring import calibrate_monitor, judge_monitor
 from courant.field_model import Evolves
 from courant.report import drawing
@@ -179,11 +179,11 @@ def latents_picture(found: CaseDynamics) -> Picture:
     """Draw series and spectra of two components: anchors of most and least power at the rhythm."""
     series = found.components.series[..., :2]
     spectra, rows = spectrum(series, found.interval_s), series.shape[-1]
-    strongest, weakest = shown_anchors(found.latent_spectra, found.reference_hz)
-    lines = []
+    order, lines = np.argsort(-found.latent_spectra.at(found.reference_hz), kind="stable"), []
+    # As many as the paper's figure shows.
     for anchors, cmap, shades in (
-        (strongest, "Blues_r", (0.0, 0.6)),
-        (weakest, "Oranges_r", (0.2, 0.5)),
+        (order[:7], "Blues_r", (0.0, 0.6)),
+        (order[7:][-3:], "Oranges_r", (0.2, 0.5)),
     ):
         colors = colormaps[cmap](np.linspace(*shades, len(anchors)))
         lines += list(zip(anchors.tolist(), colors, strict=True))

@@ -119,13 +119,7 @@ def case_panel(context: Context) -> Panel:
         axis.plot(errors, marker, ms=6, label=name)
     axis.set(xlabel="case", ylabel="NMAE", ylim=(0, None), xlim=(-0.6, len(cases) - 0.4))
     if len(cases) <= 60:
-        # As short as the ids stay different.
-        full = max(map(len, cases))
-        length = next(
-            (n for n in range(8, full) if len({c[:n] for c in cases}) == len(cases)), full
-        )
-        ids = [case[:length] for case in cases]
-        axis.set_xticks(range(len(ids)), ids, rotation=90, fontsize=7)
+        axis.set_xticks(range(len(cases)), cases, rotation=90, fontsize=7)
     drawing.legend_above(figure, [axis], int(width / 1.8))
     pictures = [
         Picture(

@@ -46,6 +46,7 @@ def prediction_panel(context: Context) -> Panel:
     }
     pictures, arrays = [], dict[str, np.ndarray]()
     for shown in context.shown:
+        slug = shown.label.replace(" ", "_")
         overall = evaluation.cases[shown.case.id].overall
         best = min(evaluation.references, key=lambda name: overall[name].nmae)
         how = (
@@ -55,7 +56,7 @@ def prediction_panel(context: Context) -> Panel:
         )
         pictures.append(
             Picture(
-                f"prediction_{shown.slug}.png",
+                f"prediction_{slug}.png",
                 f"Case {shown.case.id} ({shown.label}) of the {evaluation.split} split, {how}"
                 f"{shown.inside}.",
                 draw_prediction(shown.layer, shown.truth, shown.predicted, context.channels),
@@ -65,9 +66,9 @@ def prediction_panel(context: Context) -> Panel:
                 f" {overall[best].nmae:.3f}",
             )
         )
-        arrays[f"{shown.slug}_points"] = shown.case.points
-        arrays[f"{shown.slug}_truth"] = shown.truth
-        arrays[f"{shown.slug}_prediction"] = shown.predicted
+        arrays[f"{slug}_points"] = shown.case.points
+        arrays[f"{slug}_truth"] = shown.truth
+        arrays[f"{slug}_prediction"] = shown.predicted
     return Panel(
         "prediction",
         "Prediction" if context.shown[0].end_s is None else "Prediction at the last rollout step",

@@ -166,7 +166,8 @@ def summary_line(evaluation: Evaluation) -> str:
         wins = [case.overall[MODEL].nmae < case.overall[first].nmae for case in cases]
         what = "cases"
     else:
-        wins, what = list(evaluation.beats(first)), "rollout steps"
+        steps = zip(*(evaluation.nmae[name][ALL] for name in (MODEL, first)), strict=True)
+        wins, what = [mine < other for mine, other in steps], "rollout steps"
     return (
         f"{line}NMAE {ours:.3f} on the {evaluation.split} split, {listed(beside)}. Over the"
         f" variation of the fields (RAE) the error is {evaluation.overall[MODEL]['rae']:.3f}."

@@ -164,11 +164,11 @@ def plan_benchmark(
     `asked` are further fields of it. InputError for a dataset without test or validation cases, and
     for numbers that make no sense.
     """
-    for split, use in (("train", "train on"), ("validation", "choose by"), ("test", "judge by")):
+    for split in ("train", "validation", "test"):
         if not dataset.cases(split):
             raise InputError(
-                f"dataset {dataset.url} {dataset.version} has no {split} case to {use}; a benchmark"
-                " needs all three splits: generate more cases"
+                f"dataset {dataset.url} {dataset.version} has no {split} case; a benchmark needs"
+                " all three splits: generate more cases"
             )
     if not contenders:
         raise InputError("no model is named; give --models courant,transolver or --space features")

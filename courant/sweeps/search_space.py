@@ -38,23 +38,13 @@ Setting = dict[str, Value]
 
 CHOICE, BASELINE = "choice", "baseline"  # The key of choices, and its value that changes nothing
 SECTIONS = ("model", "data", "training")
-_JUDGE = "it would change what trials are measured by"
 FIXED = {
-    "training.seed": "every further trial of a setting takes the next seed by itself",
-    "training.epochs": "trials are compared epoch by epoch",
-    "training.validate_every": "trials are compared epoch by epoch",
-    "training.workers": "a trial is one process",
-    "training.checkpoint_every": "a trial has a checkpoint at each validation",
-    "training.keep_checkpoints": "it changes nothing that is learned",
-    "training.use_gpu": "--gpus-per-trial decides where trials run",
-    "training.validation_windows": _JUDGE,
-    "data.window_steps": _JUDGE,
-    "data.input_steps": _JUDGE,
-    "model.input_steps": "it is that of the data",
-    "data.step_s": _JUDGE,
-    "data.start_s": _JUDGE,
+    "training": "seed epochs validate_every validation_windows checkpoint_every keep_checkpoints"
+    " workers use_gpu",
+    "data": "window_steps input_steps step_s start_s",
+    "model": "input_steps",
 }
-"""Keys that cannot be swept, and why"""
+"""Keys that a sweep sets itself, or by which its trials are compared, by section"""
 TRANSIENT = ("model.processor", "model.solver", "model.step_size", "model.solver_tolerance")
 """Keys without effect in a steady model; they stay as in the baseline there"""
 SIZE = "model.num_features"
@@ -156,17 +146,11 @@ class SearchSpace(Frozen):
             )
         if BASELINE in self.choices:
             raise ValueError(f"the name {BASELINE} is that of the experiment itself")
-        for name, values in self.choices.items():
+        for values in self.choices.values():
             if both := sorted(set(values) & set(self.parameters)):
                 raise ValueError(
                     f"{', '.join(both)}: in choices and in parameters; a key is varied in one of"
                     " them"
-                )
-            size = values.get(SIZE)
-            if isinstance(size, str) and size not in (FIELDS, WITH_DISTANCE):
-                raise ValueError(
-                    f"{name}: {SIZE} '{size}' is no size; give {FIELDS}, {WITH_DISTANCE} or a"
-                    " number"
                 )
         return self
 
@@ -185,8 +169,12 @@ class SearchSpace(Frozen):
         others = {f"data.{name}" for kind in DATA.values() for name in kind.model_fields} - set(own)
         linked = [key for values in self.choices.values() for key in values if key not in others]
         for key in (*self.parameters, *linked):
-            if key in FIXED:
-                raise InputError(f"space {self.name}: {key} cannot be swept: {FIXED[key]}")
+            section, _, name = key.partition(".")
+            if name in FIXED.get(section, "").split():
+                raise InputError(
+                    f"space {self.name}: {key} cannot be swept: trials are compared by it, or the"
+                    " sweep sets it; leave it to the experiment"
+                )
             if key not in own:
                 near = difflib.get_close_matches(key, own, 1) or [f"{each}.*" for each in SECTIONS]
                 raise InputError(
@@ -254,7 +242,7 @@ class SearchSpace(Frozen):
         """Apply a setting to the experiment; InputError for values that it cannot have."""
         values = {**setting, **self.choices.get(str(setting.get(CHOICE)), {})}
         values.pop(CHOICE, None)
-        if isinstance(size := values.get(SIZE), str):
+        if (size := values.get(SIZE)) in (FIELDS, WITH_DISTANCE):
             model = experiment.model
             fields = model.num_outputs * getattr(experiment.data, "input_steps", 1)
             distance = model.num_query_features or model.num_features - fields

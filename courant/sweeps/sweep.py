@@ -227,19 +227,10 @@ class TrialsProgress:
 
     name: str
     url: str
+    state: str  # `running` while a trial is; `interrupted` where some did not end and none is
     num_trials: dict[str, int]  # By state, in the order in which states were met
+    num_ended: int
     best_nmae: float | None  # Lowest validation NMAE of a trial
-
-    @property
-    def num_ended(self) -> int:
-        return sum(self.num_trials.get(state, 0) for state in ENDED)
-
-    @property
-    def state(self) -> str:
-        """`running` while a trial is; `interrupted` where some did not end and none is."""
-        if self.num_trials.get("running"):
-            return "running"
-        return "finished" if self.num_ended == sum(self.num_trials.values()) else "interrupted"
 
 
 def read_trials_progress(
@@ -256,11 +247,15 @@ def read_trials_progress(
     states = Counter(trial.state for trial in trials)
     if len(table) > len(trials):
         states["waiting"] += len(table) - len(trials)
+    ended = sum(states[state] for state in ENDED)
+    state = "finished" if ended == states.total() else "interrupted"
     # Of NaN, `min` would make what comes first.
     errors = [trial.validation_nmae for trial in trials]
     return TrialsProgress(
         name=folder.url.rsplit("/", 1)[-1],
         url=folder.url,
+        state="running" if states["running"] else state,
         num_trials=dict(states),
+        num_ended=ended,
         best_nmae=min((e for e in errors if e is not None and math.isfinite(e)), default=None),
     )

@@ -93,8 +93,6 @@ def status(
         overview = look(where)
     if as_json:
         record = asdict(overview)
-        for sweep, written in zip(overview.trials, record["trials"], strict=True):
-            written["state"] = sweep.state
         typer.echo(json.dumps(record, indent=2, default=str))
     else:
         terminal.screen.print(draw(overview))

@@ -156,9 +156,9 @@ def test_the_command_writes_one_table_and_goes_on_where_it_was_cut_off(
     assert row["label"] == "baseline" and row["runs"] == runs and row["scores"]["nmae"]["mean"] > 0
     # The same weights have the same scores; two seeds are one pair, from whichever side.
     matched = row["scores"].pop("seed_correlation")
-    assert matched == {"mean": pytest.approx(1), "half_width": None, "runs": 1}
+    assert matched == {"mean": pytest.approx(1), "half_width": None, "count": 1}
     for each in row["scores"].values():
-        assert each["half_width"] == pytest.approx(0, abs=1e-9) and each["runs"] == 2
+        assert each["half_width"] == pytest.approx(0, abs=1e-9) and each["count"] == 2
     assert [each["label"] for each in written["controls"]] == [RANDOM, NEAREST, POD]
     for name in ("comparison", "trade-off", "fields"):
         assert (tmp_path / f"out/{name}.png").read_bytes().startswith(b"\x89PNG")

@@ -67,10 +67,10 @@ def test_tiles_are_local_and_where_their_anchors_are() -> None:
     np.testing.assert_allclose(fields.total, 1.0)
     np.testing.assert_allclose(fields.energies, 1 / 16)
     assert scores.own_anchor_nearest(fields).all()
-    np.testing.assert_allclose(scores.support_fractions(fields), 0.9 / 16)
+    np.testing.assert_allclose(fields.supports, 0.9 / 16)
     assert scores.overlap(fields) == pytest.approx(0.0, abs=1e-12)
     # A square of side s sampled at n x n cell centres: s sqrt((1 - 1/n^2) / 6).
-    np.testing.assert_allclose(scores.gyration_radii(fields), math.sqrt((1 - 1 / 10**2) / 6) / 4)
+    np.testing.assert_allclose(fields.radii, math.sqrt((1 - 1 / 10**2) / 6) / 4)
     shifted = dataclasses.replace(fields, anchors=np.roll(fields.anchors, 1, axis=0))
     expected = np.linalg.norm(fields.anchors - shifted.anchors, axis=1)
     np.testing.assert_allclose(scores.anchor_distances(shifted), expected)
@@ -80,7 +80,7 @@ def test_tiles_are_local_and_where_their_anchors_are() -> None:
 def test_support_and_centroid_weigh_cells_by_their_volume() -> None:
     volumes = np.array([9.0, 1.0])
     fields = AnchorFields.of(np.array([[[0.0], [5.0]], [[2.0], [2.0]]]), np.eye(2), volumes)
-    np.testing.assert_allclose(scores.support_fractions(fields), [0.1, 0.9])
+    np.testing.assert_allclose(fields.supports, [0.1, 0.9])
     np.testing.assert_allclose(fields.centroids, [[0, 1], [0.9, 0.1]])
 
 
@@ -89,7 +89,7 @@ def test_a_field_without_energy_has_no_place_and_spoils_no_other() -> None:
     values[0] = 1.0
     fields = AnchorFields.of(values, grid(6), np.ones(36), np.full((2, 3), 0.5))
     assert np.isnan(fields.centroids[1]).all()
-    assert np.isnan(scores.support_fractions(fields)).tolist() == [False, True]
+    assert np.isnan(fields.supports).tolist() == [False, True]
     assert scores.own_anchor_nearest(fields).tolist() == [True, False]
     assert scores.overlap(fields) == 0.0
 
@@ -172,7 +172,7 @@ def test_a_random_partition_is_at_chance_and_the_nearest_one_is_local() -> None:
     fields = tile_fields(4)
     chance = scores.partition_fields(fields, GENERATOR.integers(16, size=len(fields.points)))
     assert scores.own_anchor_nearest(chance).mean() < 0.4
-    assert np.nanmedian(scores.gyration_radii(chance)) > 0.35
+    assert np.nanmedian(chance.radii) > 0.35
     assert scores.cancellation(chance) == pytest.approx(1.0)
     assert chance.energies.sum() == pytest.approx(float(fields.gram.sum()))
     nearest = scores.partition_fields(fields, cKDTree(fields.anchors).query(fields.points)[1])

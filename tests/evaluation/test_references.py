@@ -115,7 +115,6 @@ def test_the_nearest_rollout_is_another_cases_at_the_same_times(waves: Dataset) 
     own = problem.normaliser.design(case.parameters)
     away = [np.abs(problem.normaliser.design(each.parameters) - own).sum() for each in others]
     expected = others[int(np.argmin(away))]
-    assert nearest.note(case) == expected.id
     window = list(problem.windows(case))[3]
     assert window.start_s is not None
     found = nearest.predict(case, window)

@@ -101,7 +101,7 @@ def test_the_verdict_compares_with_every_reference_and_counts_where_the_first_is
             "shaft_power": SimpleNamespace(null_wins=True),
             "head": SimpleNamespace(null_wins=False),
         },
-        beats=lambda name: [False, True],
+        nmae={"model": {"all": (0.3, 0.1)}, "persistence": {"all": (0.2, 0.2)}},
     )
     first, _, rest = pages.summary_line(found).partition(". ")
     assert "shaft power" in first and "head" not in first, "the parameters alone are better"

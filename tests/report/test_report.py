@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from courant.analysis import case_scores
 from courant.evaluation.evaluate import evaluate
 from courant.prediction.bands import GridError
-from courant.report import context as of_context
 from courant.report import errors, report
 from courant.report.context import TOP_ANCHORS, Context, open_context
 from courant.report.data_and_training import cases_panel, tuning_seconds, use_panel
@@ -139,7 +139,7 @@ def test_the_strongest_fields_are_those_of_most_energy_and_sum_to_the_prediction
     abstract = context.surrogate.experiment.model.anchor_kind == "abstract"
     assert (context.scores.fields.anchors is None) == abstract
     # In parts it is the same.
-    monkeypatch.setattr(of_context, "MAX_VALUES", 7 * fields[:, :1].size)
+    monkeypatch.setattr(case_scores, "MAX_VALUES", 7 * fields[:, :1].size)
     parted = dataclasses.replace(context).strongest
     np.testing.assert_allclose(parted.fields, found.fields, atol=1e-5)
 
