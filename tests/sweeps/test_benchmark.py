@@ -9,19 +9,24 @@ from typing import Any
 import pytest
 
 from courant.evaluation.evaluate import evaluate as evaluate_run
+from courant.experiment import Experiment
 from courant.prediction.surrogate import NotFiniteError
+from courant.recipes import get_recipe
 from courant.report.comparison import BENCHMARK_FIGURE, write_benchmark_page
 from courant.runs.record import read_records
 from courant.sweeps.benchmark import (
     Benchmark,
+    choose_contenders,
+    contender_names,
     contender_of,
     final_trials,
+    parse_budget,
     search_trials,
     settings_of,
     speed_trials,
 )
 from courant.sweeps.benchmark_table import BenchmarkTable, paper_errors, read_table
-from courant.sweeps.search_space import load_space
+from courant.sweeps.search_space import SearchSpace, load_space
 from courant.sweeps.sweep import read_result
 from flows.stages import ModelBenchmark
 from simgen.errors import InputError
@@ -51,8 +56,7 @@ def rows_of(page: Path) -> dict[str, dict[str, Any]]:
 
 
 def lines_of(page: Path) -> dict[str, dict[str, str]]:
-    lines = csv.DictReader((page.parent / "table.csv").open())
-    return {line["name"]: line for line in lines}
+    return {line["name"]: line for line in csv.DictReader((page.parent / "table.csv").open())}
 
 
 def test_models_and_references_are_in_one_table_ordered_by_error(done) -> None:
@@ -74,9 +78,6 @@ def test_models_and_references_are_in_one_table_ordered_by_error(done) -> None:
     paper = {name: row["paper_nmae"] for name, row in rows_of(page).items() if row["paper_nmae"]}
     assert paper == {"courant": 0.096, "transolver": 0.086}
 
-
-def test_the_mean_is_that_of_the_seeds_own_evaluations(done) -> None:
-    _, page = done
     errors = rows_of(page)["courant"]["errors"]
     runs = sorted((page.parent / "trials").glob("courant-seed-*"))
     assert len(runs) == 2
@@ -89,23 +90,15 @@ def test_the_mean_is_that_of_the_seeds_own_evaluations(done) -> None:
         assert errors["overall"][metric]["half_width"] == pytest.approx(half, rel=1e-3)
 
 
-def test_every_model_has_the_same_batches_steps_and_data(done) -> None:
-    first, second = (
-        trial.experiment.derive(training={"learning_rate": 1.0})
-        for trial in final_trials(done[0], first=True)
-    )
-    assert first.training == second.training
-    assert first.data.model_copy(update={"encoder": "mesh"}) == second.data
-
-
 def test_a_finished_benchmark_trains_nothing_again_and_more_seeds_only_those(done) -> None:
     benchmark, _ = done
     assert run_here(benchmark) == ([], [])
     more = benchmark.model_copy(update={"seeds": 3, "best": 1})
-    first = {
-        contender_of(trial): read_result(trial).nmae
-        for trial in final_trials(benchmark, first=True)
-    }
+    firsts = final_trials(benchmark, first=True)
+    one, other = (each.experiment.derive(training={"learning_rate": 1.0}) for each in firsts)
+    assert one.training == other.training, "the same batches and steps"
+    assert one.data.model_copy(update={"encoder": "mesh"}) == other.data
+    first = {contender_of(trial): read_result(trial).nmae for trial in firsts}
     better = min(first, key=lambda name: first[name])
     trained, evaluated = run_here(more)
     assert trained == evaluated == [f"{better}-seed-44"]
@@ -134,12 +127,13 @@ def test_a_finished_benchmark_is_shown_before_anything_starts(done, ducts, tmp_p
     assert replace(asked, seeds=4).done() is None
     with pytest.raises(InputError, match="holds another benchmark"):
         replace(asked, rates=[1e-4]).done()
-    both = replace(asked, models=None, space="features")
-    with pytest.raises(InputError, match="sizes are those of models"):
-        both.plan()
 
 
-def test_the_ledger_counts_solves_search_and_training(done, ducts) -> None:
+def test_the_ledger_counts_solves_search_and_training_beside_quantities(done, ducts) -> None:
+    table = table_of(done[0], ducts)
+    (share,) = table.quantities
+    assert (share.name, share.null) == ("branch1_share", None), "too few designs for a null"
+    assert set(share.models) == {row.name for row in table.models if row.errors}
     needed = len(ducts.cases()) - len(ducts.cases("test"))
     for row in rows_of(done[1]).values():
         if row["is_reference"]:
@@ -152,14 +146,6 @@ def test_the_ledger_counts_solves_search_and_training(done, ducts) -> None:
         even = row["break_even"]
         assert even["expected"] == pytest.approx(spent / (20.0 - ledger["prediction_s"]), abs=1)
         assert even["low"] <= even["expected"] <= even["high"]
-
-
-def test_quantities_of_predicted_fields_are_gathered_over_seeds_and_models(done, ducts) -> None:
-    table = table_of(done[0], ducts)
-    # The modelled velocity tells the split, and no null could be fitted to so few designs.
-    (share,) = table.quantities
-    assert (share.name, share.null) == ("branch1_share", None)
-    assert set(share.models) == {row.name for row in table.models if row.errors}
 
 
 def test_processor_time_decides_how_many_epochs_a_model_gets(waves, tmp_path) -> None:
@@ -240,17 +226,137 @@ def test_a_prediction_that_is_not_finite_fails_its_trial_alone(
 def test_rows_of_the_papers_ablations_come_with_its_numbers(ducts, tmp_path) -> None:
     base = tiny_steady()
     space, left_out = load_space("features").applied_to(base)
-    benchmark = planned(
-        ducts, base, tmp_path, ["courant"], "1epoch",
-        rates=(1e-3,), space=space.name, left_out=left_out,
-    )  # fmt: skip
+    benchmark = planned(ducts, base, tmp_path, ["courant"], rates=(1e-3,), space=space.name)
     contenders = settings_of(space, base, ducts)
     assert next(iter(contenders.items())) == ("courant", base)
     benchmark = benchmark.model_copy(update={"contenders": contenders})
     numbers = paper_errors(benchmark)
     assert numbers["courant"] == 0.097 and numbers["Learned anchors"] == 0.089
     assert "MLP ODE integrator" not in numbers
-    assert any("MLP ODE integrator does not apply" in line for line in benchmark.left_out)
-    assert benchmark.identity()["space"] == "features"
+    assert any("MLP ODE integrator does not apply" in line for line in left_out)
     names = [trial.experiment.name for trial in final_trials(benchmark, first=True)]
     assert "gwa-enc-dec-seed-42" in names and len(set(names)) == len(contenders)
+
+
+def differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    return {
+        f"{section}.{key}": value
+        for section in ("model", "data", "training")
+        for key, value in other[section].items()
+        if value != one[section][key]
+    }
+
+
+PLACED = {"model.anchor_kind": "learned", "data.anchor_start": "cloud"}
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("courant", {}),
+        ("courant-gwa", {"model.gaussian_window": "both"}),
+        ("courant-learned-anchors", {"model.anchor_kind": "learned"}),
+        ("courant-placed-anchors", PLACED),
+        ("courant-legible", PLACED | {"model.gaussian_window": "both", "model.window_scale": 0.35}),
+        ("courant-abstract-queries", {"model.anchor_kind": "abstract"}),
+    ],
+)
+def test_a_variant_changes_its_own_parts_of_the_recipe_alone(
+    name: str, changed: dict[str, Any], ducts: Dataset
+) -> None:
+    base = tiny_steady()
+    chosen = choose_contenders([name], base, ducts, {name: {"num_loops": 2}})
+    found = differences(base.model_dump(), chosen[name].model_dump())
+    assert found == {**changed, "model.num_loops": 2}
+    assert name in contender_names()
+
+
+@pytest.mark.parametrize("name", ["courant-learned-anchors", "transolver"])
+def test_any_model_takes_part_with_as_many_members_as_the_recipe_or_its_name_or_sizes(
+    name: str, ducts: Dataset
+) -> None:
+    names, base = [name, f"{name}-x2", f"{name}-x16"], tiny_steady()
+    one, two, _ = choose_contenders(names, base, ducts, {name: {"width": 16}}).values()
+    assert differences(one.model_dump(), two.model_dump()) == {"model.num_members": 2}
+    three = base.derive(model={"num_members": 3})
+    sized = {f"{name}-x16": {"width": 16}}
+    found = choose_contenders(names, three, ducts, sized).values()
+    assert [each.model.num_members for each in found] == [3, 2, 16]
+
+
+def test_sizes_of_courant_are_those_of_its_variants_and_locality_needs_places(
+    ducts: Dataset,
+) -> None:
+    names = ["courant", "courant-gwa", "courant-gwa-x2", "courant-abstract-queries", "transolver"]
+    sizes = {"courant": {"width": 24, "num_heads": 3}, "courant-gwa-x2": {"width": 12}}
+    base = tiny_steady().derive(training={"locality_weight": 0.1})
+    chosen = choose_contenders(names, base, ducts, sizes).values()
+    assert [each.model.width for each in chosen][:4] == [24, 24, 12, 24]
+    weights = [each.training.locality_weight for each in chosen]
+    assert weights == [0.1, 0.1, 0.1, 0.0, 0.0]
+
+
+def test_settings_have_names_of_their_own(ducts: Dataset) -> None:
+    values = {"training.weight_decay": {"values": [1.00001e-4, 1.00004e-4]}}
+    space = SearchSpace(name="mine", design="grid", parameters=values)
+    with pytest.raises(InputError, match=r"two settings have the name 'weight_decay 0\.0001'"):
+        settings_of(space, tiny_steady(), ducts)
+
+
+@pytest.mark.parametrize(
+    ("names", "training", "sizes", "message"),
+    [
+        (["transolvr"], {}, {}, r"model 'transolvr' is unknown; did you mean transolver"),
+        (["courant-x65"], {}, {}, r"model 'courant-x65' is unknown"),
+        (["upt"], {}, {"upt": {"width": 7, "num_heads": 2}}, "upt cannot be used on .*: model"),
+        (["courant"], {}, {"fno": {}}, "sizes are given for fno, which is not compared"),
+        (
+            ["courant", "transolver"],
+            {"cuda_graphs": True, "optimiser": "adamw"},
+            {},
+            "model transolver cannot be used on .*cuda_graphs",
+        ),
+    ],
+)
+def test_models_that_cannot_be_compared_are_reported_before_anything_is_trained(
+    names: list[str], training: dict[str, Any], sizes: dict[str, Any], message: str, ducts: Dataset
+) -> None:
+    with pytest.raises(InputError, match=message):
+        choose_contenders(names, tiny_steady().derive(training=training), ducts, sizes)
+
+
+@pytest.mark.parametrize("text", ["", "10", "0s", "2.5epochs", "3 weeks", "9" * 400 + "s"])
+def test_a_budget_is_epochs_or_a_time(text: str) -> None:
+    assert parse_budget("40 epochs").amount == 40 and parse_budget("1.5min").amount == 90
+    with pytest.raises(InputError, match="budget"):
+        parse_budget(text)
+
+
+PRINTED: dict[str, dict[str, float]] = {
+    "elasticity": {"courant": 2.1e-2, "transolver": 5.7e-3, "upt": 1.3e-2},
+    "pipe": {"courant": 1.4e-2, "fno": 2.2e-3, "factformer": 1.3e-3, "transolver": 1.8e-3},
+    "darcy-flow-published": {"courant": 5.7e-3, "transolver": 4.9e-3},
+    "diffusion-sorption": {"courant": 3.8e-3, "enf": 4.9e-3, "fno": 3.9e-3, "upt": 1.9e-2},
+    "compressible-flow-3d": {"courant": 1.7e-2, "enf": 3.8e-2, "fno": 1.9e-2, "upt": 1.7e-2},
+}
+"""tab:bench-unstr and tab:bench-str"""
+NOT_PRINTED = {"elasticity": ["fno"], "diffusion-sorption": ["factformer"]}
+
+
+def paper_of(base: Experiment, models: list[str]) -> dict[str, float]:
+    recorded = dict.fromkeys(("dataset_url", "version", "snapshot_id", "url"), "unused")
+    contenders = dict.fromkeys(models, base)
+    budget = parse_budget("1epoch")
+    return paper_errors(Benchmark(base=base, contenders=contenders, budget=budget, **recorded))
+
+
+@pytest.mark.parametrize("family", PRINTED)
+def test_community_benchmarks_come_with_the_papers_numbers(family: str) -> None:
+    models = [*PRINTED[family], *NOT_PRINTED.get(family, [])]
+    assert paper_of(get_recipe(family), models) == PRINTED[family]
+
+
+def test_another_task_or_a_dataset_of_ones_own_has_no_numbers() -> None:
+    shorter = get_recipe("diffusion-sorption").derive(data={"window_steps": 5})
+    beams = get_recipe("elasticity").model_copy(update={"family": "beams"})
+    assert paper_of(shorter, ["courant"]) == paper_of(beams, ["courant"]) == {}
