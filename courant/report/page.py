@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from courant.data.normalisation import Channel
 
 PAGE, INPUTS, SUMMARY = "index.html", "report.json", "summary.json"
-GENERATOR = 18
+GENERATOR = 19
 """Raise this when the same inputs would give another report"""
 
 

