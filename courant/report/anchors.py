@@ -7,17 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
+from courant.analysis import scores as measures
 from courant.analysis.case_scores import AnchorMaps, CaseScores, map_anchors, representative_anchors
-from courant.analysis.scores import (
-    SCORES,
-    TOP,
-    anchor_distances,
-    by_energy,
-    deletion_curve,
-    energy_curve,
-    insertion_curve,
-    random_deletion,
-)
 from courant.report import drawing
 from courant.report.context import Context, plotted_fields
 from courant.report.drawing import MAGNITUDES, SIGNED, FieldMap, Raster, draw_map, draw_maps
@@ -216,7 +207,7 @@ def anchor_table_panel(context: Context) -> Panel | None:
     numbers: list[tuple[str, str, np.ndarray | None, str]] = [
         ("share of the energy", "energy", _shares(fields.energies), "{:.1%}"),
         ("90 % of it in", "support", fields.supports, "{:.1%}"),
-        ("field is away by (m)", "distance", anchor_distances(fields), "{:.3g}"),
+        ("field is away by (m)", "distance", measures.anchor_distances(fields), "{:.3g}"),
         ("varies in time", "temporal_variance", found.temporal_variance, "{:.1%}"),
         ("frequency (Hz)", "frequency", None if dynamics is None else dynamics.anchor_hz, "{:.3g}"),
     ]
@@ -276,18 +267,18 @@ def anchor_scores_panel(context: Context) -> Panel | None:
     where, energy, errors = figure.subplots(1, 3, width_ratios=(1.3, 1, 1))
     _draw_places(where, found, context.shown[0].layer.axes)
     for name, each in {"model": found.fields, **found.controls}.items():
-        energy.plot(energy_curve(each.energies), label=name)
+        energy.plot(measures.energy_curve(each.energies), label=name)
     energy.set(xlabel="number of the strongest fields", ylabel="share of the energy")
     energy.set(xlim=(0, found.fields.num_anchors), ylim=(0, 1.03))
     energy.legend(loc="lower right")
     errors.set(xlabel="number of anchors", ylabel="relative squared error")
     if gram.sum() > 0:
-        order = by_energy(gram)
+        order = measures.by_energy(gram)
         curves = (
-            ("with only the strongest", insertion_curve(gram, order), "-", 0),
-            ("with only any (mean)", random_deletion(gram)[::-1], ":", 0),
-            ("without the strongest", deletion_curve(gram, order), "-", 1),
-            ("without any (mean)", random_deletion(gram), ":", 1),
+            ("with only the strongest", measures.insertion_curve(gram, order), "-", 0),
+            ("with only any (mean)", measures.random_deletion(gram)[::-1], ":", 0),
+            ("without the strongest", measures.deletion_curve(gram, order), "-", 1),
+            ("without any (mean)", measures.random_deletion(gram), ":", 1),
         )
         for name, curve, style, place in curves:
             errors.plot(curve, style, color=drawing.PALETTE[place], label=name)
@@ -302,7 +293,7 @@ def anchor_scores_panel(context: Context) -> Panel | None:
         figure,
         look_for="Short lines on the left are fields that lie at their anchors; a steep blue curve"
         " on the right is a prediction that depends on few anchors.",
-        score=f"The strongest {TOP} fields have {found.scores['top_share']:.0%} of the energy",
+        score=f"The strongest {measures.TOP} have {found.scores['top_share']:.0%} of the energy",
     )
     rows: list[dict[str, str | Cell]] = [
         {
@@ -312,7 +303,7 @@ def anchor_scores_panel(context: Context) -> Panel | None:
             "range": each.range,
             "good is": each.aim_text,
         }
-        for each in SCORES
+        for each in measures.SCORES
         if (value := found.scores.get(each.key)) is not None
     ]
     return Panel(
@@ -325,7 +316,7 @@ def anchor_scores_panel(context: Context) -> Panel | None:
         " means little unless it is better than that of the random partition. The numbers are for"
         f" case {found.case}; `courant analyse {context.run.url}` scores all test cases."
         " docs/analysis.md defines every score.",
-        arrays={**found.arrays(), "energy_curve": energy_curve(found.fields.energies)},
+        arrays={**found.arrays(), "energy_curve": measures.energy_curve(found.fields.energies)},
     )
 
 

@@ -15,28 +15,12 @@ from matplotlib import rc_context
 from courant.evaluation.evaluate import evaluate
 from courant.evaluation.record import MODEL, Evaluation, read_evaluation
 from courant.report import anchors, data_and_training, drawing, dynamics, errors, fields
+from courant.report import page as pages
 from courant.report.context import Context, open_context
-from courant.report.page import (
-    SUMMARY,
-    Cell,
-    Panel,
-    PanelTable,
-    Row,
-    Summary,
-    current_page,
-    data_url,
-    keep_inputs,
-    page_url,
-    parent_index,
-    summary_line,
-    webp,
-    write_index,
-    write_page,
-)
 from courant.runs.directory import RunDirectory
 from courant.runs.record import ENVIRONMENT
 
-PANELS: tuple[Callable[[Context], Panel | None], ...] = (
+PANELS: tuple[Callable[[Context], pages.Panel | None], ...] = (
     fields.prediction_panel,
     fields.rollout_panel,
     fields.streamlines_panel,
@@ -70,7 +54,7 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     """
     run, folder = RunDirectory(run_url), RunDirectory(out)
     evaluation = read_evaluation(run) or evaluate(run_url, dataset_url=dataset_url)
-    if (page := current_page(run, folder, evaluation)) is not None:
+    if (page := pages.current_page(run, folder, evaluation)) is not None:
         return page
     context = open_context(run, evaluation, dataset_url)
     with rc_context(drawing.STYLE):
@@ -96,11 +80,11 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     keys["cases accepted"] = f"{int((status == 'accepted').sum())} / {len(status)}"
     if (factor := evaluation.timing.speed_up) is not None:
         keys["the solver's speed"] = f"{float(f'{factor:.2g}'):,.15g}×"
-    verdict, title = summary_line(evaluation), f"{family}: {experiment}"
+    verdict, title = pages.summary_line(evaluation), f"{family}: {experiment}"
     shown = [guide(context, panels), *panels]
-    files, drawn = write_page(folder, title, meta, verdict, shown, keys)
+    files, drawn = pages.write_page(folder, title, meta, verdict, shown, keys)
     best = min(evaluation.references, key=nmae.__getitem__)
-    summary = Summary(
+    summary = pages.Summary(
         family=family,
         experiment=experiment,
         dataset=dataset.version,
@@ -110,13 +94,13 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
         reference=best,
         reference_nmae=nmae[best],
         written=datetime.now(UTC),
-        thumbnail=data_url(webp(next(iter(drawn.values()))[0], 320)),
+        thumbnail=pages.data_url(pages.webp(next(iter(drawn.values()))[0], 320)),
     )
-    folder.write_bytes(SUMMARY, summary.model_dump_json(indent=2).encode())
-    keep_inputs(run, folder, evaluation, [*files, SUMMARY])
-    if (parent := parent_index(run, folder)) is not None:
-        write_index(parent)
-    return page_url(folder)
+    folder.write_bytes(pages.SUMMARY, summary.model_dump_json(indent=2).encode())
+    pages.keep_inputs(run, folder, evaluation, [*files, pages.SUMMARY])
+    if (parent := pages.parent_index(run, folder)) is not None:
+        pages.write_index(parent)
+    return pages.page_url(folder)
 
 
 def main_figure(evaluation: Evaluation) -> str:
@@ -134,7 +118,7 @@ WORDS = (
 )
 
 
-def guide(context: Context, panels: Sequence[Panel]) -> Panel:
+def guide(context: Context, panels: Sequence[pages.Panel]) -> pages.Panel:
     """Return the panel that leads to the others; questions without a panel are left out."""
     where_wrong = one_anchor = ""
     if context.surrogate.decomposes:
@@ -191,13 +175,13 @@ def guide(context: Context, panels: Sequence[Panel]) -> Panel:
         "use": ("How do I use the model?", "Paste these lines into Python."),
     }
     there = {panel.name: panel for panel in panels}
-    rows: list[Row] = []
+    rows: list[pages.Row] = []
     for name, (question, answer) in answers.items():
         if name in there:
             scores = [f" {picture.score}." for picture in there[name].pictures[:1]]
-            link = Cell(there[name].title, panel=name)
+            link = pages.Cell(there[name].title, panel=name)
             rows.append(
                 {"you ask": question, "short answer": answer + "".join(scores), "look at": link}
             )
-    table = PanelTable(rows, words=("you ask", "short answer", "look at"))
-    return Panel("guide", "How to read this", tables=[table], note=WORDS)
+    table = pages.PanelTable(rows, words=("you ask", "short answer", "look at"))
+    return pages.Panel("guide", "How to read this", tables=[table], note=WORDS)

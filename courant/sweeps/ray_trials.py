@@ -30,13 +30,7 @@ from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 from courant.experiment import Experiment, parse_experiment
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records, write_status
-from courant.sweeps.benchmark import (
-    Benchmark,
-    evaluate_trial,
-    final_trials,
-    is_complete,
-    next_phase,
-)
+from courant.sweeps import benchmark as plans
 from courant.sweeps.search_space import label
 from courant.sweeps.sweep import ENDED, Sweep, Trial, TrialResult, is_done, read_result, write_table
 from simgen.errors import InputError
@@ -142,7 +136,7 @@ def run_sweep(
 
 
 def run_benchmark(
-    benchmark: Benchmark,
+    benchmark: plans.Benchmark,
     *,
     cpus_per_trial: float | None = None,
     gpus_per_trial: float | None = None,
@@ -158,10 +152,10 @@ def run_benchmark(
     benchmark.write()
     with ray_session(quiet=on_trial is not None):
         share = Share.of(benchmark.base, cpus_per_trial, gpus_per_trial)
-        while (phase := next_phase(benchmark)) is not None:
+        while (phase := plans.next_phase(benchmark)) is not None:
             on_phase(phase.name, len(phase.trials))
             run_trials(phase.trials, benchmark, share, on_trial, count=phase.counts)
-    return final_trials(benchmark)
+    return plans.final_trials(benchmark)
 
 
 def halving(epochs: int, done: Sequence[Trial]) -> ASHAScheduler:
@@ -188,7 +182,7 @@ def halving(epochs: int, done: Sequence[Trial]) -> ASHAScheduler:
 
 def run_trials(
     trials: Sequence[Trial],
-    of: Sweep | Benchmark,
+    of: Sweep | plans.Benchmark,
     share: Share,
     on_trial: OnTrial | None = None,
     *,
@@ -248,7 +242,7 @@ def run_trials(
     on_end(follower.results)
     left = [each for each in trials if follower.results[each.number].state not in ENDED]
     if count:
-        left = [each for each in trials if not is_complete(each, evaluated=True)]
+        left = [each for each in trials if not plans.is_complete(each, evaluated=True)]
     if left:
         cause = f" ({_last_line(grid.errors[0])})" if grid.errors else ""
         raise TrainingError(
@@ -344,7 +338,7 @@ def run_trial(
         write_status(run, "failed", reason=str(error))
         return
     if evaluates:
-        evaluate_trial(run, dataset[0])
+        plans.evaluate_trial(run, dataset[0])
     report(read_records(run)[-1])
 
 
