@@ -1,19 +1,18 @@
 """Error measures against numbers worked out by hand."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import simgen
 from courant.evaluation import metrics
 from courant.evaluation.evaluate import evaluate
 from courant.evaluation.metrics import ALL, ErrorSums, FieldSums, Metric
 from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
-from courant.training.train import fit
-from tests.world import publish_ducts, tiny_steady
+from tests.world import World
 
 
 def sums(*windows, components=("velocity.x", "velocity.y"), mean=None):
@@ -104,14 +103,12 @@ def test_a_field_that_is_zero_everywhere_is_left_out_of_the_mean_and_a_wrong_one
 
 
 def test_a_registered_metric_is_in_the_evaluation_the_tables_the_report_and_the_json(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rms(sums: FieldSums) -> float:
         return float(np.sqrt(sums.squared.sum() / sums.power.sum()))
 
-    dataset = simgen.open_dataset(publish_ducts(str(tmp_path / "ducts"), num_cases=8))
-    run = RunDirectory(tmp_path / "run")
-    fit(tiny_steady(epochs=1), dataset, run)
+    run = RunDirectory(shutil.copytree(world.ducts_run(), tmp_path / "run"))
     before = evaluate(run.url)
     metric = Metric("joint RMS", "The joint RMS is over all {over} together.", rms)
     monkeypatch.setitem(metrics.METRICS, "joint_rms", metric)

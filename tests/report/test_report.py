@@ -39,22 +39,18 @@ RUNS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def datasets(waves: Dataset, ducts: Dataset) -> dict[str, Dataset]:
-    return {"transient": waves, "steady": ducts}
-
-
 @pytest.fixture(scope="module", params=RUNS)
 def context(
     request: pytest.FixtureRequest,
-    datasets: dict[str, Dataset],
+    waves: Dataset,
+    ducts: Dataset,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Context:
     torch.set_num_threads(1)
     task = request.param.split()[0]
     run = RunDirectory(tmp_path_factory.mktemp("runs")) / request.param.replace(" ", "-")
-    tiny = {"transient": tiny_experiment, "steady": tiny_steady}[task](epochs=1)
-    fit(tiny.derive(**RUNS[request.param]), datasets[task], run)
+    made = {"transient": (tiny_experiment, waves), "steady": (tiny_steady, ducts)}[task]
+    fit(made[0](epochs=1).derive(**RUNS[request.param]), made[1], run)
     return open_context(run, evaluate(run.url))
 
 
@@ -87,8 +83,6 @@ def test_a_report_is_one_page_with_its_pictures_in_it_and_its_arrays_beside_it(
     for name in set(named):
         with np.load(tmp_path / name, allow_pickle=False) as arrays:
             assert all(arrays[key].size for key in arrays.files), name
-    assert "the paper never defines" in page
-    assert "Quantities of interest" in page
     assert ("quantities.png" in written) == bool(context.evaluation.quantities)
     rows = re.search(r'id="anchor_table".*?<tbody>(.*?)</tbody>', page, flags=re.S)
     assert rows is not None
