@@ -25,8 +25,6 @@ from courant.sweeps.search_space import BASELINE, Setting, Value, describe, labe
 from courant.sweeps.sweep import Sweep, TrialResult, best_trial, trial_rows
 from simgen.publish.figures import layer
 
-HYPERPARAMETERS = "hyperparameters.png"
-
 
 @rc_context(rc=drawing.STYLE)
 def write_sweep_page(sweep: Sweep, results: Sequence[TrialResult]) -> str:
@@ -37,7 +35,7 @@ def write_sweep_page(sweep: Sweep, results: Sequence[TrialResult]) -> str:
     best, isolated = best_trial(results), sweep.space.design == "isolated"
     varied = "the others at the baseline (dashed)" if isolated else "whatever the others"
     one_by_one = Picture(
-        HYPERPARAMETERS,
+        "hyperparameters.png",
         f"Validation NMAE of the weights that each trial keeps by one hyperparameter, {varied}."
         " Hollow: stopped early, so its error would have fallen further.",
         draw_hyperparameters(results, sweep.baseline, isolated),
@@ -316,7 +314,6 @@ def draw_trade_off(found: RunComparison) -> Figure | None:
     return figure
 
 
-BENCHMARK_FIGURE = "figure.png"
 NONE, UNKNOWN = "–", "not on record"
 
 
@@ -390,7 +387,7 @@ def _models(table: BenchmarkTable) -> Panel:
     means = {row.name: row.errors.nmae.mean for row in table.rows if row.errors}
     best = min(means, key=means.__getitem__)
     picture = Picture(
-        BENCHMARK_FIGURE,
+        "figure.png",
         "Left: each training. Right: each seed, with the search in its processor time.",
         draw_benchmark(table),
         look_for="A model is better where its points lie lower and further to the left.",

@@ -100,9 +100,6 @@ def errors_panel(context: Context) -> Panel:
     )
 
 
-CASE_FIGURE, GROWTH_FIGURE = "errors_by_case.png", "error_growth.png"
-
-
 def case_panel(context: Context) -> Panel:
     """Show NMAE of each case beside the references', and where in the design space it is large."""
     evaluation, parameters = context.evaluation, context.dataset.schema.parameters
@@ -123,7 +120,7 @@ def case_panel(context: Context) -> Panel:
     drawing.legend_above(figure, [axis], int(width / 1.8))
     pictures = [
         Picture(
-            CASE_FIGURE,
+            "errors_by_case.png",
             f"NMAE of each {evaluation.split} case, the best predicted first.",
             figure,
             look_for="The blue points should lie below all others, and the last not far above.",
@@ -179,7 +176,7 @@ def growth_panel(context: Context) -> Panel | None:
     axes[0].set_ylabel("NMAE")
     drawing.legend_above(figure, axes)
     picture = Picture(
-        GROWTH_FIGURE,
+        "error_growth.png",
         f"NMAE over {count(evaluation.num_windows, 'window')} of {cases}, one beginning every"
         f" {evaluation.step_s:g} s, against the time since the state that the prediction starts"
         " from.",

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from matplotlib import rc_context
 
 from courant.evaluation.evaluate import evaluate
-from courant.evaluation.record import MODEL, Evaluation, read_evaluation
+from courant.evaluation.record import MODEL, read_evaluation
 from courant.report import anchors, data_and_training, drawing, dynamics, errors, fields
 from courant.report import page as pages
 from courant.report.context import Context, open_context
@@ -101,11 +101,6 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     if (parent := pages.parent_index(run, folder)) is not None:
         pages.write_index(parent)
     return pages.page_url(folder)
-
-
-def main_figure(evaluation: Evaluation) -> str:
-    """Return the report's file with the figure that shows most of the errors."""
-    return errors.CASE_FIGURE if evaluation.step_s is None else errors.GROWTH_FIGURE
 
 
 WORDS = (
