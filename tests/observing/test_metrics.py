@@ -61,13 +61,7 @@ def test_a_store_that_goes_away_ends_nothing_and_is_counted(
 
 @pytest.mark.parametrize(
     ("host", "status"),
-    [
-        ("localhost", 200),
-        ("127.0.0.1:9464", 200),
-        ("metrics.example.com", 200),
-        ("page.example", 400),
-        ("localhost.page.example", 400),
-    ],
+    [("localhost", 200), ("metrics.example.com", 200), ("localhost.page.example", 400)],
 )
 def test_a_name_that_is_not_this_servers_gets_no_metrics(
     places: Settings, host: str, status: int

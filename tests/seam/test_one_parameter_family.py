@@ -1,6 +1,4 @@
-"""A family of one design parameter goes from its solver to a report, by an experiment that is
-fitted to its data.
-"""
+"""A family of one design parameter goes from its solver to a report, with a fitted experiment."""
 
 from collections.abc import Mapping
 from dataclasses import replace
