@@ -9,42 +9,26 @@ import numpy as np
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
+from courant.evaluation import record
 from courant.evaluation.metrics import ALL, METRICS
 from courant.evaluation.quantities import dependences
-from courant.evaluation.record import (
-    DMD,
-    NEAREST_DESIGN,
-    PERSISTENCE,
-    POD_GP,
-    TRAINING_MEAN,
-    QuantityScore,
-)
 from courant.prediction.bands import LEVEL
 from courant.problems.problem import read_states
 from courant.report import drawing
+from courant.report import page as pages
 from courant.report.context import Context, ranked_cases
-from courant.report.page import (
-    Cell,
-    Panel,
-    PanelTable,
-    Picture,
-    channel_label,
-    component_name,
-    count,
-    number,
-    plain,
-)
+from courant.report.page import Cell, Panel, PanelTable, Picture, number, plain
 from simgen.design_space import with_unit
 
 REFERENCES = {
-    PERSISTENCE: "Persistence holds the initial state; it is hard to beat at the first step.",
-    TRAINING_MEAN: "The training mean is the mean state of the training cases at the same points;"
-    " of steady cases one number for each component.",
-    DMD: "DMD (dynamic mode decomposition) advances the initial state by a linear map.",
-    NEAREST_DESIGN: "The nearest design's field is that of the training case with the nearest"
-    " parameters and given fields.",
-    POD_GP: "POD (proper orthogonal decomposition) combines principal components of the training"
-    " fields by a Gaussian process (GP) or radial basis functions (RBF) of the parameters.",
+    record.PERSISTENCE: "Persistence holds the initial state, hard to beat at the first step.",
+    record.TRAINING_MEAN: "The training mean is the mean state of the training cases at the same"
+    " points; of steady cases one number for each component.",
+    record.DMD: "DMD (dynamic mode decomposition) advances the initial state by a linear map.",
+    record.NEAREST_DESIGN: "The nearest design's field is that of the training case with the"
+    " nearest parameters and given fields.",
+    record.POD_GP: "POD (proper orthogonal decomposition) combines principal components of the"
+    " training fields by a Gaussian process (GP) or radial basis functions (RBF) of parameters.",
 }
 
 
@@ -60,7 +44,7 @@ def errors_panel(context: Context) -> Panel:
     shown = {name: metric for name, metric in METRICS.items() if metric.in_tables}
     rows = []
     for component, of_predictors in scores.items():
-        row: dict[str, str | Cell] = {"component": component_name(component)}
+        row: dict[str, str | Cell] = {"component": pages.component_name(component)}
         for key, metric in shown.items():
             ours, *others = (score[key] for score in of_predictors)
             wins = {ours < other for other in others}
@@ -160,7 +144,7 @@ def growth_panel(context: Context) -> Panel | None:
     evaluation, predictors = context.evaluation, context.evaluation.predictors
     if evaluation.step_s is None:
         return None
-    cases = count(len(evaluation.cases), f"{evaluation.split} case")
+    cases = pages.count(len(evaluation.cases), f"{evaluation.split} case")
     names = (ALL, *evaluation.components)
     time = evaluation.step_s * np.arange(1, evaluation.num_steps + 1)
     nmae, relative = (
@@ -172,12 +156,12 @@ def growth_panel(context: Context) -> Panel | None:
     for place, (axis, name) in enumerate(zip(axes, shown, strict=True)):
         for predictor, errors in zip(predictors, nmae, strict=True):
             axis.plot(time, errors[place], "o-", ms=4, label=predictor)
-        axis.set(xlabel="rollout time (s)", title=component_name(name), ylim=(0, None))
+        axis.set(xlabel="rollout time (s)", title=pages.component_name(name), ylim=(0, None))
     axes[0].set_ylabel("NMAE")
     drawing.legend_above(figure, axes)
     picture = Picture(
         "error_growth.png",
-        f"NMAE over {count(evaluation.num_windows, 'window')} of {cases}, one beginning every"
+        f"NMAE over {pages.count(evaluation.num_windows, 'window')} of {cases}, one beginning every"
         f" {evaluation.step_s:g} s, against the time since the state that the prediction starts"
         " from.",
         figure,
@@ -222,10 +206,10 @@ def parity_panel(context: Context) -> Panel | None:
         bounds = (low, high if high > low else low + 1)
         axis.hist2d(true, ours, bins=120, range=(bounds, bounds), cmap="Blues", norm=LogNorm(1))
         axis.axline((low, low), slope=1, color=drawing.LIMIT_COLOR, lw=0.8)
-        axis.set(title=channel_label(channel), box_aspect=1, xlabel="truth")
+        axis.set(title=pages.channel_label(channel), box_aspect=1, xlabel="truth")
         if true.std() > 0:
             explained = 1 - np.square(ours - true).mean() / true.var()
-            scores.append(f"{component_name(channel.name)} {explained:.3f}")
+            scores.append(f"{pages.component_name(channel.name)} {explained:.3f}")
     axes[0].set_ylabel("prediction")
     picture = Picture(
         "parity.png",
@@ -311,7 +295,7 @@ def half_widths(context: Context) -> dict[str, np.ndarray]:
 
 
 def draw_quantities(
-    quantities: Mapping[str, QuantityScore], widths: Mapping[str, np.ndarray]
+    quantities: Mapping[str, record.QuantityScore], widths: Mapping[str, np.ndarray]
 ) -> Figure:
     """Draw predicted against true values, with bands where they hold, a picture for each."""
     figure, axes = drawing.axes_grid(len(quantities), 3, 4.0, 3.8)
@@ -331,7 +315,7 @@ def draw_quantities(
     return figure
 
 
-def quantity_table(quantities: Mapping[str, QuantityScore]) -> PanelTable:
+def quantity_table(quantities: Mapping[str, record.QuantityScore]) -> PanelTable:
     """Compare errors and rank correlations, the better of two in green."""
     rows = []
     for name, score in quantities.items():

@@ -21,17 +21,10 @@ from courant.evaluation.record import MODEL
 from courant.problems.problem import read_states
 from courant.problems.transient import time_tolerance
 from courant.report import drawing
+from courant.report import page as pages
 from courant.report.context import Context, plotted_fields
 from courant.report.drawing import ERRORS, SIGNED, FieldMap, Raster, draw_maps
-from courant.report.page import (
-    Panel,
-    Picture,
-    channel_label,
-    component_name,
-    listed,
-    reference,
-    webp,
-)
+from courant.report.page import Panel, Picture, channel_label, component_name, webp
 from simgen.publish.figures import Layer, Triangles, spanning, symmetric
 
 
@@ -49,8 +42,9 @@ def prediction_panel(context: Context) -> Panel:
         slug = shown.label.replace(" ", "_")
         overall = evaluation.cases[shown.case.id].overall
         best = min(evaluation.references, key=lambda name: overall[name].nmae)
+        given = pages.listed([name for name, is_known in known.items() if is_known])
         how = (
-            f"predicted from its {listed([name for name, is_known in known.items() if is_known])}"
+            f"predicted from its {given}"
             if shown.start_s is None
             else f"predicted from the snapshot at t = {shown.start_s:g} s for t = {shown.end_s:g} s"
         )
@@ -62,7 +56,7 @@ def prediction_panel(context: Context) -> Panel:
                 draw_prediction(shown.layer, shown.truth, shown.predicted, context.channels),
                 look_for="The second column should look like the first; the third shows where it"
                 " does not.",
-                score=f"NMAE {overall[MODEL].nmae:.3f} in this case; {reference(best)} has"
+                score=f"NMAE {overall[MODEL].nmae:.3f} in this case; {pages.reference(best)} has"
                 f" {overall[best].nmae:.3f}",
             )
         )

@@ -154,8 +154,7 @@ def test_benchmarks_are_trained_and_evaluated_in_processes_of_their_own(
     assert read_evaluation(trials[0].run, "test") is not None
     (record,) = read_records(trials[0].run)
     assert record.processor_s > 0
-    # A process of its own: not this one's peak, and a plausible one.
-    assert 0.1 < record.peak_memory_gb < 4
+    assert 0.1 < record.peak_memory_gb < 4, "of a process of its own"
     trials[0].run.write_json("evaluation.json", {})
     run_benchmark(benchmark, on_phase=lambda *phase: phases.append(phase))
     assert phases[2:] == [("first seed", 1)] and read_records(trials[0].run) == [record]

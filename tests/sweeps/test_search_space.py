@@ -162,7 +162,6 @@ def test_every_row_trains_and_predicts_and_is_shown_by_its_name(
     experiment = tiny_experiment(epochs=1, samples_per_epoch=8)
     sweep = plan_sweep(experiment, waves, load_space("features"), None, str(tmp_path))
     assert len(sweep.trials) == 12 - len(sweep.left_out)
-    # The job of a cluster plans again from what it is sent.
     again = plan_sweep(experiment, waves, sweep.space, None, str(tmp_path))
     assert [each.run.url for each in again.trials] == [each.run.url for each in sweep.trials]
     case = waves[waves.cases("test")[0]]
