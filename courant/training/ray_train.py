@@ -24,7 +24,6 @@ from courant.experiment import Experiment, parse_experiment
 from courant.runs.record import is_finished
 from courant.training import workers
 from courant.training.train import OnEpoch, TrainingError
-from simgen.errors import InputError
 from simgen.log_lines import log_context
 from simgen.machine import usable_cores
 
@@ -46,7 +45,7 @@ def train(
     num_workers, failures = experiment.training.workers, list[BaseException]()
     with ray_session(quiet=on_epoch is not None), workers.following(run, on_epoch):
         storage, filesystem = ray_storage(run)
-        gpus = use_gpus(experiment.training.use_gpu, num_workers)
+        gpus = workers.use_gpus(experiment.training, available_gpus(), "Ray")
         trainer = TorchTrainer(
             _work,
             train_loop_config={
@@ -84,17 +83,6 @@ def train(
             ) from failures[0]
     workers.check_finished(run)
     return run.url
-
-
-def use_gpus(wanted: bool | str, workers: int) -> bool:
-    """Decide whether each worker trains on a GPU; InputError where that is asked for in vain."""
-    available = available_gpus()
-    if wanted is True and available < workers:
-        raise InputError(
-            f'training.use_gpu asks for {workers} GPUs, Ray has {available:g}; set it to "auto" or'
-            " add GPU nodes"
-        )
-    return bool(wanted) and available >= workers
 
 
 def _work(config: dict[str, Any]) -> None:

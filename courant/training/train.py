@@ -249,17 +249,10 @@ class Fitting:
         records.write_status(self.run, "running")
         records.write_records(self.run, self.records)
         self.trackers = Trackers(self.run, experiment, self.state.epoch + 1)
-        logger.info(
-            "%s: %d training cases, %d different samples, %d an epoch,"
-            " %.0f MB in memory, %s, %d threads",
-            experiment.name,
-            train.num_cases,
-            len(train.samples),
-            train.num_batches * experiment.training.batch_size,
-            train.num_bytes / 1e6,
-            self.device,
-            torch.get_num_threads(),
-        )
+        an_epoch = train.num_batches * experiment.training.batch_size
+        numbers = (train.num_cases, len(train.samples), an_epoch, train.num_bytes / 1e6)
+        text = "%s: %d training cases, %d different samples, %d an epoch, %.0f MB in memory, %s"
+        logger.info(text, experiment.name, *numbers, self.device)
 
     def epoch(self, epoch: int, validate: bool) -> EpochRecord:
         """Train one epoch, then validate."""

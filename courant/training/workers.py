@@ -95,12 +95,17 @@ def use_threads(num: int) -> None:
 def device_of(training: TrainingConfig) -> str:
     """Return where processes of this machine train; InputError for GPUs that are not there."""
     found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return "cuda" if use_gpus(training, found, "this machine") else "cpu"
+
+
+def use_gpus(training: TrainingConfig, found: float, where: str) -> bool:
+    """Decide whether each worker trains on a GPU; InputError where that is asked for in vain."""
     if training.use_gpu is True and found < training.workers:
         raise InputError(
-            f"training.use_gpu asks for {training.workers} GPUs, this machine has {found}; set it"
-            ' to "auto"'
+            f"training.use_gpu asks for {training.workers} GPUs, {where} has {found:g}; set it to"
+            ' "auto", or add GPUs'
         )
-    return "cuda" if training.use_gpu and found >= training.workers else "cpu"
+    return bool(training.use_gpu) and found >= training.workers
 
 
 def fit_on_record(

@@ -55,18 +55,15 @@ def test_predict_case_is_the_model_in_physical_units(
     assert prediction.shape == (2, case.num_points, 2)
     with pytest.raises(InputError, match=r"no snapshot at 4\.5 s; .* the nearest is 4 s"):
         surrogate.predict_case(case, start_s=4.5)
-    np.testing.assert_allclose(
-        prediction, surrogate.normaliser.restore(expected[0].numpy()), atol=1e-5
-    )
+    expected = surrogate.normaliser.restore(expected[0].numpy())
+    np.testing.assert_allclose(prediction, expected, atol=1e-5)
 
 
 def test_predict_on_a_stored_cloud_is_predict_case(surrogate: Surrogate, case: StoredCase) -> None:
-    prediction = surrogate.predict(
-        case.points, initial=case["velocity"][3], distance=(case.distance, case.direction), steps=3
-    )
-    np.testing.assert_allclose(
-        prediction, surrogate.predict_case(case, start_s=4.0, steps=3), atol=1e-5
-    )
+    given = {"initial": case["velocity"][3], "distance": (case.distance, case.direction)}
+    prediction = surrogate.predict(case.points, **given, steps=3)
+    expected = surrogate.predict_case(case, start_s=4.0, steps=3)
+    np.testing.assert_allclose(prediction, expected, atol=1e-5)
 
 
 def test_queries_may_lie_anywhere_and_do_not_disturb_one_another(surrogate: Surrogate) -> None:
@@ -82,10 +79,7 @@ def test_requests_of_several_sizes_are_answered_together_as_each_alone(
     surrogate: Surrogate,
 ) -> None:
     requests = [
-        {**inputs(), "steps": 2},
-        {**inputs(25), "steps": 2},
-        {**inputs(), "steps": 2},
-        {**inputs(), "steps": 3},
+        {**inputs(num), "steps": steps} for num, steps in ((30, 2), (25, 2), (30, 2), (30, 3))
     ]
     requests[2]["initial"] = np.full((30, 2), 0.5)
     together = surrogate.predict_prepared([surrogate.prepare(**request) for request in requests])
@@ -161,6 +155,5 @@ def test_exported_programs_predict_without_the_surrogate(
     field = decode(Z, queries.points, queries.features, None)
     normaliser = Normaliser.from_json(json.loads(files[3].read_text()))
     expected = surrogate.predict_case(case, start_s=4.0, steps=1)
-    np.testing.assert_allclose(
-        normaliser.restore(field.detach().numpy()), expected, rtol=1e-4, atol=1e-5
-    )
+    found = normaliser.restore(field.detach().numpy())
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

@@ -192,8 +192,7 @@ def request_of(**changed: Any) -> bytes:
 def test_a_request_that_breaks_the_model_shows_nothing_of_the_server(
     surrogate: Surrogate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    status, body = answer(request_of(), surrogate, Limits())
-    assert status == 200 and len(json.loads(body)["values"]) == 2
+    assert answer(request_of(), surrogate, Limits())[0] == 200
     half = request_of(parameters={"\ud800": 1.0})  # what UTF-8 cannot hold
     status, body = answer(half, surrogate, Limits())
     assert status == 422 and "unknown ?" in json.loads(body)["detail"]

@@ -55,16 +55,11 @@ def test_training_lowers_the_loss_and_leaves_a_complete_run(
         assert (record.peak_memory_gb or 0.0) > 0.01 and (record.flops_per_s or 0.0) > 1e6
 
 
+STEPPED = {"schedule": "step", "step_epochs": 2}
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"accumulate": 2},
-    {
-        "ema_decay": 0.99,
-        "accumulate": 2,
-        "loss": "relative-l2",
-        "schedule": "step",
-        "step_epochs": 2,
-    },
+    {"ema_decay": 0.99, "accumulate": 2, "loss": "relative-l2", **STEPPED},
     {"schedule": "cosine", "nonfinite": "skip", "optimiser": "muon"},
 ]
 
@@ -172,9 +167,8 @@ def test_a_loss_that_is_not_finite_stops_with_the_batch_on_record(
     dataset: Dataset, tiny: Experiment, tmp_path: Path
 ) -> None:
     run = RunDirectory(tmp_path)
-    with pytest.raises(
-        TrainingError, match=r"training diverged: loss .*lower training\.learning_rate"
-    ) as caught:
+    diverged = r"training diverged: loss .*lower training\.learning_rate"
+    with pytest.raises(TrainingError, match=diverged) as caught:
         fit(tiny.derive(training={"learning_rate": 1e30, "epochs": 20}), dataset, run)
     failure = run.read_json("failure-worker-0.json")
     assert len(failure["windows"]) == tiny.training.batch_size

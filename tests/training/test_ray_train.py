@@ -13,13 +13,12 @@ import pytest
 import ray
 from ray.train import WorkerGroupError
 
-from courant.ray_session import GPUS_ON_DEMAND, connect_ray
+from courant.ray_session import GPUS_ON_DEMAND, available_gpus, connect_ray
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, best_record, read_records, write_records
 from courant.sweeps import ray_trials
 from courant.sweeps.ray_trials import Share
 from courant.training import ray_train, workers
-from courant.training.ray_train import use_gpus
 from courant.training.train import TrainingError, fit
 from simgen.errors import InputError, StoreError
 from simgen.store.read import Dataset
@@ -170,15 +169,12 @@ def test_gpus_that_come_on_demand_are_asked_for_while_there_is_none(
     monkeypatch.setenv(GPUS_ON_DEMAND, str(on_demand))
     assert Share.of(tiny_experiment(), asked, None) == share
     most = max(int(gpus), on_demand)
-    assert use_gpus("auto", workers=most + 1) is False
-    assert use_gpus("auto", workers=max(1, most)) is (most > 0)
-    with pytest.raises(InputError, match=f"asks for {most + 1} GPUs, Ray has {most}"):
-        use_gpus(True, workers=most + 1)
+    assert available_gpus() == most
     with pytest.raises(InputError, match=f"{most + 1} GPUs"):
         Share.of(tiny_experiment(), 0, most + 1)
     monkeypatch.setenv(GPUS_ON_DEMAND, "two")
     with pytest.raises(InputError, match="COURANT_GPUS_ON_DEMAND is 'two'"):
-        use_gpus("auto", workers=1)
+        available_gpus()
 
 
 def test_processes_of_this_machine_train_on_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,3 +186,4 @@ def test_processes_of_this_machine_train_on_its_gpus(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     for asked, expected in ((False, "cpu"), (True, "cuda"), ("auto", "cuda")):
         assert workers.device_of(training.model_copy(update={"use_gpu": asked})) == expected
+    assert workers.device_of(training.model_copy(update={"workers": 2})) == "cpu"
