@@ -19,6 +19,7 @@ import torch
 from filelock import FileLock
 
 import simgen
+from bench.synthetic_cases import publish_cases
 from courant.evaluation.evaluate import evaluate
 from courant.experiment import Experiment
 from courant.recipes import get_recipe
@@ -29,7 +30,6 @@ from simgen.cases import get_family
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.store.schema import Schema
-from simgen.store.write import DatasetWriter
 
 INTERVAL_S = 1.0
 NUM_FRAMES = 30
@@ -92,16 +92,13 @@ def publish_waves(url: str, num_cases: int = 5, change: Change = lambda cloud: c
     """A published dataset of waves, each with its own points, their number, and speed: 3 train, 1
     validation, 1 test.
     """
-    writer = DatasetWriter.open(url, Schema.of(get_family("cylinder-flow")))
-    fork = writer.fork()
+    cases: list[Any] = []
     for number in range(num_cases):
         cloud = travelling_wave(40 + 7 * number, speed=0.2 + 0.1 * number, seed=number)
-        provenance = {"wall_time_s": {"solve": 1.0}}
-        result = CaseResult(design_point(number), "accepted", provenance=provenance)
-        fork.write(result, change(cloud))
-    writer.commit([fork])
-    writer.publish("waves")
-    return url
+        solved = {"wall_time_s": {"solve": 1.0}}
+        result = CaseResult(design_point(number), "accepted", provenance=solved)
+        cases.append((result, change(cloud)))
+    return publish_cases(url, Schema.of(get_family("cylinder-flow")), cases)
 
 
 def tiny_experiment(**training: Any) -> Experiment:
@@ -191,6 +188,10 @@ def duct(num_points: int, parameters: dict[str, float], seed: int) -> PointCloud
     faces[:16, 0], faces[16:32, 0], faces[32:, 1] = 0, LENGTH, np.where(faces[32:, 1] > 0, h, -h)
     normals = np.zeros((80, 3))
     normals[:16, 0], normals[16:32, 0], normals[32:, 1] = -1, 1, np.sign(faces[32:, 1])
+
+    def pressure(x: np.ndarray) -> np.ndarray:
+        return (parameters["speed"] ** 2 * (LENGTH - x) / 10)[:, None]
+
     on_faces = _velocity(faces, parameters)
     on_faces[32:] = 0.1 * parameters["speed"]
     return PointCloud(
@@ -202,9 +203,7 @@ def duct(num_points: int, parameters: dict[str, float], seed: int) -> PointCloud
         time=None,
         fields={
             "velocity": _velocity(points, parameters).astype("f4"),
-            "kinematic_pressure": (parameters["speed"] ** 2 * (LENGTH - x) / 10)[:, None].astype(
-                "f4"
-            ),
+            "kinematic_pressure": pressure(x).astype("f4"),
         },
         boundary=BoundaryCloud(
             points=faces.astype("f4"),
@@ -213,9 +212,7 @@ def duct(num_points: int, parameters: dict[str, float], seed: int) -> PointCloud
             patch=patch.astype("u1"),
             fields={
                 "velocity": on_faces.astype("f4"),
-                "kinematic_pressure": (
-                    parameters["speed"] ** 2 * (LENGTH - faces[:, :1]) / 10
-                ).astype("f4"),
+                "kinematic_pressure": pressure(faces[:, 0]).astype("f4"),
             },
         ),
     )
@@ -229,21 +226,16 @@ def publish_ducts(
     `solved_scale` multiplies every solved value, cells and faces, the inlet's velocity aside: what
     a model must not see.
     """
-    writer = DatasetWriter.open(url, SCHEMA)
-    fork = writer.fork()
+    cases: list[Any] = []
     for number, parameters in enumerate(SPACE.sample(num_cases, "sobol", 1)):
         cloud = duct(60 + 7 * number, parameters, seed=number)
         for values in (*cloud.fields.values(), cloud.boundary.fields["kinematic_pressure"]):
             values *= solved_scale
         cloud.boundary.fields["velocity"][cloud.boundary.patch != 0] *= solved_scale
         point = DesignPoint("branched-pipe", 1, parameters, {"mesh_size": 0.1})
-        fork.write(
-            CaseResult(point, "accepted", provenance={"wall_time_s": {"mesh": 0.5, "solve": 20.0}}),
-            change(cloud),
-        )
-    writer.commit([fork])
-    writer.publish("ducts")
-    return url
+        solved = {"wall_time_s": {"mesh": 0.5, "solve": 20.0}}
+        cases.append((CaseResult(point, "accepted", provenance=solved), change(cloud)))
+    return publish_cases(url, SCHEMA, cases)
 
 
 def tiny_steady(**training: Any) -> Experiment:
@@ -287,19 +279,16 @@ def share(number: int) -> float:
 def trained_on_pipes(folder: Path) -> str:
     """Publish the cases below `folder`, and return a run that was trained on them."""
     torch.set_num_threads(1)
-    writer = DatasetWriter.open(str(folder / "store" / "branched-pipe"), Schema.of(FAMILY))
-    fork = writer.fork()
+    cases: list[Any] = []
     designs = FAMILY.design_space.sample(NUM_CASES, "sobol", 1)
     for number, shape in enumerate(SPACE.sample(NUM_CASES, "sobol", 1)):
-        provenance = {"figures": {"branch1_share": share(number)}}
-        result = CaseResult(
-            FAMILY.point(designs[number], SETTINGS), "accepted", provenance=provenance
-        )
-        fork.write(result, duct(60, shape, seed=number))
-    writer.commit([fork])
-    writer.publish("ducts")
+        figures = {"figures": {"branch1_share": share(number)}}
+        point = FAMILY.point(designs[number], SETTINGS)
+        result = CaseResult(point, "accepted", provenance=figures)
+        cases.append((result, duct(60, shape, seed=number)))
+    url = publish_cases(str(folder / "store" / "branched-pipe"), Schema.of(FAMILY), cases)
     run = RunDirectory(folder / "runs" / "pipes")
-    fit(tiny_steady(epochs=1), simgen.open_dataset(writer.url), run)
+    fit(tiny_steady(epochs=1), simgen.open_dataset(url), run)
     return run.url
 
 
