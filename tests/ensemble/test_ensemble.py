@@ -41,14 +41,10 @@ def of_members(config: CourantConfig, num: int = 3) -> tuple[AnchoredEnsemble, I
     return model.eval(), random_inputs(config)
 
 
-def each_alone(model: AnchoredEnsemble, inputs: Inputs) -> list[Tensor]:
-    return [member(**inputs.arguments()) for member in model.members]
-
-
 @EACH
 def test_the_prediction_is_the_mean_of_members_that_differ(choice: str) -> None:
     model, inputs = of_members(CHOICES[choice])
-    alone = torch.stack(each_alone(model, inputs))
+    alone = torch.stack([member(**inputs.arguments()) for member in model.members])
     assert alone.std(0).mean() > 1e-3
     assert relative_error(model(**inputs.arguments()), alone.mean(0)) < 1e-6
     chunked = model.predict(inputs.cloud, inputs.queries, inputs.num_steps, chunk=4)
@@ -110,9 +106,8 @@ def test_each_anchor_reads_what_it_reads_in_its_member() -> None:
     model, inputs = of_members(CHOICES["window in both"], num=2)
     found = model.reading(inputs.cloud, [7, 1, 9])
     first, second = (member.reading(inputs.cloud, range(5)) for member in model._anchored)
-    expected = torch.stack(
-        [second.weights[:, :, 2], first.weights[:, :, 1], second.weights[:, :, 4]], 2
-    )
+    rows = ((second, 2), (first, 1), (second, 4))
+    expected = torch.stack([of.weights[:, :, anchor] for of, anchor in rows], 2)
     torch.testing.assert_close(found.weights, expected)
     assert [places.shape for places in found.anchors] == [(2, 10, 3)] * 3
     only_first = model.reading(inputs.cloud, [3])

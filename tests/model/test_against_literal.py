@@ -1,6 +1,5 @@
 """The fast model computes what the paper's equations, read literally, compute: outputs and all
-gradients.
-"""
+gradients; u_0 + sum_k delta_k is the prediction, and the weights are a partition of unity."""
 
 import pytest
 import torch
@@ -17,6 +16,7 @@ from tests.model.clouds import (
 )
 from tests.model.literal import literal_forward
 
+EACH = pytest.mark.parametrize("config", CHOICES.values(), ids=CHOICES)
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
 
 
@@ -44,7 +44,7 @@ def assert_same(model: Courant, fast: Inputs, literal: Inputs, tolerance: float)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("config", CHOICES.values(), ids=CHOICES)
+@EACH
 def test_outputs_and_gradients_are_those_of_the_literal_equations(
     config: CourantConfig, dtype: torch.dtype
 ) -> None:
@@ -59,3 +59,51 @@ def test_a_mask_is_a_bias_of_minus_infinity(config: CourantConfig) -> None:
     model, inputs = random_model(config, torch.float64), random_inputs(config, dtype=torch.float64)
     padded = pad_cloud(inputs, extra=4, filling=0.3)
     assert_same(model, padded, padded, 1e-10)
+
+
+@EACH
+def test_offset_and_contributions_sum_to_the_prediction(config: CourantConfig) -> None:
+    model, inputs = random_model(config), random_inputs(config)
+    decomposition = model.decompose(**inputs.arguments())
+    total = decomposition.offset + decomposition.whole().contributions.sum(-3)
+    assert relative_error(total, model(**inputs.arguments())) < 1e-5
+
+
+def test_weights_are_a_partition_of_unity() -> None:
+    config = CHOICES["window, transient"]
+    part = random_model(config).decompose(**random_inputs(config).arguments()).whole()
+    assert part.weights.shape == (2, 3, config.num_heads, 11, config.num_anchors)
+    assert (part.weights >= 0).all()
+    torch.testing.assert_close(part.weights.sum(-1), torch.ones_like(part.weights[..., 0]))
+
+
+def test_chunks_join_to_the_whole() -> None:
+    config = CHOICES["transient"]
+    decomposition = random_model(config).decompose(**random_inputs(config).arguments())
+    parts = list(decomposition.chunks(4))
+    assert [part.queries for part in parts] == [slice(0, 4), slice(4, 8), slice(8, 11)]
+    joined = torch.cat([part.contributions for part in parts], dim=-2)
+    torch.testing.assert_close(joined, decomposition.whole().contributions)
+
+
+def test_latents_and_anchors_of_every_level_come_along() -> None:
+    config = CHOICES["window, transient"]
+    model, inputs = random_model(config), random_inputs(config)
+    decomposition = model.decompose(**inputs.arguments())
+    Z = model.encode(inputs.cloud)
+    torch.testing.assert_close(decomposition.latent, model.rollout(Z, 3))
+    assert decomposition.anchors is not None
+    torch.testing.assert_close(decomposition.anchors, model.place_anchors(inputs.points))
+    shapes = [anchors.shape for anchors in decomposition.window_anchors]
+    assert shapes == [(2, 5, 3)] * config.num_blocks + [(2, 3, 5, 3)]
+    assert not torch.equal(decomposition.window_anchors[1], decomposition.window_anchors[0])
+
+
+def test_decoding_in_chunks_changes_nothing() -> None:
+    config = CHOICES["window, transient"]
+    model, inputs = random_model(config), random_inputs(config)
+    anchors = model.place_anchors(inputs.points)
+    Z = model.rollout(model.encode(inputs.cloud._replace(anchors=anchors)), 3)
+    whole = model.decode(Z, inputs.queries, anchors=anchors)
+    chunked = model.decode(Z, inputs.queries, anchors=anchors, chunk=4)
+    torch.testing.assert_close(chunked, whole)

@@ -22,14 +22,11 @@ def test_exported_parts_give_the_models_field(config: CourantConfig) -> None:
     anchors = model.place_anchors(inputs.points, inputs.mask) if sampled else None
     decoder_anchors = anchors if config.window_in_decoder else None
 
-    Z = programs["encoder"].module()(
-        inputs.points, inputs.features, inputs.mask, anchors, inputs.parameters
-    )
+    parts = {name: program.module() for name, program in programs.items()}
+    Z = parts["encoder"](inputs.points, inputs.features, inputs.mask, anchors, inputs.parameters)
     for _ in range(inputs.num_steps if config.transient else 0):
-        Z = programs["processor"].module()(Z)
-    field = programs["decoder"].module()(
-        Z, inputs.query_points, inputs.query_features, decoder_anchors
-    )
+        Z = parts["processor"](Z)
+    field = parts["decoder"](Z, inputs.query_points, inputs.query_features, decoder_anchors)
 
     expected = model(**inputs.arguments())
     assert relative_error(field, expected[:, -1]) < 1e-5
@@ -47,7 +44,5 @@ def test_there_is_no_graph_break(config: CourantConfig) -> None:
     field = compiled(**inputs.arguments())
     field.square().sum().backward()
     assert relative_error(field, model(**inputs.arguments())) < 1e-5
-    assert (
-        model.embedding.frequencies.grad is not None
-        and model.embedding.frequencies.grad.isfinite().all()
-    )
+    slope = model.embedding.frequencies.grad
+    assert slope is not None and slope.isfinite().all()

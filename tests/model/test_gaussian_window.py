@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from courant.model import Courant, farthest_point_sampling
 from courant.model import gaussian_window as module
@@ -61,11 +61,8 @@ def test_training_starts_from_the_initial_anchors_and_moves_them() -> None:
     model(**inputs.arguments()).square().sum().backward()
     assert model.windows is not None
     for update in model.windows.updates.values():
-        assert (
-            isinstance(update.displacement, nn.Linear)
-            and update.displacement.weight.grad is not None
-        )
-        assert update.displacement.weight.grad.abs().max() > 0
+        slope = update.displacement.weight.grad
+        assert slope is not None and slope.abs().max() > 0
 
 
 def test_sampling_starts_at_the_centre_and_goes_to_the_ends() -> None:
@@ -87,9 +84,8 @@ def test_padding_is_never_chosen_and_changes_nothing() -> None:
     points = torch.rand(2, 30, 3)
     padded = torch.cat((points, torch.full((2, 10, 3), float("nan"))), dim=1)
     mask = torch.arange(40).expand(2, -1) < 30
-    assert torch.equal(
-        farthest_point_sampling(padded, 12, mask), farthest_point_sampling(points, 12)
-    )
+    found = farthest_point_sampling(padded, 12, mask)
+    assert torch.equal(found, farthest_point_sampling(points, 12))
 
 
 def test_a_small_cloud_repeats_its_points_but_not_the_padding() -> None:

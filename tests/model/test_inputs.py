@@ -62,10 +62,8 @@ def assert_finite(model: Courant, inputs: Inputs) -> None:
     output = model(**inputs.arguments())
     output.square().sum().backward()
     assert output.isfinite().all()
-    assert all(
-        parameter.grad is None or parameter.grad.isfinite().all()
-        for parameter in model.parameters()
-    )
+    slopes = (parameter.grad for parameter in model.parameters())
+    assert all(slope is None or slope.isfinite().all() for slope in slopes)
 
 
 @pytest.mark.parametrize("config", CHOICES.values(), ids=CHOICES)
@@ -85,12 +83,10 @@ def test_one_point_coincident_points_one_anchor_and_no_real_point(config: Couran
 def test_a_cloud_without_real_points_is_one_featureless_point_at_the_origin() -> None:
     model, inputs = random_model(SMALL), random_inputs(SMALL)
     empty = replace(inputs, mask=torch.zeros(inputs.points.shape[:2], dtype=torch.bool))
-    origin = replace(
-        inputs, points=torch.zeros(2, 1, 3), features=torch.zeros(2, 1, SMALL.num_features)
-    )
-    torch.testing.assert_close(
-        model(**empty.arguments()), model(**origin.arguments()), rtol=1e-4, atol=1e-5
-    )
+    features = torch.zeros(2, 1, SMALL.num_features)
+    origin = replace(inputs, points=torch.zeros(2, 1, 3), features=features)
+    found, expected = (model(**each.arguments()) for each in (empty, origin))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_window_whose_multiplier_crosses_zero_stays_finite() -> None:

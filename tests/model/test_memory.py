@@ -50,9 +50,8 @@ def test_a_decomposition_in_chunks_does_not_grow_with_the_queries() -> None:
     model = random_model(config)
 
     def through(queries: int) -> int:
-        decomposition = model.decompose(
-            **random_inputs(config, clouds=1, queries=queries).arguments()
-        )
+        inputs = random_inputs(config, clouds=1, queries=queries)
+        decomposition = model.decompose(**inputs.arguments())
 
         def visit() -> None:
             for part in decomposition.chunks(500):
@@ -80,9 +79,8 @@ def test_beyond_its_budget_the_decoder_keeps_no_weights(monkeypatch: pytest.Monk
 
 
 def test_windows_take_no_matrix_of_anchors_times_points() -> None:
-    plain = replace(
-        CHOICES["steady"], num_anchors=64, width=128
-    )  # heads of 42 in 48: there is room for the columns
+    # Heads of 42 in 48: there is room for the columns.
+    plain = replace(CHOICES["steady"], num_anchors=64, width=128)
     windowed = replace(plain, gaussian_window="both")
     peaks = {}
     for config in (plain, windowed):
