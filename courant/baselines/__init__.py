@@ -2,8 +2,7 @@
 
 Each file has a config, a model and the line that registers both, and is imported when an experiment
 names its kind (`courant.models`). `baseline` has what they share: checked sizes, the window of
-known states, nearest points. A model of mesh points takes the queries along as ghosts, one of a
-regular grid samples the grid (`adapters`).
+known states, nearest points, and how a model of mesh points or of a regular grid meets a cloud.
 
 In the paper each reads 3 coordinates, also in 2D, but for the FNO, whose grid is flat; and the
 fields and the distance field of its case.
