@@ -8,8 +8,6 @@ import json
 import re
 import socket
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import requests
 
 import courant
 from courant.loopback import LOOPBACK, answered_names, in_address
@@ -61,20 +60,12 @@ def serving(
         yield listener.getsockname()[1]
 
 
-@pytest.fixture
-def model() -> StandIn:
-    return StandIn()
-
-
 def ask(
     port: int, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
 ) -> tuple[int, Any]:
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, dict(headers or {}))
-    try:
-        with urllib.request.urlopen(request, timeout=600) as answered:
-            return answered.status, json.load(answered)
-    except urllib.error.HTTPError as refused:
-        return refused.code, json.load(refused)
+    method, url = "GET" if body is None else "POST", f"http://127.0.0.1:{port}{path}"
+    answered = requests.request(method, url, data=body, headers=headers, timeout=600)
+    return answered.status_code, answered.json()
 
 
 def send(port: int, sent: bytes) -> bytes:
@@ -87,7 +78,8 @@ def send(port: int, sent: bytes) -> bytes:
     return b""
 
 
-def test_headers_without_end_and_what_is_no_http_are_refused(model: StandIn) -> None:
+def test_headers_without_end_and_what_is_no_http_are_refused() -> None:
+    model = StandIn()
     sent = (
         b"GET /" + b"a" * 100_000,
         b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 20_000,
@@ -108,7 +100,8 @@ def test_only_a_server_for_all_takes_any_name() -> None:
         assert set(hosts) == ({"*"} if any_name else {host, *map(in_address, LOOPBACK), *names})
 
 
-def test_a_request_above_the_limit_is_refused_announced_or_not(model: StandIn) -> None:
+def test_a_request_above_the_limit_is_refused_announced_or_not() -> None:
+    model = StandIn()
     with serving(model) as port:
         status, answered = ask(port, "/predict", b"x" * 10_001)
         assert (status, "more than 0.01 MB" in answered["detail"]) == (413, True)
@@ -122,7 +115,9 @@ def test_a_request_above_the_limit_is_refused_announced_or_not(model: StandIn) -
         assert ask(port, "/predict", b"x" * 10_000) == (200, 10_000)
 
 
-def test_a_failure_of_the_server_shows_nothing_of_it(model: StandIn) -> None:
+def test_a_failure_of_the_server_shows_nothing_of_it() -> None:
+    model = StandIn()
+
     async def fail() -> ModelCard:
         raise RuntimeError("a secret of this machine")
 
@@ -139,30 +134,31 @@ def test_the_page_of_the_api_has_all_types_and_loads_nothing_from_elsewhere() ->
         schemas = ask(port, "/openapi.json")[1]["components"]["schemas"]
         assert {"PredictRequest", "DistanceField", "Prediction", "ModelCard"} <= set(schemas)
         base = f"http://127.0.0.1:{port}"
-        page = urllib.request.urlopen(f"{base}/docs").read().decode()
+        page = requests.get(f"{base}/docs", timeout=60).text
         assert not re.search(r"https?://", page)
         loaded = re.findall(r"(?:src|href)=\"(/[^\"]+)\"", page)
         assert any(path.endswith(".js") for path in loaded)
         for path in loaded:
-            assert urllib.request.urlopen(f"{base}{path}").status == 200
+            assert requests.get(f"{base}{path}", timeout=60).ok
     for file in (Path(http_app.__file__).parent / "page").iterdir():
         assert "//" not in file.read_text().replace("// ", "")
 
 
-def test_requests_are_counted_by_route_and_status(model: StandIn) -> None:
+def test_requests_are_counted_by_route_and_status() -> None:
+    model = StandIn()
     with serving(model) as port:
         asked = {"/predict": b"1234", "/designs": b"{}", "/made-up-by-a-client": b"{}"}
         assert [ask(port, path, body)[0] for path, body in asked.items()] == [200, 422, 404]
         assert ask(port, "/predict", b"x" * 20_000)[0] == 413
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answered:
-            page = answered.read().decode()
+        page = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text
     lines = r'^http_requests_total\{handler="([^"]*)",.*status="(\d+)"\} 1.0'
     counted = set(re.findall(lines, page, re.MULTILINE))
     assert {("/predict", "200"), ("/predict", "413"), ("/designs", "422")} <= counted
     assert "made-up" not in page
 
 
-def test_a_name_that_is_not_this_servers_gets_no_answer(model: StandIn) -> None:
+def test_a_name_that_is_not_this_servers_gets_no_answer() -> None:
+    model = StandIn()
     known = (b"127.0.0.1:80", b"LOCALHOST", b"[::1]:8000", b"courant.example.com")
     others = (b"attacker.example.org:80", b"localhost.attacker.example.org", b"")
     with serving(model, hosts=[*map(in_address, LOOPBACK), "courant.example.com"]) as port:
