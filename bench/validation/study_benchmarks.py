@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from bench.report import publish
-from simgen.imports import generated
-from simgen.imports.generated import CellGrid, SorptionGrid, concentration, first_value
+from simgen.imports import benchmarks
+from simgen.imports.benchmarks import CellGrid, SorptionGrid, concentration, first_value
 
 CASES = (0, 1)
 Solve = Callable[[int, int], np.ndarray]
@@ -51,7 +51,7 @@ def main(out: Path, short: bool) -> None:
 
 
 def _darcy(case: int, finer: int, cells: int) -> np.ndarray:
-    return generated.pressure(generated.permeability(case, cells * finer + 1))[::finer, ::finer]
+    return benchmarks.pressure(benchmarks.permeability(case, cells * finer + 1))[::finer, ::finer]
 
 
 def _sorption(case: int, finer: int, cells: int) -> np.ndarray:
@@ -61,4 +61,4 @@ def _sorption(case: int, finer: int, cells: int) -> np.ndarray:
 
 def _elasticity(case: int, finer: int, grid: CellGrid) -> np.ndarray:
     refined = CellGrid(grid.around, grid.across, finer)
-    return generated.cell_stress(lambda angle: generated.void_radius(case, angle), refined)[1]
+    return benchmarks.cell_stress(lambda angle: benchmarks.void_radius(case, angle), refined)[1]

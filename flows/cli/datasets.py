@@ -430,14 +430,14 @@ def import_openfoam_cases(options: Mapping[str, Any]) -> None:
     imported is skipped with one line, and the others are imported. Run it again for cases that were
     added: those on record are skipped.
     """
-    from simgen.imports import dictionaries, folder, openfoam
+    from simgen.imports import folder, openfoam
 
     asked = FoamRequest(**options)
     fields, known = asked.arrays()
     values = asked.patch_value or {}
     if wrong := [f"{each}={value}" for each, value in values.items() if value != "cell"]:
         raise typer.BadParameter(f"'{wrong[0]}' is not CONDITION=cell", param_hint="--patch-value")
-    parse = dictionaries.DictionaryPlace.parse
+    parse = openfoam.DictionaryPlace.parse
     given = asked.parameter or {}
     places = {folder.name_and_unit(each): parse(at) for each, at in given.items()}
     same = ("region", "steady", "after", "every", "interval", "allow_unfinished")
@@ -468,12 +468,12 @@ def import_vtk_files(given: Mapping[str, Any]) -> None:
     A file that cannot be imported is skipped with one line, and the others are imported. Run it
     again for files that were added: those on record are skipped.
     """
-    from simgen.imports import vtk, vtk_reader
+    from simgen.imports import vtk
 
     asked = VtkRequest(**given)
     fields, known = asked.arrays()
     names = {array: name or array for array, name in fields.items()}
-    with vtk_reader.MeshReader() as meshes:
+    with vtk.MeshReader() as meshes:
         options = vtk.VtkOptions(names, known, asked.unit or {})
         reader = vtk.VtkFolder(options, meshes)
         _import_folder(asked.options(units={}), reader, asked.dry_run)
@@ -554,16 +554,16 @@ def import_benchmark(
     store: asks.Store = None,
 ) -> None:
     """Import a public benchmark's files as published: their splits, their resolution."""
-    from simgen.imports import import_cases, published
+    from simgen.imports import benchmarks, import_cases
 
     place = local_path(str(folder))
-    schema, number, cases = published.read_published(benchmark, place, other_files=other_files)
+    schema, number, cases = benchmarks.read_published(benchmark, place, other_files=other_files)
     schema = replace(schema, family=name or schema.family)
     with progress_bar("importing cases") as on_progress:
         done = import_cases(
             f"{_store(store)}/{schema.family}",
             schema,
-            published.hold_out(cases, validation, number),
+            benchmarks.hold_out(cases, validation, number),
             on_progress=lambda done, _: on_progress(done, number),
         )
     _print_done(done)
@@ -581,7 +581,7 @@ def generate_benchmark_data(
     store: asks.Store = None,
 ) -> None:
     """Solve a public benchmark's equations here; larger numbers add cases to the same splits."""
-    from simgen.imports.generated import generate_benchmark, get_grid
+    from simgen.imports.benchmarks import generate_benchmark, get_grid
 
     grid = get_grid(name)
     num_train = grid.num_train if train is None else train

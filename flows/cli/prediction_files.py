@@ -27,7 +27,7 @@ from simgen.cases import get_family
 from simgen.cell_mesh import Shape, shape_of
 from simgen.errors import InputError
 from simgen.foam.mesh import Polygons
-from simgen.imports.vtk_reader import MeshReader
+from simgen.imports.vtk import MeshReader
 from simgen.publish.export import write_collection
 from simgen.publish.figures import layer_of_cloud, png_bytes
 from simgen.solving.convert import distance_to_faces

@@ -28,7 +28,6 @@ from simgen.foam.field import COMPONENT_NAMES, read_field
 from simgen.foam.log import SolverLog
 from simgen.foam.mesh import MeshGeometry, PatchRange, read_geometry, time_directories
 from simgen.foam.reader import COMPONENTS, FoamReader
-from simgen.imports.dictionaries import DictionaryPlace, read_entry, read_number
 from simgen.imports.folder import NotImported, Surveyed, fingerprint
 from simgen.imports.importing import SourceBoundary, SourceCase
 from simgen.solving.convert import distance_to_faces, field_values
@@ -643,3 +642,189 @@ def figures_of(log: SolverLog) -> dict[str, float]:
         "continuity": log.last_continuity_error,
     }
     return {name: figure for name, figure in figures.items() if figure != 0}  # NaN passes no limit
+
+
+# Single entries of dictionaries, such as a viscosity. Of entries with the same name the last one
+# counts, and dictionaries with the same name are one. `#include` is followed, beside its own file;
+# `$name` in a value is looked up from the inside out, when it is read. What is computed, included
+# from elsewhere, or decides which entries count (`#if…`, `#remove`, `$name;` in place of entries)
+# is not followed: entries beside the latter are in doubt. Names in quotes, which are patterns, are
+# found as they are written.
+
+_INCLUDE = re.compile(r'#(include|sinclude|includeIfPresent)\s+"([^"$<]+)"')
+_MACRO = re.compile(r"\$([:!^]?)(?:\{([\w.:]+)\}|([\w.:]+))")
+_COMMENT = re.compile(rb'("(?:\\.|[^"\\])*+(?:"|\Z))|//[^\n]*+|/\*(?>.*?(?:\*/|\Z))', re.DOTALL)
+_DECIDES = ("#if", "#else", "#endif", "#remove", "#inputMode", "#overwrite", "#merge", "#protect")
+#: Files that a dictionary may include, characters of a value, and characters by macros in all.
+MOST_FILES, LONGEST, MOST_EXPANDED = 100, 100_000, 20_000_000
+#: A field's values are no parameters; so much of them is kept, to be shown.
+_SHOWN = 200
+
+_PLACE = re.compile(r"(?P<file>[^:]+):(?P<entries>[^\[\]]+)(?:\[(?P<index>\d+)\])?")
+_DIMENSIONS = re.compile(r"\[[^\[\]]*+\]")
+_WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+_NUMBER = re.compile(r"[-+]?(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?")
+_COUNTED = re.compile(r"(?:uniform\s+)?\d+\s*[({]")
+"""A list that begins with its number of values"""
+
+
+@dataclass(frozen=True)
+class DictionaryPlace:
+    """The place of a number: `FILE:ENTRY/ENTRY…`, with `[INDEX]` behind it in a list of numbers.
+
+    Such as `constant/transportProperties:nu` or `0/U:boundaryField/inlet/value[0]`.
+    """
+
+    file: str
+    entries: tuple[str, ...]
+    index: int | None
+
+    @classmethod
+    def parse(cls, text: str) -> DictionaryPlace:
+        """Parse FILE:ENTRY/ENTRY[INDEX]; InputError shows the form."""
+        found = _PLACE.fullmatch(text.strip())
+        file = Path(found["file"]) if found else Path("/")
+        if found is None or file.is_absolute() or ".." in file.parts:
+            raise InputError(
+                f"'{text}' is no place in a case's dictionaries; expected FILE:ENTRY/ENTRY, such as"
+                " constant/transportProperties:nu or 0/U:boundaryField/inlet/value[0]"
+            )
+        entries = tuple(each for each in found["entries"].split("/") if each)
+        return cls(str(file), entries, None if found["index"] is None else int(found["index"]))
+
+
+def read_entry(path: Path, entries: Sequence[str]) -> str | None:
+    """Return the text of an entry without its semicolon, comments left out and macros replaced.
+
+    None where the file has no such entry, or one that may not count; CaseError where the file, or
+    one that it includes, cannot be read.
+    """
+    text, _, doubt = _look_up(path, entries)
+    return None if doubt else text
+
+
+def read_number(directory: Path, place: DictionaryPlace) -> float:
+    """Return the number at a place of the case; CaseError names the place where there is none."""
+    path, name = directory / place.file, "/".join(place.entries)
+    text, unread, doubt = _look_up(path, place.entries)
+    if doubt:
+        raise CaseError(
+            f"{path} has {doubt}, which is not read: {name} may have another value; give the"
+            " parameter in a table"
+        )
+    if text is None:
+        why = f", unless in {unread}, which is not read; give the parameter in a table"
+        raise CaseError(f"{path} has no entry {name}{why if unread else ''}")
+    where = f"{path}: {name} is '{' '.join(text.split())[:60]}'"
+    if len(text) > LONGEST or "#" in text or "nonuniform" in text or _COUNTED.match(text):
+        raise CaseError(
+            f"{where}, which is no number: a list of a field's values, or computed by OpenFOAM;"
+            " give the parameter in a table"
+        )
+    # Dimensions are no values, and names may hold digits: `nu [0 2 -1 0 0 0 0] 1e-5`, `k0 3`.
+    found = _NUMBER.findall(_WORD.sub("", _DIMENSIONS.sub("", text)))
+    index = 0 if place.index is None and len(found) == 1 else place.index
+    if index is None or index >= len(found):
+        raise CaseError(f"{where}, which holds {len(found)} numbers; choose one with [0], [1], …")
+    return float(found[index])
+
+
+def _look_up(path: Path, entries: Sequence[str]) -> tuple[str | None, str, str]:
+    """Read a file; return an entry's text, and of the directives on the way to it two.
+
+    The last that was not followed, and the first by which the entry may not count; or nothing.
+    """
+    found: str | _Dictionary | None = _DictionaryFile(path).whole
+    passed: list[str] = []
+    for name in entries:
+        passed += found.unread if isinstance(found, _Dictionary) else []
+        found = found.entries.get(name) if isinstance(found, _Dictionary) else None
+    doubt = next((each for each in passed if each.startswith((*_DECIDES, "$"))), "")
+    text = found if isinstance(found, str) else None
+    if text is not None and not doubt and (macro := re.search(r"\$\S*", text)):
+        raise CaseError(f"{path}: {'/'.join(entries)} refers to {macro[0]}, which is not there")
+    return text, passed[-1] if passed else "", doubt
+
+
+@dataclass
+class _Dictionary:
+    around: _Dictionary | None = None
+    entries: dict[str, str | _Dictionary] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
+    """Directives and macros that were not followed"""
+
+    def merge(self, other: _Dictionary) -> None:
+        """Add the entries of another dictionary, whose values count."""
+        for name, value in other.entries.items():
+            before = self.entries.get(name)
+            if isinstance(before, _Dictionary) and isinstance(value, _Dictionary):
+                before.merge(value)
+            else:
+                self.entries[name] = value
+        self.unread += other.unread
+
+    def value_of(self, macro: re.Match[str]) -> str | None:
+        """Return what `$name` or `$name.name` stands for here; `$:name` is in the whole file."""
+        scope: _Dictionary | None = self
+        while scope is not None:
+            found: str | _Dictionary | None = scope if not (macro[1] and scope.around) else None
+            for name in (macro[2] or macro[3]).split("."):
+                found = found.entries.get(name) if isinstance(found, _Dictionary) else None
+            if isinstance(found, str):
+                return found
+            scope = scope.around
+        return None
+
+
+class _DictionaryFile:
+    """A file with those that it includes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.num_files, self.num_expanded = path, 0, 0
+        self.whole = _Dictionary()
+        self._read(FoamReader(path), b"", self.whole)
+
+    def _read(self, reader: FoamReader, closing: bytes, into: _Dictionary) -> None:
+        """Read a dictionary's entries up to `closing`."""
+
+        def follow(text: str) -> None:
+            if included := _INCLUDE.match(text):
+                file = reader.path.parent / included[2]
+                if file.is_file():
+                    self.num_files += 1
+                    if self.num_files > MOST_FILES:
+                        raise CaseError(f"{self.path} includes itself, or over {MOST_FILES} files")
+                    self._read(FoamReader(file), b"", into)
+                    return
+                if included[1] != "include":
+                    return
+            into.unread.append(" ".join(text.split())[:_SHOWN])
+
+        for name in reader.names(closing, follow):
+            if reader.peek() != b"{":
+                into.entries[name] = self._text(reader.skip_entry(), into)
+                continue
+            reader.expect(b"{")
+            # Merged once it is whole: what it refers to is outside of it, or above in it.
+            inside = _Dictionary(into)
+            self._read(reader, b"}", inside)
+            into.merge(_Dictionary(entries={name: inside}))
+
+    def _text(self, value: bytes, scope: _Dictionary) -> str:
+        if b"List<" in value[:_SHOWN]:
+            return value[:_SHOWN].decode(errors="replace").strip()
+        text = _COMMENT.sub(lambda found: found[1] or b" ", value).decode(errors="replace")
+
+        def text_of(macro: re.Match[str]) -> str:
+            found = scope.value_of(macro)
+            self.num_expanded += len(found or "")
+            if self.num_expanded > MOST_EXPANDED:
+                raise CaseError(f"{self.path} brings in too much by macros")
+            return macro[0] if found is None else found
+
+        # At once: what is named again later has its new value from there on.
+        text = text.strip().rstrip(";").strip()
+        expanded = _MACRO.sub(text_of, text)
+        if len(expanded) > max(LONGEST, len(text)):
+            raise CaseError(f"{self.path} has a value of more than {LONGEST} characters")
+        return expanded

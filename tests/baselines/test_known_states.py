@@ -15,7 +15,7 @@ from courant.problems import open_problem
 from courant.recipes import get_recipe
 from courant.recipes.compared import compared
 from simgen.errors import InputError
-from simgen.imports.generated import SorptionGrid, generate_benchmark
+from simgen.imports.benchmarks import SorptionGrid, generate_benchmark
 from simgen.store.read import Dataset
 from tests.baselines.tiny import SIZES, tiny
 from tests.model.clouds import random_inputs

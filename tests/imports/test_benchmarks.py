@@ -14,18 +14,20 @@ import simgen
 from courant.problems import open_problem
 from courant.recipes import get_recipe
 from simgen.errors import InputError
-from simgen.imports import generated, published
-from simgen.imports.generated import (
+from simgen.imports import benchmarks
+from simgen.imports.benchmarks import (
     GRIDS,
+    READERS,
     VALIDATION_FROM,
     CellGrid,
     DarcyGrid,
     SorptionGrid,
     concentration,
     generate_benchmark,
+    hold_out,
+    read_published,
 )
 from simgen.imports.importing import import_cases
-from simgen.imports.published import READERS, hold_out, read_published
 from simgen.store.verify import verify
 
 SMALL = {
@@ -48,17 +50,19 @@ def test_darcy_is_second_order_where_the_permeability_is_smooth() -> None:
             np.pi * y
         )
         source = 2 * np.pi**2 * a * u - np.pi * gradient
-        errors.append(np.abs(generated.pressure(a, source) - u).max())
+        errors.append(np.abs(benchmarks.pressure(a, source) - u).max())
     assert errors[0] < 0.02
     assert errors[0] / errors[1] > 3.9 and errors[1] / errors[2] > 3.9
 
 
 def test_darcy_comes_near_the_refined_solve_of_the_same_rock() -> None:
-    fine = generated.pressure(a := generated.permeability(3, 121))
-    np.testing.assert_array_equal(a[::2, ::2], generated.permeability(3, 61))
+    fine = benchmarks.pressure(a := benchmarks.permeability(3, 121))
+    np.testing.assert_array_equal(a[::2, ::2], benchmarks.permeability(3, 61))
     assert set(np.unique(a)) == {3.0, 12.0}
     errors = [
-        error(generated.pressure(generated.permeability(3, 1 + 120 // step)), fine[::step, ::step])
+        error(
+            benchmarks.pressure(benchmarks.permeability(3, 1 + 120 // step)), fine[::step, ::step]
+        )
         for step in (8, 4, 2)
     ]
     assert errors[0] > 1.4 * errors[1] > 1.4 * 1.4 * errors[2]
@@ -77,7 +81,7 @@ def test_sorption_is_second_order_and_stays_in_its_bounds() -> None:
 
 def test_sorption_begins_with_the_published_values() -> None:
     # numpy's generator of PDEBench's time, with its seeds
-    assert [round(generated.first_value(number), 6) for number in (0, 1)] == [0.109763, 0.083404]
+    assert [round(benchmarks.first_value(number), 6) for number in (0, 1)] == [0.109763, 0.083404]
 
 
 def on_rollers(basis) -> np.ndarray:
@@ -90,18 +94,18 @@ def on_rollers(basis) -> np.ndarray:
 def test_a_block_without_a_void_stretches_as_the_material_law_says(pull: float) -> None:
     """Rivlin's solution of simple tension: pull = 2 (s - 1/s2) (C1 + C2/s) at a stretch s."""
     mesh = MeshQuad.init_tensor(np.linspace(0, 1, 3), np.linspace(0, 1, 3))
-    moved = generated.stretched(mesh, pull, clamped=on_rollers)
-    basis = generated.displacements(mesh)
+    moved = benchmarks.stretched(mesh, pull, clamped=on_rollers)
+    basis = benchmarks.displacements(mesh)
     stretch = 1 + moved[basis.get_dofs(lambda x: x[1] > 1 - 1e-9).all("u^2")]
-    law = 2 * (stretch - stretch**-2) * (generated.C1 + generated.C2 / stretch)
+    law = 2 * (stretch - stretch**-2) * (benchmarks.C1 + benchmarks.C2 / stretch)
     np.testing.assert_allclose(law, pull, rtol=1e-6)
-    np.testing.assert_allclose(generated.mises_stress(mesh, moved), pull * stretch[0], rtol=1e-6)
+    np.testing.assert_allclose(benchmarks.mises_stress(mesh, moved), pull * stretch[0], rtol=1e-6)
 
 
 def test_elasticity_comes_near_the_refined_solve_of_the_same_void() -> None:
     def stress(refined: int) -> np.ndarray:
         grid = CellGrid(12, 4, refined)
-        return generated.cell_stress(lambda angle: 0.3 + 0.05 * np.cos(2 * angle), grid)[1]
+        return benchmarks.cell_stress(lambda angle: 0.3 + 0.05 * np.cos(2 * angle), grid)[1]
 
     fine = stress(4)
     coarse, finer = error(stress(1), fine), error(stress(2), fine)
@@ -189,9 +193,9 @@ WRITERS = {
 @pytest.fixture(autouse=True)
 def small(monkeypatch) -> None:
     """Splits and grids of a few cases and points."""
-    monkeypatch.setattr(published, "NUM_TRAIN", 3)
-    monkeypatch.setattr(published, "NUM_TEST", 2)
-    monkeypatch.setattr(published, "DARCY_SIZE", 11)
+    monkeypatch.setattr(benchmarks, "NUM_TRAIN", 3)
+    monkeypatch.setattr(benchmarks, "NUM_TEST", 2)
+    monkeypatch.setattr(benchmarks, "DARCY_SIZE", 11)
 
 
 def imported(name: str, tmp_path: Path, cases: int):

@@ -16,7 +16,7 @@ from simgen.errors import CaseError
 from simgen.foam.field import read_field
 from simgen.foam.log import SolverLog
 from simgen.foam.mesh import read_geometry
-from simgen.imports.dictionaries import read_entry
+from simgen.imports.openfoam import read_entry
 from tests.imports.foam_cases import Form, write_case
 
 #: Beyond what the process has already; each attack needed more, or hours.

@@ -17,13 +17,15 @@ import simgen
 from simgen.errors import CaseError, InputError
 from simgen.foam.mesh import PatchRange, read_faces, read_geometry
 from simgen.foam.run import find_openfoam
-from simgen.imports.dictionaries import DictionaryPlace, read_entry, read_number
 from simgen.imports.folder import FolderOptions, read_case_table
 from simgen.imports.openfoam import (
+    DictionaryPlace,
     FoamFolder,
     FoamOptions,
     patch_kind,
     read_control,
+    read_entry,
+    read_number,
     velocity_conditions,
 )
 from simgen.store.verify import verify

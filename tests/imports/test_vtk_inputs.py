@@ -32,8 +32,7 @@ from simgen.errors import InputError
 from simgen.foam.run import find_openfoam, run_application
 from simgen.imports.folder import FolderOptions, import_plan, plan_folder, read_case_table
 from simgen.imports.openfoam import FoamOptions
-from simgen.imports.vtk import VtkFolder, VtkOptions
-from simgen.imports.vtk_reader import MeshReader
+from simgen.imports.vtk import MeshReader, VtkFolder, VtkOptions
 from simgen.publish.export import export_vtu
 from simgen.store.verify import verify
 from tests.imports.foam_cases import Form, box, import_openfoam, plan_openfoam, write_case
@@ -554,7 +553,7 @@ from pathlib import Path
 from simgen.errors import InputError
 from simgen.imports.folder import FolderOptions, plan_folder
 from simgen.imports.vtk import VtkFolder, VtkOptions
-from simgen.imports.vtk_reader import MeshReader
+from simgen.imports.vtk import MeshReader
 meshes = MeshReader()
 try:
     asked = FolderOptions(Path(sys.argv[1]), sys.argv[2], "vtk")

@@ -20,7 +20,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
 from courant.training.train import fit, set_up_run
 from simgen.errors import InputError
-from simgen.imports.generated import CellGrid, DarcyGrid, SorptionGrid, generate_benchmark
+from simgen.imports.benchmarks import CellGrid, DarcyGrid, SorptionGrid, generate_benchmark
 from simgen.store.read import Dataset
 
 TRAINING = {
