@@ -628,9 +628,7 @@ def stretched(
     fixed = basis.get_dofs(lambda x: x[1] < 1e-9).all() if clamped is None else clamped(basis)
     moved = np.zeros(basis.N)
     for _ in range(MOST_STEPS):
-        gradient = _deformation(basis, moved)
-        stiffness = _stiffness(gradient)
-        nominal = _nominal(gradient)
+        nominal, stiffness = material(_deformation(basis, moved))
         matrix = skfem.BilinearForm(
             lambda u, v, w, A=stiffness: np.einsum("ijkl...,kl...,ij...", A, u.grad, v.grad)
         ).assemble(basis)
@@ -650,7 +648,7 @@ def mises_stress(mesh: skfem.MeshQuad, moved: np.ndarray) -> np.ndarray:
     basis = displacements(mesh)
     gradient = _deformation(basis, moved)
     # The material is incompressible, so that Cauchy's stress is P F'.
-    cauchy = np.einsum("ik...,jk...->ij...", _nominal(gradient), gradient)
+    cauchy = np.einsum("ik...,jk...->ij...", material(gradient)[0], gradient)
     corners = skfem.Basis(mesh, skfem.ElementQuad1(), quadrature=basis.quadrature)
     xx, yy, xy = (corners.project(cauchy[i, j]) for i, j in ((0, 0), (1, 1), (0, 1)))
     return np.sqrt(np.maximum(xx**2 + yy**2 - xx * yy + 3 * xy**2, 0.0))
@@ -666,15 +664,11 @@ def _deformation(basis: skfem.Basis, moved: np.ndarray) -> np.ndarray:
     return np.asarray(basis.interpolate(moved).grad) + np.eye(2)[:, :, None, None]
 
 
-def _nominal(gradient: np.ndarray) -> np.ndarray:
-    """Return the nominal stress P = F S in force per reference area, S = 2 dW/dC."""
-    return np.einsum("ik...,kj...->ij...", gradient, _stress(gradient)[0])
+def material(F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the nominal stress P = F S, in force per reference area, and dP/dF (2, 2, 2, 2, …).
 
-
-def _stress(F: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return S, the inverse of C = F'F, and the derivatives of W = C1 (I1 - 3) + C2 (I2 - 3).
-
-    In plane stress C33 = 1 / D with D = det C: I1 = tr C + 1 / D, I2 = D + tr C / D.
+    S = 2 dW/dC with C = F'F and W = C1 (I1 - 3) + C2 (I2 - 3). In plane stress C33 = 1 / D with
+    D = det C: I1 = tr C + 1 / D, I2 = D + tr C / D.
     """
     C = np.einsum("ki...,kj...->ij...", F, F)
     D = C[0, 0] * C[1, 1] - C[0, 1] ** 2
@@ -683,31 +677,22 @@ def _stress(F: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarr
     of_trace = C1 + C2 / D
     of_inverse = -C1 / D + C2 * D - C2 * trace / D
     unit = np.eye(2)[:, :, None, None]
-    return 2 * (of_trace * unit + of_inverse * inverse), inverse, D, trace
-
-
-def _stiffness(F: np.ndarray) -> np.ndarray:
-    """Return dP/dF, (2, 2, 2, 2, cells, points): one direction of F after the other."""
-    S, inverse, D, trace = _stress(F)
-    unit = np.eye(2)[:, :, None, None]
-    of_inverse = -C1 / D + C2 * D - C2 * trace / D
+    S = 2 * (of_trace * unit + of_inverse * inverse)
     A = np.empty((2, 2, *F.shape))
-    for k in range(2):
-        for m in range(2):
-            step = np.zeros_like(F)
-            step[k, m] = 1.0
-            half = np.einsum("ki...,kj...->ij...", F, step)
-            dC = half + half.swapaxes(0, 1)
-            dD = D * np.einsum("ij...,ij...", inverse, dC)
-            d_trace = dC[0, 0] + dC[1, 1]
-            d_of_trace = -C2 / D**2 * dD
-            d_of_inverse = (C1 / D**2 + C2 + C2 * trace / D**2) * dD - C2 / D * d_trace
-            d_inverse = -np.einsum("ia...,ab...,bj...->ij...", inverse, dC, inverse)
-            dS = 2 * (d_of_trace * unit + d_of_inverse * inverse + of_inverse * d_inverse)
-            A[:, :, k, m] = np.einsum("ik...,kj...->ij...", step, S) + np.einsum(
-                "ik...,kj...->ij...", F, dS
-            )
-    return A
+    for k, m in np.ndindex(2, 2):  # one direction of F after the other
+        step = np.zeros_like(F)
+        step[k, m] = 1.0
+        half = np.einsum("ki...,kj...->ij...", F, step)
+        dC = half + half.swapaxes(0, 1)
+        dD = D * np.einsum("ij...,ij...", inverse, dC)
+        d_trace = dC[0, 0] + dC[1, 1]
+        d_of_trace = -C2 / D**2 * dD
+        d_of_inverse = (C1 / D**2 + C2 + C2 * trace / D**2) * dD - C2 / D * d_trace
+        d_inverse = -np.einsum("ia...,ab...,bj...->ij...", inverse, dC, inverse)
+        dS = 2 * (d_of_trace * unit + d_of_inverse * inverse + of_inverse * d_inverse)
+        of_step = np.einsum("ik...,kj...->ij...", step, S)
+        A[:, :, k, m] = of_step + np.einsum("ik...,kj...->ij...", F, dS)
+    return np.einsum("ik...,kj...->ij...", F, S), A
 
 
 GRIDS: dict[str, Grid] = {

@@ -103,14 +103,12 @@ class FolderOptions:
     name: str
     table: DesignFile | None = None
     units: Mapping[str, str] = field(default_factory=dict)
-    """Units of the parameters that the reader finds"""
+    """Of the parameters that the reader finds"""
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """Ranges of parameters; others are as wide as the cases"""
     distance_kinds: tuple[str, ...] | None = None
     """Kinds of patches that each case must have; None = those that most cases have"""
     source: Source = NOT_STATED
     keep_repeats: bool = False
-    """Whether cases of equal parameters are imported"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,6 +253,14 @@ def plan_folder(
         accepted = [name for name, row in held.items() if row["status"] == "accepted"]
         drawn = assign_splits(list(dict.fromkeys([*accepted, *(of.name for of in kept)])), bound)
         splits = {case.name: drawn[case.name] for case in kept}
+    # No transient model can be trained on irregular times: it has one step for all.
+    steps = [(float(step), case.place) for case in kept for step in np.diff(case.times or ())]
+    (least, close), (most, wide) = min(steps, default=(0.0, "")), max(steps, default=(0.0, ""))
+    if most - least > STEP_TOLERANCE * least:
+        notes.append(
+            f"times lie {least:g} s ({close}) to {most:g} s ({wide}) apart, and a model is trained"
+            " on one interval; --interval SECONDS interpolates OpenFOAM's cases to one"
+        )
     files = {name: row.get(IMPORTED, {}).get("files") for name, row in held.items()}
     return FolderPlan(
         asked.folder,
@@ -265,7 +271,7 @@ def plan_folder(
         splits,
         tuple(skipped),
         (*reader.left_out, *(NotImported(of.place, why) for of in kept for why in of.left_out)),
-        (*notes, *_irregular(kept), *reader.notes(kept)),
+        (*notes, *reader.notes(kept)),
     )
 
 
@@ -276,10 +282,7 @@ def import_plan(
     on_progress: OnProgress = lambda done, total: None,
     on_skipped: Callable[[str, str], None] = lambda case, why: None,
 ) -> importing.Imported:
-    """Import what was planned and publish it as a version.
-
-    A case whose values are wrong is passed to `on_skipped` by its place.
-    """
+    """Import what was planned; a case of wrong values is passed to `on_skipped` by its place."""
     places = {case.name: case.place for case in plan.cases}
 
     def unread(case: Surveyed) -> importing.UnreadCase:
@@ -305,9 +308,8 @@ def import_plan(
 def _reason(error: Exception, folder: Path) -> str:
     """Show an error without the folder's own path, and with its type where it is not ours."""
     text = importing.one_line(error).replace(f"{folder}/", "")
-    if isinstance(error, CaseError | InputError):
-        return text
-    return f"its files cannot be read ({type(error).__name__}: {text})"
+    is_own = isinstance(error, CaseError | InputError)
+    return text if is_own else f"its files cannot be read ({type(error).__name__}: {text})"
 
 
 def _with_its_parameters(
@@ -451,14 +453,3 @@ def _departures(
             yield (
                 f"it has the parameters of {name}: a case solved twice; --keep-repeats imports both"
             )
-
-
-def _irregular(cases: Sequence[Surveyed]) -> Iterator[str]:
-    """Report times that no transient model can be trained on: it has one step for all."""
-    steps = [(float(step), case.place) for case in cases for step in np.diff(case.times or ())]
-    (least, close), (most, wide) = min(steps, default=(0.0, "")), max(steps, default=(0.0, ""))
-    if most - least > STEP_TOLERANCE * least:
-        yield (
-            f"times lie {least:g} s ({close}) to {most:g} s ({wide}) apart, and a model is trained"
-            " on one interval; --interval SECONDS interpolates OpenFOAM's cases to one"
-        )

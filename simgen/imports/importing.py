@@ -160,11 +160,10 @@ def imported_schema(
 ) -> Schema:
     """Describe what all cases of a source have in common; InputError in one line if it is invalid.
 
-    `name` is the name of the dataset, and the `family` of experiments. Fields of role "given" are
-    inputs of models, solved ones their targets; each case has every field at every point. `splits`:
-    whether each case comes with its split ("published"), or splits are drawn by seed ("drawn").
-    `boundary`, `volumes` and `distance_kinds` are those that come with each case; a boundary
-    needs `patch_kinds`.
+    `name` is that of the dataset, and the `family` of experiments. Fields of role "given" are
+    inputs of models, solved ones their targets. `splits`: whether each case comes with its split
+    ("published"), or splits are drawn by seed ("drawn"). `boundary`, `volumes` and `distance_kinds`
+    are those that come with each case; a boundary needs `patch_kinds`.
     """
     schema = Schema(
         family=name,
@@ -219,9 +218,8 @@ def check_schema(schema: Schema) -> None:
         require(-math.inf < low < high < math.inf, found)
     kinds, measured = schema.patch_kinds, schema.measured_kinds
     require_names("patch kind", kinds)
-    unknown = [kind for kind in measured if kind not in kinds]
-    require(not unknown, f"distance_kinds: {shown(unknown[:1])} is no patch kind")
-    require(len(set(measured)) == len(measured), "distance_kinds names a kind twice")
+    wrong = [kind for kind in measured if kind not in kinds or measured.count(kind) > 1]
+    require(not wrong, f"distance_kinds: {shown(wrong[:1])} is no patch kind, or named twice")
     has_kinds = not schema.boundary or 0 < len(kinds) <= MOST_KINDS
     require(has_kinds, f"a boundary needs patch_kinds, {MOST_KINDS} at most")
     shape = schema.grid_shape
@@ -256,11 +254,10 @@ def import_cases(
 ) -> Imported:
     """Write the cases into the dataset at `url` and publish them as a version.
 
-    `schema` comes from `imported_schema`; an existing dataset must have the same. Run it again
-    after an interruption, or with further cases for a further version. A case that does not follow
-    the schema is passed to `on_skipped` with the reason in one line, and the others are imported;
-    without `on_skipped` the reason is raised as InputError, and nothing is published. Nothing of a
-    skipped case is written.
+    An existing dataset must have the same schema. Run it again after an interruption, or with
+    further cases. A case that does not follow the schema is passed to `on_skipped` with the reason
+    in one line, and nothing of it is written; without `on_skipped` the reason is raised as
+    InputError, and nothing is published.
     """
     check_schema(schema)
     assert schema.source is not None
@@ -431,15 +428,14 @@ def as_cloud(case: SourceCase, schema: Schema) -> PointCloud:
             fields=_fields(faces.fields, schema, (*frames, len(places)), None, "boundary/"),
         )
 
-    def single(name: str) -> np.ndarray | None:
-        values = getattr(case, name)
-        return None if values is None else _numbers(values, name).astype("f4")
-
+    single = {
+        name: None if values is None else _numbers(values, name).astype("f4")
+        for name, values in vars(case).items()
+        if name in ("volumes", "distance", "direction")
+    }
     cloud = PointCloud(
         points=points.astype(precision),
-        volumes=single("volumes"),
-        distance=single("distance"),
-        direction=single("direction"),
+        **single,
         patch_kinds=schema.patch_kinds,
         time=time,
         fields=_fields(case.fields, schema, (*frames, len(points)), grid, ""),

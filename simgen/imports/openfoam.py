@@ -141,7 +141,12 @@ class FoamFolder:
                     " imports it as it is"
                 )
             gates.append(Gate("solver finished", last, "End", True))
-        figures = {} if log is None else figures_of(log[2])
+        figures: dict[str, float] = {}
+        if log is not None:
+            residual = float(np.max([*log[2].last_residuals.values()] or [0.0]))
+            measured = (log[2].max_courant, log[2].last_continuity_error, residual)
+            # NaN passes no limit.
+            figures = {name: of for name, of in zip(FIGURES, measured, strict=True) if of != 0}
         limits = [
             Gate.at_most(f"{name} in the log", figures[name], limit)
             for name, limit in options.limits.items()
@@ -632,16 +637,6 @@ def find_log(directory: Path, application: str) -> tuple[Path, str, SolverLog] |
         for line in file:
             log.read(line.rstrip("\n"))
     return path, version, log
-
-
-def figures_of(log: SolverLog) -> dict[str, float]:
-    """Return the figures that the log holds, by the names of FIGURES."""
-    figures = {
-        "residual": float(np.max([*log.last_residuals.values()] or [0.0])),
-        "courant": log.max_courant,
-        "continuity": log.last_continuity_error,
-    }
-    return {name: figure for name, figure in figures.items() if figure != 0}  # NaN passes no limit
 
 
 # Single entries of dictionaries, such as a viscosity. Of entries with the same name the last one

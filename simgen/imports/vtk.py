@@ -96,10 +96,9 @@ class VtkFolder:
         self.left_out: list[NotImported] = []
 
     def find(self, folder: Path) -> list[str]:
-        """Find the cases at and below a folder.
+        """Find the cases: files that no list names, and lists whose files no other one names.
 
-        A file that a list names is no case, nor is a list whose files another one names too. Files
-        beside or below a list that cannot be used may be those which it should name: no cases.
+        Files beside or below a list that cannot be used may be those which it should name.
         """
         files = [
             path
