@@ -33,13 +33,8 @@ COMPONENT_NAMES: Mapping[int, tuple[str, ...]] = {
 #: Conditions whose values OpenFOAM computes when it reads a file, from those of the cells and from
 #: these entries; a `value` beside them does not count.
 COMPUTED: Mapping[str, tuple[str, ...]] = {
-    "zeroGradient": (),
-    "extrapolatedCalculated": (),
-    "empty": (),
-    "noSlip": (),
-    "slip": (),
-    "symmetry": (),
-    "symmetryPlane": (),
+    **dict.fromkeys(("zeroGradient", "extrapolatedCalculated", "empty", "noSlip"), ()),
+    **dict.fromkeys(("slip", "symmetry", "symmetryPlane"), ()),
     "fixedGradient": ("gradient",),
     "partialSlip": ("valueFraction", "refValue"),
     "fixedNormalSlip": ("fixedValue",),
@@ -49,17 +44,15 @@ COMPUTED: Mapping[str, tuple[str, ...]] = {
 
 @dataclass
 class FoamField:
-    """One volume or surface field.
-
-    `internal` is (cells, c), or (c,) where uniform; `boundary` holds the patches with a value,
-    `patches` the names of all patches in the file with the types of their conditions, and `given`
-    the entries by patch and name that `COMPUTED` conditions are computed from.
-    """
+    """One volume or surface field; arrays are (N, c), or (c,) where uniform."""
 
     internal: np.ndarray
     boundary: dict[str, np.ndarray] = field(default_factory=dict)
+    """The patches with a value"""
     patches: Mapping[str, str] = field(default_factory=dict)
+    """All patches in the file with the types of their conditions"""
     given: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
+    """The entries by patch and name that `COMPUTED` conditions are computed from"""
 
 
 def component_columns(components: Sequence[str], num_columns: int) -> list[int] | None:
@@ -135,11 +128,10 @@ def read_field(path: Path, patches: Mapping[str, PatchRange] | None = None) -> F
 def read_flux(case: Path) -> FoamField:
     """Read phi of the case's last time, with a value for each face of each patch."""
     times = time_directories(case)
-    sizes = read_boundary(case / "constant/polyMesh/boundary")
     flux = read_field((times[-1][1] if times else case / "0") / "phi")
-    for patch, values in flux.boundary.items():
-        if values.ndim == 1 and patch in sizes:  # one value for all of its faces
-            flux.boundary[patch] = np.broadcast_to(values, (sizes[patch].size, len(values)))
+    for patch, faces in read_boundary(case / "constant/polyMesh/boundary").items():
+        if (values := flux.boundary.get(patch)) is not None and values.ndim == 1:
+            flux.boundary[patch] = np.broadcast_to(values, (faces.size, len(values)))
     return flux
 
 

@@ -1,13 +1,9 @@
 """Run one program and leave nothing of it behind: python -IS guard.py PARENT LIMIT FOLDER PROGRAM…
 
-It runs between the process that starts an application and the application, which may be a wrapper
-script, start daemons, or be mpirun. All that these start are children of the guard once their own
-parents have ended (PR_SET_CHILD_SUBREAPER), whatever session or process group they choose. It kills
-them all
-
-- when the program has ended,
-- after LIMIT seconds (0: never), then ends by SIGALRM itself,
-- when the process PARENT ends, even by kill -9, or at a SIGTERM.
+The program may be a wrapper script, start daemons, or be mpirun. All that these start are children
+of the guard once their own parents have ended (PR_SET_CHILD_SUBREAPER), whatever session or process
+group they choose. The guard kills them all when the program has ended, after LIMIT seconds (0:
+never; then it ends by SIGALRM), when the process PARENT ends, even by kill -9, and at a SIGTERM.
 
 It ends as the program did, by the same exit code or signal. It is a script for a bare interpreter,
 which starts in some 15 ms, so it imports nothing of the project.

@@ -107,10 +107,7 @@ def _number(pattern: re.Pattern[str], line: str) -> float:
 
 
 def mesh_figures(check_mesh_log: str) -> dict[str, float]:
-    """Parse checkMesh's output.
-
-    Returns num_cells, max_non_orthogonality (degrees), max_skewness and failed_checks.
-    """
+    """Parse checkMesh's output: num_cells, max_non_orthogonality (degrees), failed_checks, …"""
     figures = {"failed_checks": 0.0}
     for name, pattern in {
         "num_cells": r"^\s*cells:\s+(\d+)",
@@ -129,8 +126,6 @@ SETTLED_OVER, SETTLED_SHARE = 200, 0.2
 #: A residual has stalled if its mean over the last tenth of the run is not below this share of its
 #: mean over the tenth before.
 STALLED_SHARE = 0.9
-
-
 Rows = list[list[str]]
 
 
@@ -157,9 +152,9 @@ def _read_rows(
 def read_series(directory: Path, name: str, last: float, file: str = "*.dat") -> np.ndarray:
     """Read what the function object `name` wrote: (T, 1 + C), time (or iteration) and values.
 
-    `file` names one of its files where it writes several, such as force.dat and moment.dat. Raises
-    CaseError where it wrote none, where a row is damaged, and where the rows end before `last`, the
-    solver's last time: a disk that was full for a while cuts them off.
+    `file` names one of its files where it writes several. CaseError where it wrote none, where a
+    row is damaged, and where the rows end before `last`, the solver's last time: a disk that was
+    full for a while cuts them off.
     """
     rows = _read_rows(directory, name, file, lambda rows: np.array(rows, dtype=float))
     if rows[-1, 0] < last * (1 - 1e-6):

@@ -71,10 +71,7 @@ def read_faces(path: Path, num_points: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def read_labels(path: Path, num_faces: int) -> np.ndarray:
-    """Read polyMesh/owner or neighbour as the cells (F,) of at most `num_faces` faces.
-
-    A closed mesh has fewer cells than faces. CaseError for a label of no cell.
-    """
+    """Read polyMesh/owner or neighbour as cells (F,): a closed mesh has fewer than faces."""
     reader = FoamReader(path)
     count = reader.count()
     if count > num_faces:

@@ -1,9 +1,7 @@
-"""Walk through one OpenFOAM file: its words, its lists, and entries that nobody asked for.
+"""Walk through one OpenFOAM file, packed (`U.gz`) or not, token by token.
 
-A file, packed (`U.gz`) or not, is walked token by token, and a list's payload is skipped by its
-length, so that no byte inside a binary list is mistaken for syntax. Directives (`#include`) and
-macros (`$name`) are not followed: `unread` names the last one that was passed over.
-
+A list's payload is skipped by its length, so that no byte inside a binary list is mistaken for
+syntax. Directives (`#include`) and macros (`$name`) are not followed: `unread` is the last one.
 Files come from strangers: every pattern here matches in linear time, as it gives nothing back, and
 no array is made before its size has been compared with that of the file.
 """
@@ -141,8 +139,8 @@ class FoamReader:
     ) -> Iterator[str]:
         """Yield the names of a dictionary's entries up to `closing`, or to the end of the file.
 
-        Whoever takes a name reads or skips what follows it before the next. `on_unread` is given
-        each directive and macro that stands where a name would: `#include "file"`, `$name`.
+        The caller reads or skips what follows a name before the next. `on_unread` is called with
+        each directive and macro in place of a name: `#include "file"`, `$name`.
         """
         while (symbol := self.peek()) != closing:
             if not symbol:

@@ -107,8 +107,8 @@ def run_application(
 
     `launcher` is put before the command, such as mpirun. Returns the log's figures and the wall
     time in seconds. Raises SolverError (with the log's tail) for a non-zero exit, a fatal error or
-    a passed time limit, MachineError where another process or the kernel killed it. OSError where
-    it cannot be started, and whatever `on_step` raises, end the application.
+    a passed time limit, MachineError where another process or the kernel killed it, OSError where
+    it cannot be started. Whatever `on_step` raises ends the application.
     """
     log = SolverLog()
     guard = [sys.executable, "-IS", str(GUARD), str(os.getpid()), str(time_limit_s or 0.0)]
@@ -222,8 +222,7 @@ def run_solver(
     (directory / "system/decomposeParDict").write_text(DECOMPOSITION.format(cores=cores, **parts))
     run_application("decomposePar", directory, time_limit_s=time_limit_s)
     # Open MPI needs both variables to run as root. Its own binding would put all cases on the same
-    # cores. Ranks that wait for each other spin unless they are set to yield, which stalls machines
-    # that are shared with other work.
+    # cores, and ranks that wait for each other spin unless they are set to yield.
     os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     options = f"--bind-to none --oversubscribe --mca mpi_yield_when_idle 1 -np {cores}"
     log, seconds = run_application(

@@ -1,5 +1,6 @@
 """Kubernetes' objects: valid, whole, closed, and with names that the code knows."""
 
+import itertools
 import json
 import os
 import re
@@ -61,12 +62,10 @@ def pods(overlay: str) -> Iterator[tuple[str, Manifest]]:
 def test_every_object_is_valid(overlay: str) -> None:
     checked = [one for one in [*OVERLAYS[overlay], flow_job()] if one["kind"] != "RayCluster"]
     assert len(checked) > 30
-    for one in checked:
-        for wanted in VERSIONS:
-            kubernetes_validate.validate(one, wanted, strict=True)
-    for _, spec in pods(overlay):
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
-        kubernetes_validate.validate(pod, VERSIONS[-1], strict=True)
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
+    checked += [{**pod, "spec": spec} for _, spec in pods(overlay)]
+    for one, wanted in itertools.product(checked, VERSIONS):
+        kubernetes_validate.validate(one, wanted, strict=True)
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -142,20 +141,14 @@ def test_what_pods_refer_to_is_there(overlay: str) -> None:
             assert wanted in {None, *claims}, name
     (cluster,) = objects(overlay, "RayCluster")
     assert cluster["spec"]["authOptions"] == {"mode": "token", "secretName": "courant-ray"}
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_addresses_are_of_services_that_are_there(overlay: str) -> None:
-    ports = {
-        one["metadata"]["name"]: {port["port"] for port in one["spec"]["ports"]}
-        for one in objects(overlay, "Service")
+    services = {
+        one["metadata"]["name"]: one["spec"]["ports"] for one in objects(overlay, "Service")
     }
-    ports["courant-head-svc"] = {8265}  # made by KubeRay, for a cluster of the name courant
+    services["courant-head-svc"] = [{"port": 8265}]  # made by KubeRay
     text = json.dumps([*OVERLAYS[overlay], flow_job(), *made_secrets()])
     asked = re.findall(r"\b(courant-[a-z0-9-]+):(\d{4,5})\b", text)
     assert len(asked) >= 6
-    for service, port in asked:
-        assert int(port) in ports[service], service
+    assert all(int(port) in {of["port"] for of in services[name]} for name, port in asked)
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -165,19 +158,16 @@ def test_only_the_door_is_reached_from_outside(overlay: str) -> None:
     assert [one["metadata"]["name"] for one in outside] == ["courant-proxy"]
     assert ray_groups(overlay)["head"]["serviceType"] == "ClusterIP"
     policies = objects(overlay, "NetworkPolicy")
-    closed = [one for one in policies if one["spec"]["podSelector"] == {}]
-    assert any(
-        set(one["spec"]["policyTypes"]) == {"Ingress", "Egress"} and "ingress" not in one["spec"]
-        for one in closed
-    )
+    for_all = [one["spec"] for one in policies if one["spec"]["podSelector"] == {}]
+    closed = [one["policyTypes"] for one in for_all if "ingress" not in one]
+    assert {"Ingress", "Egress"} in map(set, closed)
+    component = "app.kubernetes.io/component"
     labels = {
-        one["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]
+        one["spec"]["template"]["metadata"]["labels"][component]
         for one in [*OVERLAYS[overlay], flow_job()]
         if one["kind"] in ("Deployment", "StatefulSet", "Job")
     } | {"ray"}
-    component = "app.kubernetes.io/component"
-    text = json.dumps(policies)
-    named = set(re.findall(rf'"{component}": "([\w-]+)"', text))
+    named = set(re.findall(rf'"{component}": "([\w-]+)"', json.dumps(policies)))
     assert named == labels, "each has its policy, and none is for what is not there"
     # Prefect answers pages of its own origin alone.
     maps = {one["metadata"]["name"]: one["data"] for one in objects(overlay, "ConfigMap")}
@@ -198,12 +188,10 @@ def made_secrets() -> list[Manifest]:
 
 
 def test_secrets_are_valid_drawn_anew_and_fit_each_other() -> None:
-    found = made_secrets()
-    for one in found:
+    for one in made_secrets():
         kubernetes_validate.validate(one, VERSIONS[-1], strict=True)
     first, again = (
-        {one["metadata"]["name"]: one["stringData"] for one in each}
-        for each in (found, made_secrets())
+        {one["metadata"]["name"]: one["stringData"] for one in made_secrets()} for _ in range(2)
     )
     assert first["courant-ray"] != again["courant-ray"]
     assert first["courant-ray"]["auth_token"] == first["courant-ray"]["RAY_AUTH_TOKEN"]
