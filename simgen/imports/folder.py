@@ -321,9 +321,8 @@ def _with_its_parameters(
         for name, value in case.parameters.items():
             values[name].add(value)
     if unknown := [name for name in asked.ranges if name not in values]:
-        raise InputError(
-            f"--range {unknown[0]}: the cases' parameters are {', '.join(values) or 'none'}"
-        )
+        known = ", ".join(values) or "none"
+        raise InputError(f"--range {unknown[0]}: the cases' parameters are {known}")
     names = set() if there is None else {each.name for each in there.schema.parameters}
     notes = []
     for name, found in values.items():
@@ -336,8 +335,7 @@ def _with_its_parameters(
             names.add(name)
         elif name not in names:
             raise InputError(
-                f"{name} differs between the cases now, and {asked.url} was imported without it:"
-                " choose another --name or --store for all cases"
+                f"{asked.url} has no parameter {name}: choose another --name or --store for all"
             )
 
     def finished(case: Surveyed) -> Surveyed:
@@ -430,15 +428,12 @@ def _departures(
         )
     if missing := [kind for kind in schema.measured_kinds if kind not in kinds]:
         yield (
-            f"it has no patch of kind {missing[0]}, to which the dataset has distances; --kind"
-            " PATCH=KIND names one, --distance KIND,KIND leaves it out for all"
+            f"it has no patch of kind {missing[0]}, to which the dataset has distances; name one"
+            " with --kind PATCH=KIND, or leave it out for all with --distance KIND,KIND"
         )
-    wanted = {each.name for each in schema.parameters}
-    if case.parameters.keys() != wanted:
-        yield (
-            f"it has the parameters {', '.join(case.parameters) or 'none'}, the dataset"
-            f" {', '.join(sorted(wanted)) or 'none'}"
-        )
+    own, common = sorted(case.parameters), sorted(each.name for each in schema.parameters)
+    if own != common:
+        yield f"it has the parameters {', '.join(own)}, the dataset {', '.join(common) or 'none'}"
     for each in schema.parameters:
         if not each.low <= (value := case.parameters[each.name]) <= each.high:
             yield (

@@ -99,8 +99,7 @@ class FoamFolder:
             self.directories[folder.resolve().name if place == "." else place] = directory
         if not self.directories:
             raise InputError(
-                f"{folder} holds no OpenFOAM case: no directory in it has a constant/polyMesh, a"
-                " processor0 or a system/controlDict"
+                f"{folder} holds no OpenFOAM case: no constant/polyMesh and no system/controlDict"
             )
         return list(self.directories)
 
@@ -136,10 +135,8 @@ class FoamFolder:
                 why = f"controlDict's endTime is {end}, and no log shows that it converged"
                 if log is not None:
                     why = f"see {log[0].name}: {log[2].fatal or 'it has no End'}"
-                raise CaseError(
-                    f"it is unfinished: its last time is {last:g}, {why}; --allow-unfinished"
-                    " imports it as it is"
-                )
+                why = f"its last time is {last:g}, {why}"
+                raise CaseError(f"it is unfinished: {why}; --allow-unfinished imports it as it is")
             gates.append(Gate("solver finished", last, "End", True))
         figures: dict[str, float] = {}
         if log is not None:
@@ -199,10 +196,8 @@ class FoamFolder:
         if not steady and (interval := options.interval) is not None:
             steps = int((taken[-1] - taken[0]) / interval * (1 + SAME_TIME))
             if not steps:
-                raise CaseError(
-                    f"its times lie from {taken[0]:g} to {taken[-1]:g}, which is less than the"
-                    f" interval of {interval:g}"
-                )
+                extent = f"{taken[0]:g} to {taken[-1]:g}"
+                raise CaseError(f"its times, {extent}, span less than the interval of {interval:g}")
             taken = [float(f"{taken[0] + step * interval:.12g}") for step in range(steps + 1)]
         everywhere = {directory, *directory.glob("processor[0-9]*")}
         known = {of for root in everywhere for of in foam_mesh.all_time_directories(root)}
@@ -259,14 +254,34 @@ class FoamFolder:
             after = np.searchsorted(times, asked).clip(1, len(times) - 1)
             share = (np.array(asked) - times[after - 1]) / (times[after] - times[after - 1])
             share = share.clip(0, 1)[:, None, None]
+
+        def snapshot(
+            directory: Path, mesh: MeshGeometry, time: str, stored: Field
+        ) -> tuple[np.ndarray, np.ndarray]:
+            """Return a field in the cells (C, c) and on the boundary's faces (B, c) of one part."""
+            path = directory / time / options.region / stored.openfoam
+            boundaries = [name for name in mesh.patches if name in kinds]
+            values = read_field(path, mesh.patches)
+            # A field without any entry, as post-processing may make it, has its cells' on patches.
+            with_values = boundaries if values.patches else ()
+            check_sizes(path, values, len(mesh.centres), mesh.patches, with_values)
+            columns, precision = columns_of(stored, values), np.dtype("f8")
+            where = f"{time}/{stored.openfoam}"
+            try:
+                both = field_values(
+                    mesh, boundaries, values, columns, precision, options.patch_values
+                )
+            except CaseError as error:
+                raise CaseError(f"{where}: {error}") from error
+            if wrong := sum(int(np.count_nonzero(~np.isfinite(each))) for each in both):
+                raise CaseError(f"{where} holds {wrong} values that are not finite")
+            return both
+
         fields: dict[str, np.ndarray] = {}
         on_faces: dict[str, np.ndarray] = {}
         for each in case.fields:
             snapshots = [
-                [
-                    _snapshot(directory, mesh, Path(time, options.region), each, kinds, options)
-                    for directory, mesh in parts.items()
-                ]
+                [snapshot(directory, mesh, time, each) for directory, mesh in parts.items()]
                 for _, time in case.stored
             ]
             for at, found in enumerate((fields, on_faces)):
@@ -317,33 +332,6 @@ class FoamFolder:
             gates=case.gates,
             provenance={**case.provenance, "parts": len(parts)},
         )
-
-
-def _snapshot(
-    directory: Path,
-    mesh: MeshGeometry,
-    folder: Path,
-    stored: Field,
-    kinds: Mapping[str, str],
-    options: FoamOptions,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return a field in the cells (C, c) and on the boundary's faces (B, c) of one part."""
-    path, boundaries = (
-        directory / folder / stored.openfoam,
-        [of for of in mesh.patches if of in kinds],
-    )
-    values = read_field(path, mesh.patches)
-    # A field without any entry, as post-processing may make it, has its cells' values on patches.
-    check_sizes(path, values, len(mesh.centres), mesh.patches, boundaries if values.patches else ())
-    of_time = f"{folder.parts[0]}/{stored.openfoam}"
-    columns, precision = columns_of(stored, values), np.dtype("f8")
-    try:
-        found = field_values(mesh, boundaries, values, columns, precision, options.patch_values)
-    except CaseError as error:
-        raise CaseError(f"{of_time}: {error}") from error
-    if wrong := sum(int(np.count_nonzero(~np.isfinite(each))) for each in found):
-        raise CaseError(f"{of_time} holds {wrong} values that are not finite")
-    return found
 
 
 def _joined(meshes: Sequence[MeshGeometry]) -> tuple[MeshGeometry, list[np.ndarray]]:

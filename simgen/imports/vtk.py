@@ -332,9 +332,7 @@ def _entries(path: Path) -> list[_Entry]:
                 if line.get("Source")
                 or (line.tag == "DataSet" and (has_all or "file" in line.attrib))
             ]
-    except (
-        *(ElementTree.ParseError, LookupError, AttributeError, TypeError, ValueError, OSError),
-    ) as error:
+    except Exception as error:
         raise InputError(f"{path} is no list of files: {one_line(error)}") from error
     if not found:
         raise InputError(f"{path} lists no file")
