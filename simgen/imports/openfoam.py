@@ -135,8 +135,10 @@ class FoamFolder:
                 why = f"controlDict's endTime is {end}, and no log shows that it converged"
                 if log is not None:
                     why = f"see {log[0].name}: {log[2].fatal or 'it has no End'}"
-                why = f"its last time is {last:g}, {why}"
-                raise CaseError(f"it is unfinished: {why}; --allow-unfinished imports it as it is")
+                raise CaseError(
+                    f"it is unfinished: its last time is {last:g}, {why}; --allow-unfinished"
+                    " imports it as it is"
+                )
             gates.append(Gate("solver finished", last, "End", True))
         figures: dict[str, float] = {}
         if log is not None:
