@@ -124,19 +124,18 @@ def _two_columns(name: str, value: str, rows: Mapping[str, str]) -> PanelTable:
 
 
 def throughput(records: Sequence[EpochRecord]) -> dict[str, str]:
-    """Return values of the throughput by name, over all epochs that record it."""
-    rows = {}
-    if seconds := sum(record.seconds for record in records):
-        samples = sum(record.samples_per_s * record.seconds for record in records)
-        rows["samples per second"] = f"{samples / seconds:.3g}"
-    timed = [record for record in records if record.data_wait_share is not None]
-    if spent := sum(record.seconds for record in timed):
-        waited = sum((record.data_wait_share or 0.0) * record.seconds for record in timed)
-        operations = sum((record.flops_per_s or 0.0) * record.seconds for record in timed)
-        peak = max(record.peak_memory_gb or 0.0 for record in timed)
-        rows["share of the time spent waiting for data"] = f"{waited / spent:.1%}"
-        rows["achieved floating-point operations"] = f"{operations / spent / 1e9:.3g} GFLOP/s"
-        rows["peak memory"] = f"{peak:.2f} GB"
+    """Return values of the throughput by name, over all epochs."""
+    seconds = [each.seconds for each in records]
+
+    def mean(name: str) -> float:
+        return float(np.average([getattr(each, name) or 0.0 for each in records], weights=seconds))
+
+    rows = {
+        "samples per second": f"{mean('samples_per_s'):.3g}",
+        "share of the time spent waiting for data": f"{mean('data_wait_share'):.1%}",
+        "achieved floating-point operations": f"{mean('flops_per_s') / 1e9:.3g} GFLOP/s",
+        "peak memory": f"{max(each.peak_memory_gb or 0.0 for each in records):.2f} GB",
+    }
     if skipped := sum(record.skipped_batches for record in records):
         rows["batches skipped, not finite"] = str(skipped)
     return rows
