@@ -1,8 +1,7 @@
 """The one place where kinds of problems differ; everything else is written once.
 
-A problem turns stored cases into samples, and the arguments of a request into the same kind of
-sample. A steady case is a window of one step with nothing known in time, so all predictions are
-(T, M, C) fields. What a user passes to a trained model is checked here; extrapolation warns.
+A problem turns stored cases and the arguments of a request into samples. A steady case is a window
+of one step with nothing known in time. What a user passes to a model is checked here.
 """
 
 from __future__ import annotations
@@ -32,11 +31,9 @@ from simgen.errors import InputError
 if TYPE_CHECKING:
     from simgen.store.read import Dataset, LocalCache, StoredCase
 
+#: Share of the domain's longest edge by which points may lie outside of all cell centres.
 BOUNDS_TOLERANCE = 0.02
-"""Share of the domain's longest edge by which points may lie outside of all cell centres"""
-
-Samples = Callable[[], Iterator[Batch]]
-"""Batches that can be iterated again and again"""
+Samples = Callable[[], Iterator[Batch]]  # batches that can be iterated again and again
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,8 @@ from simgen.errors import InputError
 if TYPE_CHECKING:
     from simgen.store.read import Dataset, StoredCase
 
+#: Face centres (B, 3) m, and what is prescribed there (B, C), zero where nothing is.
 Prescribed = tuple[np.ndarray, np.ndarray]
-"""Face centres (B, 3) m, and what is prescribed there (B, C), zero where nothing is"""
 
 
 class SteadyProblem(Problem):

@@ -39,10 +39,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("courant.training")
 
-TIME_TOLERANCE = 1e-3
-"""Of the interval between two snapshots, by which times may differ and still be the same"""
-GEOMETRY_BYTES = 1 << 30
-"""Prepared geometries (points, distance field, anchors) kept in memory"""
+TIME_TOLERANCE = 1e-3  # of the interval between two snapshots: times that are nearer are the same
+GEOMETRY_BYTES = 1 << 30  # of prepared points, distance fields and anchors kept in memory
 VALIDATION_BATCH = 16
 _ON_CPU = ("num_points", "first_frame", "start_s", "num_frames")
 

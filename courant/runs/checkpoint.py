@@ -1,11 +1,7 @@
-"""Write and read checkpoints: one file, complete or absent, on disk and on S3 alike.
+"""Write and read checkpoints, such as checkpoints/epoch-000010.pt: complete or absent.
 
-It holds everything that the next epoch depends on:
-
-    checkpoints/epoch-000010.pt     model, its average, optimiser, best weights so far, their loss,
-                                    epochs done, seconds spent
-
-Sampler, learning rate and random draws are functions of the seed and the step and need no state.
+A checkpoint has everything that the next epoch depends on. Sampler, learning rate and random draws
+are functions of the seed and the step and need no state.
 """
 
 from __future__ import annotations

@@ -29,10 +29,8 @@ from simgen.errors import InputError, SimgenError, StoreError
 from simgen.whole_file import PARTIAL, npz_bytes, whole_file
 
 M = TypeVar("M", bound=BaseModel)
-MAX_READ_BYTES = 64 * 2**20
-"""The default limit of `read_bytes`"""
-SUFFIX = ".zip"
-"""Of a packed run"""
+MAX_READ_BYTES = 64 * 2**20  # the default limit of `read_bytes`
+SUFFIX = ".zip"  # of a packed run
 
 
 class RunDirectory:

@@ -44,17 +44,12 @@ if TYPE_CHECKING:
 EXPERIMENT, DATASET, NORMALISER = "experiment.json", "dataset.json", "normaliser.json"
 ENVIRONMENT, METRICS, STATUS = "environment.json", "metrics.jsonl", "status.json"
 HEARTBEAT = "heartbeat.json"
-MONITOR = "monitor.json"
-"""Of a rollout monitor, which is calibrated after the training (`courant.prediction.monitor`)"""
-BANDS = "bands.json"
-"""Of bands of error, which are calibrated then too (`courant.prediction.bands`)"""
+# Of what is calibrated after the training: `courant.prediction` has their contents.
+MONITOR, BANDS = "monitor.json", "bands.json"
 State = Literal["running", "finished", "failed", "stopped"]
-EVERY_S = 60.0
-"""Seconds between two heartbeats"""
-ENDING_S = 15.0
-"""Seconds in which a process that was interrupted has ended"""
-SILENT = timedelta(minutes=5)
-"""Silence after which a worker on another machine is considered gone"""
+EVERY_S = 60.0  # between two heartbeats
+ENDING_S = 15.0  # in which a process that was interrupted has ended
+SILENT = timedelta(minutes=5)  # after which a worker on another machine is considered gone
 PACKAGES = ("torch", "numpy", "ray", "zarr", "icechunk", DISTRIBUTION)
 
 

@@ -1,10 +1,7 @@
 """Summarise runs as lines of a table, from the run directories alone, and pack one into a file.
 
-A line shows what was trained on what, how well, and how long. A packed run has all that predicting
-needs; `courant.load` takes it as a run, and `unzip` makes it a run directory again:
-
-    <run>.zip    <run>/experiment.json dataset.json normaliser.json model.safetensors
-                 and the records of its training and evaluation, where there are any
+A packed run has all that predicting needs (`NEEDED`) and the records that there are (`RECORDS`);
+`courant.load` takes it as a run, and `unzip` makes it a run directory again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Report a run's progress to trackers: TensorBoard always, MLflow where MLFLOW_TRACKING_URI is set.
 
-- Each start of a run begins a new event file in the run directory, which makes TensorBoard drop
-  earlier entries of the epochs that are trained again.
-- A resumed run continues its MLflow run. The client reads its address and credentials from the
-  environment; MLFLOW_EXPERIMENT_NAME is the experiment's name there, by default `courant`.
+Each start of a run begins a new event file in the run directory, which makes TensorBoard drop
+earlier entries of the epochs that are trained again. A resumed run continues its MLflow run.
 """
 
 from __future__ import annotations

@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from courant.field_model import FieldModel, ModelConfig
 
 WEIGHTS = "model.safetensors"
-DIGEST = "sha256"
-"""Key of the header's metadata"""
-MAX_HEADER_BYTES = 2**20
-"""The largest model has some thousand tensors of a hundred bytes each"""
+DIGEST = "sha256"  # key of the header's metadata
+MAX_HEADER_BYTES = 2**20  # the largest model has some thousand tensors of a hundred bytes each
 _METADATA = "__metadata__"
 
 

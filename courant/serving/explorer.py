@@ -1,8 +1,7 @@
 """Answer requests for designs: predicted where nobody has solved them, and the nearest solved ones.
 
-The server meshes a design that is predicted. Those that were shown last are kept, with their
-triangles, so that another component, or a click, costs milliseconds. A run also predicts without
-its dataset. A client learns nothing of this machine; its log has it all.
+Designs that were shown last are kept, with their triangles, so that another component, or a click,
+costs milliseconds. A client learns nothing of this machine; its log has it all.
 """
 
 from __future__ import annotations

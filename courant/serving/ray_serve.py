@@ -1,8 +1,4 @@
-"""Place a served model on the Ray cluster of RAY_ADDRESS, on a GPU of it if there is one.
-
-HTTP is not Ray's here: the command answers it (`http_app`), and asks the deployment through its
-handle.
-"""
+"""Place a served model on the Ray cluster of RAY_ADDRESS; `http_app` asks it by its handle."""
 
 from __future__ import annotations
 
