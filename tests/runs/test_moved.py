@@ -74,7 +74,7 @@ def test_a_dataset_that_lies_elsewhere_is_named_and_checked_by_its_snapshot(demo
 def test_an_evaluation_and_its_report_take_the_datasets_new_place(demo, alone, tmp_path):
     with pytest.raises(InputError, match="--dataset URL"):
         evaluate(str(alone))
-    assert evaluate(str(alone), dataset_url=str(demo / STORE)).dataset.url == str(demo / STORE)
+    assert evaluate(str(alone), dataset_url=str(demo / STORE)).dataset["url"] == str(demo / STORE)
     with pytest.raises(InputError, match="--dataset URL"):
         write_report(str(alone), str(tmp_path / "report"))
     page = called("report", alone, "--out", tmp_path / "report", "--dataset", demo / STORE)
