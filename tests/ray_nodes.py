@@ -104,7 +104,7 @@ def ray_head(
         )
         try:
             _wait(node, Path(folder) / "start.log")
-            _wait_for_nodes(node, 1)
+            _wait_for_another(node, set())
             yield node
         finally:
             node.kill()
@@ -113,7 +113,7 @@ def ray_head(
 @contextlib.contextmanager
 def ray_worker(head: RayNode, environment: Mapping[str, str], cpus: int = 1) -> Iterator[RayNode]:
     """One more node of the head's cluster, which has joined."""
-    num_alive = _num_alive(head)
+    known = _alive(head)  # one that was killed just now may still be among them
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
         process = _start(
             {**environment, **head.authentication},
@@ -124,7 +124,7 @@ def ray_worker(head: RayNode, environment: Mapping[str, str], cpus: int = 1) -> 
         )
         node = RayNode(process, head.address, head.dashboard, head.authentication, Path(folder))
         try:
-            _wait_for_nodes(head, 1 + num_alive)
+            _wait_for_another(head, known)
             yield node
         finally:
             node.kill()
@@ -159,15 +159,18 @@ def _wait(node: RayNode, log: Path) -> None:
     raise AssertionError(f"Ray did not come up: {log.read_text()[-2000:]}")
 
 
-def _num_alive(head: RayNode) -> int:
-    answer = json.loads(head.get("/nodes?view=summary"))
-    return sum(node["raylet"].get("state") == "ALIVE" for node in answer["data"]["summary"])
+def _alive(head: RayNode) -> set[str]:
+    """Ids of the nodes that the head takes for alive."""
+    nodes = [
+        each["raylet"] for each in json.loads(head.get("/nodes?view=summary"))["data"]["summary"]
+    ]
+    return {node["nodeId"] for node in nodes if node.get("state") == "ALIVE"}
 
 
-def _wait_for_nodes(head: RayNode, num: int) -> None:
+def _wait_for_another(head: RayNode, known: set[str]) -> None:
     deadline = time.monotonic() + START_S
-    while _num_alive(head) < num:
-        assert time.monotonic() < deadline, f"{_num_alive(head)} nodes of {num} after {START_S} s"
+    while not _alive(head) - known:
+        assert time.monotonic() < deadline, f"no other node than {known} after {START_S} s"
         time.sleep(0.5)
 
 

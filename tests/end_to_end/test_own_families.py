@@ -50,7 +50,7 @@ def registered(environment, tmp_path_factory) -> dict[str, str]:
             module = re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
             index.write(f"from simgen.cases.{module} import {name}\n")
             index.write(f"FAMILIES[{name}.name] = {name}()\n")
-    return {**environment, "PYTHONPATH": str(overlay)}
+    return {**environment, "PYTHONPATH": f"{overlay}:{ROOT}"}
 
 
 def generated(environment: dict[str, str], folder: Path, *asked: str) -> Dataset:
