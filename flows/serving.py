@@ -16,10 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import courant
 import simgen
 from courant.experiment import parse_experiment
 from courant.loopback import LOOPBACK, answered_names, in_address, listen
-from courant.prediction.surrogate import load
 from courant.runs.directory import RunDirectory
 from courant.runs.record import open_recorded, read_dataset_record
 from courant.serving import http_app
@@ -28,7 +28,6 @@ from flows.settings import check_prefect, host_of, load_settings, prefect_url
 from flows.terminal import errors, print_line
 from simgen.cases import get_family
 from simgen.errors import InputError, SimgenError
-from simgen.store.read import Dataset
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -129,7 +128,9 @@ def find_deployment(name: str) -> UUID:
         ) from None
 
 
-def offer_solver(record: Mapping[str, Any], dataset: Dataset | None, host: str) -> http_app.Solving:
+def offer_solver(
+    record: Mapping[str, Any], dataset: simgen.Dataset | None, host: str
+) -> http_app.Solving:
     """Return the solver for a run's designs, or the reason why there is none."""
     url, family = prefect_url(), record["family"]
     place = "" if dataset is None else dataset.url.rstrip("/")
@@ -242,6 +243,6 @@ def _load(
     try:
         placed = ray_serve.start(run, limits, dataset)
     except RuntimeError as error:
-        load(run, device="cpu")  # which says what is wrong with a run; Ray's line does not
+        courant.load(run, device="cpu")  # which says what is wrong with a run; Ray's line does not
         raise InputError(f"{run} could not be served: {str(error).splitlines()[0]}") from error
     return placed, partial(ray_serve.stop, placed)

@@ -35,7 +35,7 @@ from simgen.errors import InputError, SimgenError
 from simgen.foam.run import find_openfoam
 from simgen.log_lines import about, duration_text
 from simgen.solving import case_lock, solve_case
-from simgen.store import read, schema, versions
+from simgen.store import schema, versions
 from simgen.store.write import DatasetWriter
 from simgen.whole_file import local_path
 
@@ -253,7 +253,7 @@ def runs_url(asked: asks.TrainingRequest) -> str:
     return absolute(asked.runs or load_settings().runs)
 
 
-def open_training(asked: asks.TrainingRequest) -> tuple[Experiment, read.Dataset]:
+def open_training(asked: asks.TrainingRequest) -> tuple[Experiment, simgen.Dataset]:
     """Return the dataset version and the experiment: given, the family's, or fitted to it."""
     dataset = simgen.open_dataset(absolute(asked.dataset), asked.version)
     if asked.experiment:
@@ -403,7 +403,7 @@ class Trials(asks.SweepRequest):
 class ModelBenchmark(asks.BenchmarkRequest):
     """Train models at an equal budget, and compare them."""
 
-    def plan(self) -> tuple[benchmark.Benchmark, read.Dataset]:
+    def plan(self) -> tuple[benchmark.Benchmark, simgen.Dataset]:
         """Make every experiment, and compare each with the data."""
         from courant.problems import open_problem
 
@@ -498,7 +498,7 @@ class ModelBenchmark(asks.BenchmarkRequest):
             )
         return results
 
-    def _results(self, planned: benchmark.Benchmark, data: read.Dataset) -> FinishedTrials | None:
+    def _results(self, planned: benchmark.Benchmark, data: simgen.Dataset) -> FinishedTrials | None:
         """Write the results where every trial is on record, else return None."""
         from courant.report.comparison import write_benchmark_page
         from courant.sweeps.benchmark_table import read_table

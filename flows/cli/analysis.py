@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Column
 from typer.core import TyperGroup
 
+import courant
+import simgen
 from courant.runs.directory import RunDirectory
 from flows.request_models import MovedDataset, RunUrl, RunUrls, option
 from flows.settings import absolute
 from flows.terminal import counted, print_line, print_table, progress_bar
 from simgen.errors import InputError
-
-if TYPE_CHECKING:
-    from courant.prediction.surrogate import Surrogate
-    from simgen.store.read import Dataset
 
 ChosenCases = Annotated[
     list[str] | None, option("Id of a case, repeat for several; default: the test split.", "--case")
@@ -45,11 +43,9 @@ analysis_app = typer.Typer(
 
 def _opened(
     run: str, case: Sequence[str] | None, out: str, dataset: str | None
-) -> tuple[RunDirectory, Surrogate, Dataset, list[str]]:
+) -> tuple[RunDirectory, courant.Surrogate, simgen.Dataset, list[str]]:
     """Return the folder of the numbers, the model, its dataset, and the named or test cases."""
-    from courant.prediction.surrogate import load
-
-    surrogate = load(absolute(run))
+    surrogate = courant.load(absolute(run))
     opened = surrogate.open_dataset(dataset)
     chosen = list(case or ()) or opened.cases("test")
     if not chosen:

@@ -18,7 +18,6 @@ import numpy as np
 
 import courant
 from courant.data.normalisation import Channel
-from courant.prediction.surrogate import Surrogate
 from courant.report.fields import draw_prediction
 from courant.report.page import plain
 from flows.settings import check_folder, load_settings
@@ -44,7 +43,7 @@ NO_BAND = (
 )
 
 
-def load_for(run: str, out: Path, suffixes: Sequence[str] = SUFFIXES) -> Surrogate:
+def load_for(run: str, out: Path, suffixes: Sequence[str] = SUFFIXES) -> courant.Surrogate:
     """Load a run whose predictions can be written to `out`; InputError before anything else."""
     if out.suffix not in suffixes:
         names = " or ".join(f"prediction{suffix}" for suffix in suffixes)
@@ -84,7 +83,7 @@ def by_field(
 class WrittenPrediction:
     """What is written of a prediction: T states, or the one of a steady model."""
 
-    surrogate: Surrogate
+    surrogate: courant.Surrogate
     points: np.ndarray
     """(N, 3) m"""
     shape: Shape
