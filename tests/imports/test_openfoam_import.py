@@ -373,12 +373,7 @@ def test_a_fixed_velocity_of_zero_is_a_wall(tmp_path) -> None:
     assert kinds == {"floor": "wall", "lid": "inlet"}
 
 
-def left_out(tmp_path: Path) -> dict[str, str]:
-    """Return what is left out, by place."""
-    return {each.case: each.reason for each in plan_openfoam(asked(tmp_path), OPTIONS).left_out}
-
-
-def test_times_of_function_objects_are_left_out_with_a_note(tmp_path) -> None:
+def test_times_that_are_passed_over_are_left_out_by_name(tmp_path) -> None:
     def objects(directory: Path) -> None:
         (directory / "0.25/uniform/functionObjects").mkdir(parents=True)
         (directory / "0.75").mkdir()
@@ -387,25 +382,19 @@ def test_times_of_function_objects_are_left_out_with_a_note(tmp_path) -> None:
     for number, decomposed in enumerate((False, True), start=1):
         case = write_case(tmp_path / f"cases/run{number}", speed=number, decomposed=decomposed)
         objects(case / "processor0" if decomposed else case)  # which the first process alone writes
-    reasons = left_out(tmp_path)
-    assert [reason.rpartition(": ")[2] for reason in reasons.values()] == ["0.25, 0.75"] * 2
+    # The first of four times was put together, then removed from the parts.
+    write_case(case, speed=2, times=("0.125",))
+    shutil.copytree(tmp_path / "cases/run1/0.5", tmp_path / "cases/run1/-0.5")
+    reasons = {each.case: each.reason for each in plan_openfoam(asked(tmp_path), OPTIONS).left_out}
+    times = "times before 0 or without U or p or T in"
+    assert reasons == {
+        "run1": f"{times} the case itself: -0.5, 0.25, 0.75",
+        "run2": f"{times} its processors: 0.125, 0.25, 0.75",
+    }
     dataset, skipped = imported(tmp_path)
     assert skipped == {}
     for case in dataset:
         check_values(case, case.parameters["speed"], [0.5, 1.0])
-
-
-def test_what_is_passed_over_is_left_out_by_name(tmp_path) -> None:
-    first = write_case(tmp_path / "cases/run1", speed=1, decomposed=True, times=("0.5", "1"))
-    # The first of three times was put together, then removed from the parts.
-    write_case(first, speed=1, times=("0.25",))
-    second = write_case(tmp_path / "cases/run2", speed=2)
-    shutil.copytree(second / "0.5", second / "-0.5")
-    times = "times before 0 or without U or p or T in"
-    assert left_out(tmp_path) == {
-        "run1": f"{times} its processors: 0.25",
-        "run2": f"{times} the case itself: -0.5",
-    }
 
 
 def test_irregular_times_are_noted_and_an_interval_makes_them_regular(tmp_path) -> None:
@@ -454,14 +443,10 @@ PLACES = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def tricky(tmp_path: Path) -> Path:
+def test_entries_are_those_that_openfoam_reads(tmp_path) -> None:
     (tmp_path / "extra").write_text("viscosity 7e-6;\nsub { b 12; }\n")
-    (tmp_path / "tricky").write_text(TRICKY)
-    return tmp_path / "tricky"
-
-
-def test_entries_are_those_that_openfoam_reads(tricky) -> None:
+    tricky = tmp_path / "tricky"
+    tricky.write_text(TRICKY)
     environment = {**os.environ, **find_openfoam(["foamDictionary"]).environment}
     for place in PLACES:
         command = ["foamDictionary", str(tricky), "-entry", place.replace("/", "."), "-value"]
