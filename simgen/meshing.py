@@ -1,4 +1,4 @@
-"""Mesh with gmsh, and import the mesh into an OpenFOAM case.
+"""Write a case: its dictionaries, and its mesh, made with gmsh and imported into OpenFOAM.
 
 One route serves every family: a plan view meshed with recombined quadrilaterals, extruded in
 layers, written as MSH 2.2 and read by gmshToFoam. Physical surfaces become patches, whose types are
@@ -166,3 +166,23 @@ def mesh_gates(figures: Mapping[str, float]) -> tuple[Gate, ...]:
         Gate.at_most("mesh checks failed", figures["failed_checks"], 0),
         Gate.at_most("mesh non-orthogonality", angle, MAX_NON_ORTHOGONALITY, "deg"),
     )
+
+
+def write_dictionaries(templates: Path, directory: Path, values: Mapping[str, float | str]) -> None:
+    """Fill every file under `templates`, `|-name-|` by its value, into its place in `directory`.
+
+    Words and whole numbers are written as they are, other numbers with all their digits. An unknown
+    name is an error.
+    """
+    # Where something is written: a family can be asked for its quantities without PyFoam.
+    from PyFoam.Basics.TemplateFile import TemplateFile
+
+    written = {
+        name: str(value) if isinstance(value, str | int) else repr(float(value))
+        for name, value in values.items()
+    }
+    for source in sorted(path for path in templates.rglob("*") if path.is_file()):
+        target = directory / source.relative_to(templates)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        template = TemplateFile(name=str(source), expressionDelimiter="|-", encoding="utf-8")
+        template.writeToFile(str(target), written)

@@ -20,10 +20,7 @@ from simgen.errors import CaseError
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Return whether a pattern, without its quotes, matches all of a name.
-
-    CaseError where the pattern is wrong, too large or refers back to a group.
-    """
+    """Return whether a pattern, without its quotes, matches all of a name; CaseError if invalid."""
     import re2  # families without patterns are used on machines that lack it
 
     options = re2.Options()

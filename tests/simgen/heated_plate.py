@@ -12,8 +12,7 @@ from simgen.foam.field import read_field
 from simgen.foam.log import SolverLog
 from simgen.foam.mesh import time_directories
 from simgen.foam.run import run_application
-from simgen.foam.templates import write_dictionaries
-from simgen.meshing import mesh_gates
+from simgen.meshing import mesh_gates, write_dictionaries
 from simgen.quantities import CaseFields, Quantity
 
 COLD = 293.0

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from simgen.case import CaseFamily, Field, Gate, SolvedCase
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
-from simgen.foam.templates import write_dictionaries
-from simgen.meshing import gmsh_model, import_mesh
+from simgen.meshing import gmsh_model, import_mesh, write_dictionaries
 
 
 class LidCavity(CaseFamily):

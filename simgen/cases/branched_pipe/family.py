@@ -29,8 +29,7 @@ from simgen.foam.log import (
     y_plus_figures,
 )
 from simgen.foam.mesh import read_geometry, time_directories
-from simgen.foam.templates import write_dictionaries
-from simgen.meshing import import_mesh, mesh_gates
+from simgen.meshing import import_mesh, mesh_gates, write_dictionaries
 from simgen.point_cloud import BoundaryCloud
 
 VISCOSITY = 1.5e-5

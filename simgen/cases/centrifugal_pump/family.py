@@ -30,8 +30,7 @@ from simgen.foam.log import (
     settling_window,
     y_plus_figures,
 )
-from simgen.foam.templates import write_dictionaries
-from simgen.meshing import import_mesh, mesh_gates
+from simgen.meshing import import_mesh, mesh_gates, write_dictionaries
 from simgen.point_cloud import BoundaryCloud
 
 #: The mixing length as a share of the passage's width.

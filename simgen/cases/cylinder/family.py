@@ -17,8 +17,14 @@ from simgen.case import CaseFamily, Field, Gate, SolvedCase
 from simgen.cases.cylinder.quantities import cylinder_quantities, force_figures
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.foam.log import SolverLog, read_series
-from simgen.foam.templates import write_dictionaries
-from simgen.meshing import add_size, gmsh_model, import_mesh, mesh_gates, write_quadrilaterals
+from simgen.meshing import (
+    add_size,
+    gmsh_model,
+    import_mesh,
+    mesh_gates,
+    write_dictionaries,
+    write_quadrilaterals,
+)
 
 INLET_X, OUTLET_X, HALF_HEIGHT, THICKNESS = -20.0, 40.0, 10.0, 1.0
 PEAK_VELOCITY = 0.4
