@@ -46,7 +46,7 @@ def generate(*arguments: str) -> str:
         ("generate cylinder-flow --designs nowhere.csv", "nowhere.csv cannot be read: No such"),
         ("run --dataset /nowhere/at-all", "there is no dataset at /nowhere/at-all"),
         ("run --run RUN --recipe cylinder-flow-demo", "only its report is left"),
-        ("dataset show a[/b]", "there is no dataset at a[/b]:"),
+        ("dataset show a[/b]", "there is no dataset at a[/b];"),
         ("dataset ls --store /nowhere", "no dataset in /nowhere"),
         ("dataset generate-benchmark darcy --train 1 --store s3:/x", "s3:/x names no bucket"),
         ("recipes show none", "'none' is unknown; choose one of"),
@@ -167,7 +167,7 @@ def test_a_file_is_no_dataset(tmp_path, monkeypatch):
     """Icechunk panics there, which no handler of errors sees."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "README.md").write_text("# A page")
-    assert "README.md: it is a file" in refused("dataset", "show", "README.md")
+    assert "there is no dataset at README.md;" in refused("dataset", "show", "README.md")
 
 
 def test_a_run_whose_dataset_is_gone_is_not_evaluated(tmp_path, waves):
