@@ -17,7 +17,6 @@ import pandas as pd
 import torch
 
 from courant.analysis import Progress, dynamics
-from courant.analysis.dynamics import Components, Dmd, Pod, Rhythm, Scalogram, StepSpectrum
 from courant.evaluation.metrics import finite_or_none
 from courant.field_model import Evolves
 from courant.prediction.surrogate import Surrogate
@@ -43,15 +42,15 @@ class CaseDynamics:
     series_name: str
     true_series: np.ndarray  # (T, P), at the rollout's times
     predicted_series: np.ndarray  # (T, P)
-    modes: tuple[Dmd, Dmd]  # of solution and prediction at the rollout's times
-    pods: tuple[Pod, Pod]  # of the same, of as many modes at most
+    modes: tuple[dynamics.Dmd, dynamics.Dmd]  # of solution and prediction at the rollout's times
+    pods: tuple[dynamics.Pod, dynamics.Pod]  # of the same, of as many modes at most
     volumes: np.ndarray  # (N,) of the cells
     probes: np.ndarray | None  # (P, d) m, where the series are read; None for no single places
     model: Evolves
     latents: torch.Tensor  # (T, L, d)
 
     @cached_property
-    def jacobians(self) -> tuple[tuple[float, StepSpectrum], ...]:
+    def jacobians(self) -> tuple[tuple[float, dynamics.StepSpectrum], ...]:
         """Time in s and eigenvalues after the first and the last step; they take a while."""
         states = {step * self.interval_s: self.latents[step - 1] for step in (1, len(self.times))}
         return tuple(
@@ -60,7 +59,7 @@ class CaseDynamics:
         )
 
     @cached_property
-    def components(self) -> Components:
+    def components(self) -> dynamics.Components:
         """The latents' principal components, fitted on the training's steps."""
         return dynamics.principal_components(self.latents.cpu().numpy(), self.horizon)
 
@@ -102,7 +101,7 @@ class CaseDynamics:
         return np.abs(self.anchor_hz - self.reference_hz) / self.reference_hz
 
     @cached_property
-    def scalogram(self) -> Scalogram:
+    def scalogram(self) -> dynamics.Scalogram:
         """The scalogram of the leading anchor's first component."""
         series = self.components.series[:, self.leading_anchor, 0]
         return dynamics.scalogram(series, self.interval_s, self.reference_hz)
@@ -190,7 +189,7 @@ class CaseRhythm:
     times: np.ndarray  # (F,) s
     states: np.ndarray  # (F, N, C)
     volumes: np.ndarray  # (N,), ones where the dataset has none
-    rhythm: Rhythm
+    rhythm: dynamics.Rhythm
     series: np.ndarray  # what the rhythm is read from, (F, P)
     frequency: float  # Hz, from all these snapshots
 
@@ -343,7 +342,7 @@ def case_spectra(
 
 def _latent_spectrum(
     model: Evolves, state: torch.Tensor, step_s: float, exact_up_to: int
-) -> StepSpectrum:
+) -> dynamics.StepSpectrum:
     """Return the eigenvalues at latents (L, d) of a model whose steps take `step_s` seconds."""
 
     def derivative(Z: torch.Tensor) -> torch.Tensor:

@@ -34,7 +34,6 @@ from courant import field_model as seam
 from courant.analysis import Progress
 from courant.analysis import scores as measures
 from courant.analysis.dynamics import pod
-from courant.analysis.scores import AnchorFields, match
 from courant.evaluation.metrics import ALL, ErrorSums, ratio
 from courant.evaluation.references import TrainingFields
 from courant.prediction.surrogate import Surrogate
@@ -124,9 +123,9 @@ class CaseScores:
 
     case: str
     scores: dict[str, float]
-    fields: AnchorFields
+    fields: measures.AnchorFields
     spacing_m: float
-    controls: dict[str, AnchorFields]
+    controls: dict[str, measures.AnchorFields]
     dominant: np.ndarray | None  # (M,) anchor of largest weight; None for a model without weights
     temporal_variance: np.ndarray | None  # v_k, (L,); None for one state
     addresses: ErrorAddresses | None  # None without weights, or a solution at the time
@@ -206,7 +205,7 @@ def score_case(
     for part in decomposed.chunks(size):
         values = part.contributions[0].cpu().numpy()  # (T, L, m, C)
         at, here = points[part.queries], volumes[part.queries]
-        joined.append(AnchorFields.of(values[-1], at, here, places))
+        joined.append(measures.AnchorFields.of(values[-1], at, here, places))
         found = {}
         if other is not None:
             theirs = next(others).contributions[0, -1].cpu().numpy()
@@ -225,7 +224,7 @@ def score_case(
                 addressed.append(ErrorAddresses.of(weights, error, at, here))
         progress(part.queries.stop, len(points))
 
-    fields = AnchorFields.joined(joined)
+    fields = measures.AnchorFields.joined(joined)
     spacing_m = 2 * surrogate.normaliser.length_scale / math.sqrt(fields.num_anchors)
     scores |= measures.field_scores(fields, spacing_m)
     if places is not starts:
@@ -233,7 +232,7 @@ def score_case(
         scores |= {f"start_{key}": each for key, each in at_starts.items() if np.isfinite(each)}
     variance = None
     if "time" in sums:
-        over_time = match(sums["time"])
+        over_time = measures.match(sums["time"])
         variance = ratio(*sums["moments"])
         scores |= {"time_correlation": over_time.score, "time_kept": over_time.kept}
         if np.isfinite(variance).any():
@@ -245,7 +244,7 @@ def score_case(
         )
         scores |= {} if whole is None else {"contiguity": whole}
     if "seed" in sums:
-        scores["seed_correlation"] = match(sums["seed"]).score
+        scores["seed_correlation"] = measures.match(sums["seed"]).score
     if start is not None and "motion" in sums:
         cores = solved_cores(surrogate, case, start, CORE_RADIUS * spacing_m)
         if cores is not None:
@@ -297,10 +296,10 @@ def solved_cores(
 def case_controls(
     surrogate: Surrogate,
     case: StoredCase,
-    fields: AnchorFields,
+    fields: measures.AnchorFields,
     values: np.ndarray,
     training: Callable[[], TrainingFields] | None,
-) -> dict[str, AnchorFields]:
+) -> dict[str, measures.AnchorFields]:
     """Decompose a predicted field, `values` (M, C) in deviations, by chance, by place and by POD.
 
     POD is of the case's own snapshots, which favours it, or of a steady case of training fields.
@@ -323,7 +322,7 @@ def case_controls(
     if len(snapshots) > 1:
         modes = pod(snapshots, fields.volumes, fields.num_anchors)
         projected = modes.fields(values, fields.volumes)
-        found[POD] = AnchorFields.of(projected, fields.points, fields.volumes)
+        found[POD] = measures.AnchorFields.of(projected, fields.points, fields.volumes)
     return found
 
 
