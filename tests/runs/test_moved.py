@@ -63,9 +63,8 @@ def test_a_dataset_that_lies_elsewhere_is_named_and_checked_by_its_snapshot(demo
     line = refused("predict", alone, case, "--start", "3", "--out", out)
     assert "name its place with --dataset URL" in line and "cylinder-flow v1" in line
     called("predict", alone, case, "--start", "3", "--out", out, "--dataset", demo / STORE)
-    beside = tmp_path / "beside.npz"
-    called("predict", demo / "runs" / "tiny", case, "--start", "3", "--out", beside)
-    assert out.read_bytes() == beside.read_bytes()
+    called("predict", demo / "runs/tiny", case, "--start", "3", "--out", tmp_path / "beside.npz")
+    assert out.read_bytes() == (tmp_path / "beside.npz").read_bytes()
     other = publish_waves(str(tmp_path / "other"))
     line = refused("predict", alone, case, "--out", out, "--dataset", other)
     assert f"{other}: its v1 is not the one that {alone} was trained on" in line

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import simgen
-import simgen.errors
 
 SECRETS = {
     "AWS_ACCESS_KEY_ID": "AKIAPLANTEDPLANTED00",
