@@ -19,8 +19,7 @@ import sys
 import threading
 from types import FrameType
 
-from simgen.log_lines import is_json, line_of
-from simgen.machine import descendants, start_of
+from simgen import log_lines, machine
 
 INTERRUPTED = "interrupted; the same command goes on from here"
 INTERRUPTED_CODE = 130
@@ -116,12 +115,12 @@ def _end() -> None:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, 1)
             os.dup2(nowhere, 2)
-        for process, start in descendants(os.getpid()):
-            if start_of(process) == start:
+        for process, start in machine.descendants(os.getpid()):
+            if machine.start_of(process) == start:
                 with contextlib.suppress(OSError):
                     os.kill(process, signal.SIGKILL)
         with contextlib.suppress(OSError):
             begin = ERASED_LINE if os.isatty(screen) else ""
-            line = line_of(_Ending.line) if is_json() else _Ending.line
+            line = log_lines.line_of(_Ending.line) if log_lines.is_json() else _Ending.line
             os.write(screen, f"{begin}{line}\n".encode())
     os._exit(_Ending.code)

@@ -28,10 +28,9 @@ from prefect.logging.handlers import APILogHandler
 import simgen
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord
-from flows import stages
+from flows import solving, stages
 from flows.request_models import options_of
 from flows.settings import keep_loopback_direct, load_settings
-from flows.solving import Execution, SolvedFork, solve_cases
 from flows.terminal import progress_note, read_progress, start_logs
 from simgen.design_space import DesignPoint
 from simgen.log_lines import fields_here, set_field
@@ -92,7 +91,7 @@ def _in_task(name: str, work: Callable[[], Any]) -> Any:
 
 
 @task(name="solve", task_run_name="{name}", persist_result=False, cache_policy=NO_CACHE)
-def _follow(name: str, cases: Sequence[tuple[DesignPoint, Future[SolvedFork]]]) -> None:
+def _follow(name: str, cases: Sequence[tuple[DesignPoint, Future[solving.SolvedFork]]]) -> None:
     """Log the progress of cases that are solved elsewhere; end with the last one."""
     scratch = Path(load_settings().scratch)
     for point, future in cases:
@@ -109,14 +108,14 @@ def _follow(name: str, cases: Sequence[tuple[DesignPoint, Future[SolvedFork]]]) 
 
 
 def solve_followed(
-    points: Sequence[DesignPoint], writer: DatasetWriter, execution: Execution
+    points: Sequence[DesignPoint], writer: DatasetWriter, execution: solving.Execution
 ) -> None:
     """Solve cases, in the sight of Prefect: each is a task, or several together are one."""
     size = math.ceil(len(points) / MOST_TASKS)
-    batch: list[tuple[DesignPoint, Future[SolvedFork]]] = []
+    batch: list[tuple[DesignPoint, Future[solving.SolvedFork]]] = []
     num_submitted, tasks = 0, []
 
-    def on_submit(point: DesignPoint, future: Future[SolvedFork]) -> None:
+    def on_submit(point: DesignPoint, future: Future[solving.SolvedFork]) -> None:
         nonlocal num_submitted
         num_submitted += 1
         batch.append((point, future))
@@ -127,7 +126,7 @@ def solve_followed(
             batch.clear()
 
     try:
-        solve_cases(points, writer, execution, on_submit)
+        solving.solve_cases(points, writer, execution, on_submit)
     finally:
         for each in tasks:
             each.wait()

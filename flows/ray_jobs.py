@@ -44,9 +44,8 @@ from courant.ray_session import connect_ray
 from courant.runs.directory import RunDirectory
 from flows.executor import ATTEMPTS, PAUSE_S, check_cores, may_pass
 from flows.settings import absolute, check_job_reach, host_of, load_settings
+from simgen import log_lines, provenance
 from simgen.errors import InputError, SimgenError
-from simgen.log_lines import LogContext, about, fields_here, log_context, parse_line
-from simgen.provenance import REVISION_FILE, source_revision
 from simgen.whole_file import local_path
 
 POLL_S = 2.0
@@ -171,7 +170,7 @@ def _submit(client: JobSubmissionClient, url: str, job: str, address: str) -> No
                     submission_id=job,
                     runtime_env={"working_dir": code, "env_vars": job_variables(address)},
                     # Ray's dashboard shows it, and the job's log lines have it.
-                    metadata=fields_here(),
+                    metadata=log_lines.fields_here(),
                 )
                 return
             except RuntimeError as error:
@@ -191,7 +190,7 @@ def pack_code(target: Path) -> None:
         assert found is not None and found.origin is not None
         ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
         shutil.copytree(Path(found.origin).parent, target / name, ignore=ignored)
-    (target / REVISION_FILE).write_text(source_revision())
+    (target / provenance.REVISION_FILE).write_text(provenance.source_revision())
 
 
 def _follow(client: JobSubmissionClient, job: str, on_line: Callable[[str], None]) -> JobDetails:
@@ -223,8 +222,8 @@ def _follow(client: JobSubmissionClient, job: str, on_line: Callable[[str], None
         shown += sum(map(len, whole))
         for line in map(str.rstrip, whole):
             if line:
-                ids, message = parse_line(line)  # of a line in JSON
-                with about(**ids):
+                ids, message = log_lines.parse_line(line)  # of a line in JSON
+                with log_lines.about(**ids):
                     on_line(message)
         if ended:
             return details
@@ -320,7 +319,7 @@ class RayExecutor:
         return max(LEAST_AT_ONCE, 2 * room)
 
     def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
-        reference = self._run.remote(function, arguments, log_context())
+        reference = self._run.remote(function, arguments, log_lines.log_context())
         future: Future[Result] = Future()
 
         def ended(done: Future[Any]) -> None:
@@ -339,7 +338,9 @@ class RayExecutor:
             ray.shutdown()
 
 
-def _run(function: Callable[..., Any], arguments: tuple[Any, ...], logs: LogContext) -> Any:
+def _run(
+    function: Callable[..., Any], arguments: tuple[Any, ...], logs: log_lines.LogContext
+) -> Any:
     logs.apply()
     for attempt in range(1, ATTEMPTS + 1):
         try:

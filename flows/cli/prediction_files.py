@@ -27,8 +27,7 @@ from simgen.cell_mesh import Shape, shape_of
 from simgen.errors import InputError
 from simgen.foam.mesh import Polygons
 from simgen.imports.vtk import MeshReader
-from simgen.publish.export import write_collection
-from simgen.publish.figures import layer_of_cloud, png_bytes
+from simgen.publish import export, figures
 from simgen.solving.convert import distance_to_faces
 from simgen.whole_file import npz_bytes, whole_file
 
@@ -127,7 +126,7 @@ class WrittenPrediction:
             for number, name in enumerate(names):
                 self._write_state(number, out.parent / name)
             with whole_file(out) as part:
-                write_collection(part, names)
+                export.write_collection(part, names)
         if self.times is None:
             return ""
         return f"{counted(len(steps), 'step')} from {steps[0]:g} to {steps[-1]:g} s"
@@ -212,12 +211,12 @@ def predict_to_files(
     )
     extent = found.write(out)
     picture = out.with_suffix(".png")
-    layer = layer_of_cloud(cloud, surrogate.normaliser.dimension)
+    layer = figures.layer_of_cloud(cloud, surrogate.normaliser.dimension)
     last = ... if times is None else -1
     solution = None if design.solved is None else design.solved[last]
     drawn = draw_prediction(layer, solution, design.values[last], surrogate.normaliser.channels)
     with whole_file(picture) as part:
-        part.write_bytes(png_bytes(drawn))
+        part.write_bytes(figures.png_bytes(drawn))
     print_line(f"{out}: {f'{extent} on ' if extent else ''}{counted(cloud.num_points, 'cell')}")
     what = "the prediction" if design.solved is None else "solution, prediction and error"
     print_line(f"{picture}: {what}")

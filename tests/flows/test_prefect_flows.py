@@ -56,7 +56,7 @@ def test_each_case_is_a_task_and_of_many_several_share_one(
 
     monkeypatch.setattr(prefect_flows, "MOST_TASKS", 4)
     monkeypatch.setattr(prefect_flows, "_follow", Task())
-    monkeypatch.setattr(prefect_flows, "solve_cases", solve)
+    monkeypatch.setattr(prefect_flows.solving, "solve_cases", solve)
     points = [make_result(number).point for number in range(num_cases)]
     prefect_flows.solve_followed(points, None, None)  # type: ignore[arg-type]
     assert len(tasks) == num_tasks
