@@ -25,6 +25,8 @@ from simgen.errors import InputError
 Kind = Literal["transient", "steady"]  # what is predicted: states in time, or one field
 MAX_EPOCHS = 50_000  # The record keeps one line per epoch and is read as a whole
 MAX_NAME = 160
+VALIDATIONS = 20  # Of a training whose epochs are chosen for it, about
+LARGEST_WARM_UP = 0.1  # Of its steps
 _SHOWN_ERRORS = 8
 
 
@@ -38,6 +40,10 @@ class TrainingConfig(Frozen):
     """The optimisation, by default that of the paper's cylinder (tab:cf-hparams)."""
 
     epochs: int = Field(ge=1, le=MAX_EPOCHS)
+    budget_s: float | None = Field(default=None, gt=0)
+    """Seconds of training and validation; `epochs` are those that fit, by the first steps' pace."""
+    patience: int | None = Field(default=None, ge=1, le=MANY)
+    """Epochs after which training stops if no validation loss was lower."""
     batch_size: int = Field(ge=1, le=65_536)  # Over all workers together
     samples_per_epoch: int | None = Field(default=None, ge=1, le=MANY)
     """Windows per epoch, drawn without repeats while there are enough; None = every window once."""
@@ -84,6 +90,22 @@ class TrainingConfig(Frozen):
                 f" accumulate = {self.accumulate} parts or more each"
             )
         return self
+
+    def with_epochs(
+        self, epochs: int, steps_per_epoch: int | None = None, validations: int = VALIDATIONS
+    ) -> TrainingConfig:
+        """Return a copy for so many epochs, validated about so many times.
+
+        Drops of the rate move with the epochs; the warm-up is limited where the steps are known.
+        """
+        every = max(1, round(epochs / validations))
+        changed = {"epochs": epochs, "validate_every": every, "checkpoint_every": every}
+        if self.schedule == "step":
+            changed["step_epochs"] = max(1, round(self.step_epochs * epochs / self.epochs))
+        if steps_per_epoch is not None:
+            most = int(LARGEST_WARM_UP * epochs * steps_per_epoch)
+            changed["warmup_steps"] = min(self.warmup_steps, most)
+        return self.model_copy(update=changed)
 
 
 DATA: dict[str, type[SampleData]] = {"transient": TransientData, "steady": SteadyData}
@@ -152,6 +174,26 @@ class Experiment(Frozen):
         for section, values in {"model": model, "data": data, "training": training}.items():
             content[section].update(values or {})
         return _checked({**content, "name": name or self.name})
+
+    def with_values(self, values: Mapping[str, Any]) -> Experiment:
+        """Return a copy with values by `section.name`, such as `training.epochs`.
+
+        Epochs that are given are trained, whatever the experiment's budget.
+        """
+        sections: dict[str, dict[str, Any]] = {"model": {}, "data": {}, "training": {}}
+        for key, value in values.items():
+            section, _, name = key.partition(".")
+            if section not in sections or not name:
+                raise InputError(
+                    f"'{key}' is no value of an experiment; give SECTION.NAME of"
+                    f" {', '.join(sections)}, such as training.epochs"
+                )
+            sections[section][name] = value
+        if "epochs" in sections["training"]:
+            sections["training"] = {"budget_s": None, **sections["training"]}
+        return self.derive(
+            model=sections["model"], data=sections["data"], training=sections["training"]
+        )
 
     def run_id(self, snapshot_id: str) -> str:
         """Return `<name>-<hash>`; the hash covers the experiment and the dataset snapshot."""

@@ -10,8 +10,10 @@ path, where this file would be taken for the package of that name.
 from __future__ import annotations
 
 import inspect
+import json
 import typing
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
 
@@ -87,6 +89,13 @@ Recipe = Annotated[
     ),
 ]
 ExperimentFile = Annotated[str | None, option("A JSON file with an experiment, not a recipe.")]
+TrainingBudget = Annotated[
+    str | None,
+    option(
+        "Time of the training, such as 3min: as many of the experiment's epochs as fit, by the"
+        " pace of the first steps. Default: all of them; 3min where it is fitted to the data."
+    ),
+]
 Runs = Annotated[str | None, option(f"Folder or URL of runs; COURANT_RUNS, default: {RUNS}.")]
 Store = Annotated[str | None, option(f"Folder or URL; COURANT_STORE, default: {STORE}.")]
 ReportFolder = Annotated[
@@ -110,7 +119,20 @@ class CaseRequest:
     """What `generate` and `generate-and-train` both take."""
 
     family: str = "cylinder-flow"
-    """The case family, as `courant families` lists them."""
+    """The case family, as `courant families` lists them; the name of a template's."""
+    template: str | None = None
+    """An OpenFOAM case that becomes a family: the numbers of --vary are its parameters."""
+    vary: Annotated[
+        dict[str, str] | None,
+        option(
+            "With --template, a parameter as NAME=FILE:ENTRY=LOW:HIGH:UNIT, such as"
+            " speed=0/U:boundaryField/inlet/value[0]=5:15:m/s.",
+            "--vary",
+        ),
+    ] = None
+    fields: list[str] | None = None
+    """With --template, OpenFOAM's names of the fields to store. Default: those of 0, without those
+    of turbulence models."""
     cases: int = Field(default=8, ge=1, le=1_000_000)
     """Number of design points (grid: at least this many)."""
     sampler: Literal["sobol", "latin-hypercube", "uniform", "grid"] = "sobol"
@@ -162,6 +184,11 @@ class TrainingRequest:
     version: Version = None
     recipe: Recipe = None
     experiment: ExperimentFile = None
+    settings: Annotated[
+        dict[str, Any] | None,
+        option("Values that replace those of the experiment, such as training.epochs=5.", "--set"),
+    ] = None
+    budget: TrainingBudget = None
     runs: Runs = None
 
 
@@ -228,8 +255,17 @@ class BenchmarkRequest(TrainingRequest):
 class MainJobRequest(CaseRequest):
     """Sample and solve designs, publish a version, train on it, evaluate, report; or some of it."""
 
+    settings: Annotated[
+        dict[str, Any] | None,
+        option(
+            "Solver settings that replace those of the preset, such as end_time=120 (s) or"
+            " mesh_size=0.5 (m); and values of the experiment, such as training.epochs=5.",
+            "--set",
+        ),
+    ] = None
     recipe: Recipe = None
     experiment: ExperimentFile = None
+    budget: TrainingBudget = None
     sweep: str | None = None
     """Try this search space first, and train its best setting; as in `courant sweep`."""
     trials: NumTrials = None
@@ -286,7 +322,7 @@ def with_options_of(asked: Any, *without: str) -> Callable[[Callable[..., None]]
             hint, field = hints[name], asked.__pydantic_fields__[name]
             kinds = [typing.get_origin(part) for part in (hint, *typing.get_args(hint))]
             if dict in kinds:
-                parse = parse_pairs if dict[str, str] in typing.get_args(hint) else parse_settings
+                parse = next(made for kind, made in _PARSERS if kind in typing.get_args(hint))
                 parsers[name] = partial(parse, option=options[name].default)
                 options[name].metavar = options[name].metavar or "NAME=VALUE"
                 hint = list[str] | None
@@ -332,9 +368,27 @@ def parse_pairs(
     return found
 
 
+def parse_values(texts: list[str] | None, option: str) -> dict[str, Any] | None:
+    """Parse `name=value` options into a mapping of JSON values, or else texts."""
+
+    def value_of(text: str) -> Any:
+        with suppress(ValueError):
+            return json.loads(text)
+        return text
+
+    return parse_pairs(texts, option, value_of) or None
+
+
 def parse_settings(texts: list[str] | None, option: str) -> dict[str, float] | None:
     """Parse `name=value` options into a mapping of numbers; None where there are none."""
     return parse_pairs(texts, option, float, "NAME=VALUE with a number") or None
+
+
+_PARSERS: tuple[tuple[Any, Callable[..., Any]], ...] = (
+    (dict[str, str], parse_pairs),
+    (dict[str, float], parse_settings),
+    (dict[str, Any], parse_values),
+)
 
 
 def parse_box(texts: list[str] | None, option: str = "--inside") -> dict[str, tuple[float, float]]:

@@ -20,13 +20,14 @@ import courant
 import simgen
 from courant.experiment import parse_experiment
 from courant.loopback import LOOPBACK, answered_names, in_address, listen
+from courant.prediction.shared_mesh import SharedMesh
 from courant.runs.directory import RunDirectory
 from courant.runs.record import open_recorded, read_dataset_record
 from courant.serving import http_app
 from courant.serving.predictions import Limits
 from flows.settings import check_prefect, host_of, load_settings, prefect_url
 from flows.terminal import errors, print_line
-from simgen.cases import get_family
+from simgen.cases import FAMILIES, get_family
 from simgen.errors import InputError, SimgenError
 
 if TYPE_CHECKING:
@@ -165,7 +166,6 @@ def explore_model(
     """Serve a run and print where its page is; `place` is where its dataset lies now."""
     parts = RunDirectory(run)
     experiment = parse_experiment(parts.read_object("experiment.json"))
-    get_family(experiment.family)
     record = read_dataset_record(parts)
     try:
         dataset = open_recorded(run, record, place)
@@ -174,6 +174,8 @@ def explore_model(
             raise
         warnings.warn(f"no solved designs are shown: {error}", stacklevel=1)
         dataset = None
+    if experiment.family not in FAMILIES:
+        SharedMesh.of(dataset or open_recorded(run, record, place))
     if dataset is None and experiment.task != "steady":
         raise InputError(
             f"{run} is a transient model: its page starts from the states of solved designs, and"

@@ -200,6 +200,7 @@ def solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution
     """
     # The scratch disk of the node that this runs on, by its environment.
     scratch = Path(load_settings().scratch)
+    get_family(point.family, dataset)  # a template's is unpacked on the machine that solves
     with about(dataset=dataset, case=point.id):
         values = ", ".join(f"{name} {value:g}" for name, value in point.parameters.items())
         logger.info("case %s: %s", point.id, values)

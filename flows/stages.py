@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -29,7 +29,8 @@ from flows import request_models as asks
 from flows.settings import absolute, check_folder, check_job_reach, load_settings
 from flows.solving import Execution, solve_cases
 from flows.terminal import Bars, announce
-from simgen.cases import get_family
+from simgen.case import CaseFamily
+from simgen.cases import add_template, get_family
 from simgen.design_space import DesignPoint, unique
 from simgen.errors import InputError, SimgenError
 from simgen.foam.run import find_openfoam
@@ -91,6 +92,18 @@ class Generation(asks.GenerationRequest):
         """Return the dataset's URL: a store has one dataset of each family."""
         return f"{absolute(self.store or load_settings().store).rstrip('/')}/{self.family}"
 
+    @cached_property
+    def case_family(self) -> CaseFamily:
+        """The family; that of a template is made of its case, and kept in the store."""
+        if self.template is None:
+            if self.vary or self.fields:
+                raise InputError(
+                    "--vary and --fields are those of a template; give --template CASE"
+                )
+            return get_family(self.family, self.url)
+        case, vary = local_path(self.template), self.vary or {}
+        return add_template(case, self.family, vary, self.fields, self.url)
+
     @property
     def remake(self) -> dict[str, Any]:
         """Return the parameters that make the version again, for its record."""
@@ -100,12 +113,12 @@ class Generation(asks.GenerationRequest):
 
     @property
     def _preset(self) -> str:
-        return self.preset or get_family(self.family).usual_preset
+        return self.preset or self.case_family.usual_preset
 
     @cached_property
     def points(self) -> list[DesignPoint]:
         """The points to solve: sampled, given, or as `designs` says."""
-        family, settings = get_family(self.family), self.settings or {}
+        family, settings = self.case_family, self.settings or {}
         values = family.settings(self._preset, settings)
         if self.designs and self.design_parameters is not None:
             raise InputError("designs and design_parameters both name the designs; give one")
@@ -138,7 +151,7 @@ class Generation(asks.GenerationRequest):
         record = versions.read_on_record(self.url)
         if record is None:
             return None
-        record.schema.check_family(schema.Schema.of(get_family(self.family)), self.url)
+        record.schema.check_family(schema.Schema.of(self.case_family), self.url)
         if record.version is None or not record.is_published:
             return None
         left = to_solve(points, record.design, self.retry_failed)
@@ -167,7 +180,7 @@ class Generation(asks.GenerationRequest):
 
     def open(self) -> tuple[DatasetWriter, list[DesignPoint]]:
         """Return the dataset's writer and the points that are left; they need a solver."""
-        family = get_family(self.family)
+        family = self.case_family
 
         def find_solver() -> None:
             if load_settings().jobs_address:
@@ -204,7 +217,7 @@ class Training(asks.TrainingRequest):
 
     def done(self) -> str | None:
         """Return the run if it was trained to its end."""
-        experiment, dataset = open_training(self)
+        experiment, dataset = open_training(self, self.budget)
         run = RunDirectory(runs_url(self)) / experiment.run_id(dataset.snapshot_id)
         return run.url if records.is_finished(run) else None
 
@@ -213,11 +226,11 @@ class Training(asks.TrainingRequest):
         from courant.training.train import set_up_run
 
         check_job_reach(runs_url(self))
-        set_up_run(*open_training(self), runs_url(self))
+        set_up_run(*open_training(self, self.budget), runs_url(self))
 
     def execute(self, on_epoch: Callable[[records.EpochRecord], None] = lambda record: None) -> str:
         """Train here, or on the cluster, with a line for each validation and a bar."""
-        experiment, dataset = open_training(self)
+        experiment, dataset = open_training(self, self.budget)
         runs, settings = runs_url(self), load_settings()
         name = experiment.run_id(dataset.snapshot_id)
         run = RunDirectory(runs) / name
@@ -225,13 +238,15 @@ class Training(asks.TrainingRequest):
         with ids, Bars(f"train {experiment.name}", experiment.training.epochs) as bars:
 
             def show(record: records.EpochRecord) -> None:
-                left = f"{duration_text(record.eta_s)} left"
-                bars.show(record.epoch, f"loss {record.train_loss:.4f}, {left}")
+                note = f"loss {record.train_loss:.4f}, {duration_text(record.eta_s)} left"
+                bars.show(record.epoch, note, record.epochs)
                 if record.validation_nmae is not None and not settings.jobs_address:
                     announce(record.line())
                 on_epoch(record)
 
             announce(f"run {run.url}")
+            if budget := experiment.training.budget_s:
+                announce(f"trains for {duration_text(budget)} at most; --budget gives another time")
             bars.show(0, "reading the dataset")
             from courant.training import workers
 
@@ -253,14 +268,28 @@ def runs_url(asked: asks.TrainingRequest) -> str:
     return absolute(asked.runs or load_settings().runs)
 
 
-def open_training(asked: asks.TrainingRequest) -> tuple[Experiment, simgen.Dataset]:
+def open_training(
+    asked: asks.TrainingRequest, budget: str | None = None
+) -> tuple[Experiment, simgen.Dataset]:
     """Return the dataset version and the experiment: given, the family's, or fitted to it."""
     dataset = simgen.open_dataset(absolute(asked.dataset), asked.version)
-    if asked.experiment:
-        return read_experiment(asked), dataset
     small = None if dataset.schema.source else recipe_of(dataset.schema.family, "small")
     recipe = asked.recipe or small
-    return get_recipe(recipe) if recipe else fitted.fitted_recipe(dataset), dataset
+    if asked.experiment:
+        experiment = read_experiment(asked)
+    else:
+        experiment = get_recipe(recipe) if recipe else fitted.fitted_recipe(dataset)
+    return with_values(experiment, asked.settings, budget), dataset
+
+
+def with_values(
+    experiment: Experiment, settings: Mapping[str, Any] | None, budget: str | None
+) -> Experiment:
+    """Return the experiment with these values, and with the epochs or the time of a budget."""
+    found = benchmark.parse_budget(budget) if budget else None
+    name = "budget_s" if found and found.unit == "processor" else "epochs"
+    limit = {f"training.{name}": found.amount} if found else {}
+    return experiment.with_values({**limit, **(settings or {})})
 
 
 def read_experiment(asked: asks.TrainingRequest | asks.MainJobRequest) -> Experiment:
@@ -347,12 +376,13 @@ class Trials(asks.SweepRequest):
     def plan(self) -> sweep.Sweep:
         """Plan every trial, and compare each with the data."""
         space = search_space.load_space(self.space)
-        return sweep.plan_sweep(*open_training(self), space, self.trials, runs_url(self), self.seed)
+        opened = open_training(self, self.budget)
+        return sweep.plan_sweep(*opened, space, self.trials, runs_url(self), self.seed)
 
     def done(self) -> FinishedTrials | None:
         """Return None: `execute` looks at each trial, and skips those that have ended."""
         search_space.load_space(self.space)
-        open_training(self)
+        open_training(self, self.budget)
         return None
 
     def check(self) -> None:
@@ -409,6 +439,8 @@ class ModelBenchmark(asks.BenchmarkRequest):
 
         budget = benchmark.parse_budget(self.budget)
         base, opened = open_training(self)
+        # Trainings that are compared have the same budget, and spend all of it.
+        base = base.derive(training={"budget_s": None, "patience": None})
         if self.space and self.models:
             raise InputError(
                 "give models to compare or a space of one model's settings, not both (models=null"
@@ -543,7 +575,7 @@ class MainJob(asks.MainJobRequest):
         elif self.trials:
             raise InputError("trials are those of a sweep; give a sweep too")
         if self.dataset is None:
-            get_family(self.family)
+            _ = self.generation.case_family
             job = self._with_recipe(self.family)
             _ = job.generation.points
             return job
@@ -565,6 +597,7 @@ class MainJob(asks.MainJobRequest):
                 return self  # of a user's own: the training fits a recipe to the data
             chosen = get_recipe(name)
             recipe = chosen.name
+        with_values(chosen, self.settings_of("experiment"), self.budget)
         if chosen.family != family:
             raise InputError(
                 f"experiment {chosen.name} is for {chosen.family}, the cases are of {family};"
@@ -572,12 +605,20 @@ class MainJob(asks.MainJobRequest):
             )
         return replace(self, recipe=recipe)
 
+    def settings_of(self, part: Literal["solver", "experiment"]) -> dict[str, Any] | None:
+        """Return the settings without or with a section's name before a dot."""
+        found = {
+            name: value
+            for name, value in (self.settings or {}).items()
+            if ("." in name) == (part == "experiment")
+        }
+        return found or None
+
     @cached_property
     def generation(self) -> Generation:
         """The first stage, for a job without a given dataset or run."""
-        return Generation(
-            **{each.name: getattr(self, each.name) for each in fields(asks.CaseRequest)}
-        )
+        asked = {each.name: getattr(self, each.name) for each in fields(asks.CaseRequest)}
+        return Generation(**{**asked, "settings": self.settings_of("solver")})
 
     def done(self) -> Outcome | None:
         """Return what is there if no stage has anything left to do; a sweep always has."""
@@ -611,12 +652,13 @@ class MainJob(asks.MainJobRequest):
         if job.until == "dataset":
             return Outcome(published, None, None)
         where = published.dataset, published.version
-        training = Training(*where, job.recipe, job.experiment, job.runs)
+        settings = job.settings_of("experiment")
+        training = Training(*where, job.recipe, job.experiment, settings, job.budget, job.runs)
         if job.sweep:
             tried = each(Trials(space=job.sweep, trials=job.trials, **asdict(training)))
             # A trial is an ordinary run: the best one is found there if it was trained to its end,
             # and goes on if not.
-            training = replace(training, recipe=None, experiment=tried.best, runs=tried.trials)
+            training = Training(*where, experiment=tried.best, runs=tried.trials)
         trained = each(training)
         if job.until == "run":
             return Outcome(published, trained, None)

@@ -33,6 +33,7 @@ from courant.experiment import parse_experiment
 from courant.field_model import FieldDecomposition, FieldModel, Inputs, Queries
 from courant.prediction.bands import LEVEL, Bands, DesignBands, least_cases, pooled
 from courant.prediction.monitor import Monitor, RolloutQuality
+from courant.prediction.shared_mesh import SharedMesh
 from courant.problems import Problem, problem_of
 from courant.problems.problem import NotFiniteError, check_finite, warn_caller
 from courant.problems.transient import TIME_TOLERANCE, time_tolerance
@@ -40,7 +41,7 @@ from courant.runs import record
 from courant.runs.directory import RunDirectory
 from courant.runs.weights import read_model
 from simgen.case import CaseFamily, SolvedCase
-from simgen.cases import get_family
+from simgen.cases import FAMILIES, get_family
 from simgen.design_space import DesignPoint, Parameter
 from simgen.design_space import scaled as scaled_in
 from simgen.errors import InputError
@@ -167,6 +168,7 @@ class Surrogate:
         """url, version, snapshot_id and family of the dataset version of the training"""
         self.model = model.eval()
         self.device = next(model.parameters()).device
+        self._shared_mesh: SharedMesh | None = None
 
     @property
     def decomposes(self) -> bool:
@@ -206,6 +208,17 @@ class Surrogate:
         InputError where it is found nowhere, or has another snapshot id.
         """
         return record.open_recorded(self.url, self.dataset, None if url is None else str(url))
+
+    def family(self, place: str | Path | None = None) -> CaseFamily | SharedMesh:
+        """Return what meshes designs; InputError where nothing does."""
+        if (known := FAMILIES.get(self.dataset["family"])) is not None:
+            return known
+        if self._shared_mesh is None:
+            dataset = self.open_dataset(place)
+            if dataset.schema.source is None:
+                return get_family(self.dataset["family"], dataset.url)
+            self._shared_mesh = SharedMesh.of(dataset)
+        return self._shared_mesh
 
     def predict(self, points: np.ndarray, **parts: Any) -> np.ndarray:
         """Predict the fields of a design at points (N, 2 or 3) m, cell centres or scattered ones.
@@ -322,8 +335,12 @@ class Surrogate:
         scratch: str | Path | None = None,
         max_points: int | None = None,
         start_of: StoredCase | None = None,
+        place: str | Path | None = None,
     ) -> PredictedDesign:
         """Predict a design that nobody has solved: the family meshes it.
+
+        Cases that were solved elsewhere have no family. Where they share a mesh, it is read from
+        the dataset, at `place` if it was moved; a rollout starts from the nearest solved design.
 
         A transient model needs a state to start from: the solver runs `from_solver_s` seconds of
         the design, or the state of another design, `start_of`, is transferred to this mesh, and no
@@ -334,7 +351,7 @@ class Surrogate:
         InputError for a design outside the family's design space, one that cannot be meshed or
         solved, and where a transient model has no start.
         """
-        family, settings = get_family(self.dataset["family"]), self.dataset["settings"]
+        family, settings = self.family(place), self.dataset["settings"]
         trained_on = self.dataset["family_revision"]
         if trained_on not in (None, family.revision):
             warn_caller(
@@ -342,6 +359,18 @@ class Surrogate:
                 f" of revision {family.revision}: generate the dataset anew and train on it"
             )
         point, begin, problem = family.point(parameters, settings), None, self.problem
+        if isinstance(family, SharedMesh):
+            if verify or from_solver_s is not None:
+                raise InputError(
+                    f"the cases of {family.dataset.url} were solved elsewhere: nothing here solves"
+                    " a design; leave out --verify and --from-solver"
+                )
+            if self.step_s is not None and start_of is None:
+                start_of = family.nearest(parameters)
+                warn_caller(
+                    f"the rollout starts from the state at {problem.start(start_of):g} s of the"
+                    f" nearest solved case, {start_of.id}"
+                )
         if self.step_s is None:
             if from_solver_s is not None or steps is not None:
                 raise InputError("a steady model takes no start and no steps")
@@ -361,9 +390,12 @@ class Surrogate:
                     f" {(problem.input_steps - 1) * self.step_s:g} s or longer"
                 )
             end = begin + steps * self.step_s if verify else begin
+            assert not isinstance(family, SharedMesh)
             point = family.point(parameters, {**settings, family.horizon: end})
         known_geometry = False
-        if from_solver_s is not None or (verify and start_of is None):
+        if isinstance(family, SharedMesh):
+            cloud, seconds, known_geometry = family.cloud, Seconds(0.0), True
+        elif from_solver_s is not None or (verify and start_of is None):
             cloud, seconds = solve(point, scratch)
         else:
             cloud, seconds, known_geometry = mesh(point, folder, max_points)
@@ -602,7 +634,7 @@ def known_of_design(
     normaliser = problem.normaliser
     known: dict[str, Any] = {"parameters": point.parameters} if normaliser.parameters else {}
     if normaliser.stored_kinds:
-        columns = [cloud.patch_kinds.index(kind) for kind in normaliser.stored_kinds]
+        columns = [cloud.measured_kinds.index(kind) for kind in normaliser.stored_kinds]
         assert cloud.distance is not None and cloud.direction is not None
         known["distance"] = (cloud.distance[:, columns], cloud.direction[:, columns])
     if start_s is not None:
@@ -651,11 +683,13 @@ def by_field(values: np.ndarray, channels: Sequence[Channel]) -> dict[str, np.nd
 
 
 def counted_from_s(
-    family: CaseFamily, settings: Mapping[str, float], step_s: float, times: np.ndarray
+    family: CaseFamily | SharedMesh, settings: Mapping[str, float], step_s: float, times: np.ndarray
 ) -> float:
     """Return the time from which predicted states count in quantities.
 
     It is that of the family in a rollout to the end of the dataset's cases; in others all count.
     """
+    if isinstance(family, SharedMesh):
+        return 0.0
     to_the_end = times[-1] > settings[family.horizon] - step_s * (1 - 1e-6)
     return family.settled_from_s(settings) if to_the_end else 0.0

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 CHANNELS_PER_PATCH_KIND = 4
 MOST_ANCHORS, MOST_POINTS, MOST_STEPS = 64, 1024, 10
+BUDGET_S = 180.0
+"""Of a training for which no other time is given"""
 
 
 def fitted_recipe(dataset: Dataset) -> Experiment:
@@ -51,13 +53,15 @@ def fitted_recipe(dataset: Dataset) -> Experiment:
         ),
         data=_data(dataset, drawn),
         training=TrainingConfig(
-            epochs=60,
+            epochs=240,
+            budget_s=BUDGET_S,
+            patience=80,
             batch_size=4,
-            samples_per_epoch=480,
+            samples_per_epoch=120,
             learning_rate=1e-3,
             warmup_steps=100,
-            validate_every=5,
-            checkpoint_every=5,
+            validate_every=10,
+            checkpoint_every=10,
         ),
     )
 

@@ -21,10 +21,10 @@ from scipy.spatial import cKDTree
 import simgen
 from courant.evaluation.metrics import finite_or_none
 from courant.evaluation.quantities import dependences, scaled_designs
+from courant.prediction.shared_mesh import SharedMesh
 from courant.prediction.surrogate import NotFiniteError, PredictedDesign, Surrogate, TooLargeError
 from courant.problems.problem import collected_warnings
 from courant.serving.predictions import Limits, RequestError, Strict
-from simgen.cases import get_family
 from simgen.design_space import scaled
 from simgen.errors import InputError, SimgenError
 from simgen.publish.figures import Triangles, layer_of_cloud, section
@@ -259,7 +259,11 @@ class Explored:
     def _check(self, parameters: Mapping[str, float]) -> None:
         """Raise RequestError for a design outside of the family's design space."""
         try:
-            get_family(self.surrogate.dataset["family"]).design_space.check(parameters)
+            family = self.surrogate.family(self._place)
+            if isinstance(family, SharedMesh):
+                family.point(parameters, {})
+            else:
+                family.design_space.check(parameters)
         except InputError as error:
             raise RequestError(str(error)) from None
 

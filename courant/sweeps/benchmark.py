@@ -71,8 +71,6 @@ REQUEST = "request.json"
 RATES = (3e-4, 1e-3, 3e-3)  # Learning rates that are tried for every model
 SEARCH_SHARE = 0.25  # Budget of each trial of the search, over that of a trial that counts
 SPEED_EPOCHS, SPEED_BATCHES = 4, 10  # of a speed trial, whose first epoch does not count
-VALIDATIONS = 20  # Validations of a trial, about, whatever its number of epochs
-LARGEST_WARM_UP = 0.1  # Of a trial's steps
 _Rates = Annotated[
     tuple[Annotated[float, Field(gt=0)], ...],
     Field(min_length=1),
@@ -425,24 +423,9 @@ def _trained(benchmark: Benchmark, name: str, rate: float, share: float = 1.0) -
             )
         epochs = min(int(budget.amount / epoch_s), MAX_EPOCHS)
     epochs = max(1, round(share * epochs))
-    every = max(1, round(epochs / VALIDATIONS))
-    warm_up, step_epochs = training.warmup_steps, training.step_epochs
-    if training.schedule == "step":
-        step_epochs = max(1, round(step_epochs * epochs / training.epochs))
-    if samples is not None:
-        steps = epochs * max(1, samples // training.batch_size)
-        warm_up = min(warm_up, int(LARGEST_WARM_UP * steps))
-    return experiment.derive(
-        training={
-            "epochs": epochs,
-            "learning_rate": rate,
-            "warmup_steps": warm_up,
-            "step_epochs": step_epochs,
-            "validate_every": every,
-            "checkpoint_every": every,
-            "workers": 1,
-        }
-    )
+    per_epoch = None if samples is None else max(1, samples // training.batch_size)
+    scaled = training.with_epochs(epochs, per_epoch).model_dump()
+    return experiment.derive(training={**scaled, "learning_rate": rate, "workers": 1})
 
 
 def _numbered(benchmark: Benchmark, made: Sequence[tuple[str, str, Experiment]]) -> list[Trial]:

@@ -359,6 +359,15 @@ def check_graphs(
         raise InputError(f"training.cuda_graphs = true, but {because}; leave it out")
 
 
+def of_first_worker(value: float, device: torch.device) -> float:
+    """Return the first worker's value on all workers."""
+    if rank_and_world()[1] == 1:
+        return value
+    shared = torch.tensor(value, dtype=torch.float64, device=device)
+    distributed.broadcast(shared, 0)
+    return float(shared)
+
+
 def rank_and_world() -> tuple[int, int]:
     """Return this process's rank, and the number of processes."""
     if distributed.is_initialized():

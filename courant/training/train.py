@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import logging
 import math
+import statistics
 import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -35,7 +36,7 @@ from courant.data.batch import Batch, Batches, BatchOrder, seeded
 from courant.data.geometry import AnchorChoice
 from courant.data.normalisation import Normaliser
 from courant.ensemble import Ensemble
-from courant.experiment import Experiment
+from courant.experiment import VALIDATIONS, Experiment
 from courant.models import build
 from courant.problems import Problem, open_problem
 from courant.problems.problem import Samples
@@ -56,6 +57,12 @@ logger = logging.getLogger("courant.training")
 OnEpoch = Callable[[EpochRecord], None]
 PARTS = ("load", "train", "validation", "checkpoint")
 """The parts of a run's time"""
+PACE = "pace.json"
+"""Of a training within a budget: the seconds of a step that were measured, and what follows"""
+PACE_STEPS = 20
+"""Steps that are measured, at most an epoch; the first half warms up"""
+VALIDATION_SHARE = 0.2
+"""Of a budget, at most"""
 CHECK_EVERY = 64
 """Steps on a GPU between looks at their losses; on a CPU each step is checked"""
 MAX_CASES = 32
@@ -92,6 +99,9 @@ def fit(
         began = time.perf_counter()
         task = Task.load(experiment, dataset, device, rank, world)
         loaded = time.perf_counter() - began
+        if training.budget_s:
+            task.problem.experiment = within_budget(task, run, device, rank, world)
+            training = task.experiment.training
         fitting = Fitting(task, run, device, rank, world)
         fitting.state.seconds["load"] += loaded
         if rank == 0:
@@ -99,12 +109,18 @@ def fit(
         try:
             for epoch in range(fitting.state.epoch + 1, training.epochs + 1):
                 last = epoch == training.epochs
-                record = fitting.epoch(epoch, validate=last or epoch % training.validate_every == 0)
+                validate = last or epoch % training.validate_every == 0
+                record = fitting.epoch(epoch, validate)
+                if validate and training.patience is not None:
+                    since_best = steps.of_first_worker(epoch - fitting.state.best_epoch, device)
+                    last = last or since_best >= training.patience
                 if rank == 0:
                     fitting.write(record, keep=last or epoch % training.checkpoint_every == 0)
                     logger.info(record.line())
                     if on_epoch is not None:
                         on_epoch(record)
+                if last:
+                    break
             if rank == 0:
                 fitting.finish()
         except TrainingError as error:
@@ -201,6 +217,43 @@ def place_learned_anchors(model: nn.Module, start: Tensor) -> None:
         anchors = member.learned_anchors
         assert isinstance(anchors, Tensor)
         anchors.copy_(start[:, : anchors.shape[1]])
+
+
+def within_budget(
+    task: Task, run: RunDirectory, device: torch.device, rank: int, world: int
+) -> Experiment:
+    """Return the experiment with the epochs that fit its budget: those on record, or measured.
+
+    Steps are as fast as the median of some, after as many that warm up. Validation takes at most
+    a fifth of the time.
+    """
+    training, num_batches = task.experiment.training, task.train.num_batches
+    assert training.budget_s is not None
+    pace: dict[str, Any] = {"epochs": 0, "validations": 0}
+    if steps.of_first_worker(rank == 0 and run.exists(PACE), device):
+        pace = run.read_object(PACE) if rank == 0 else pace
+    else:
+        tried, times = Fitting(task, run, device, rank, world), list[float]()
+        rate = learning_rate(training, 0, num_batches)
+        for number, (_, batch) in zip(range(PACE_STEPS), task.train.epoch(1), strict=False):
+            began = time.perf_counter()
+            tried.step(batch, number, rate).tolist()  # which waits for a GPU
+            times.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        if task.validation is not None and rank == 0:
+            tried.validate(task.validation)
+        validation_s = time.perf_counter() - began
+        num = min(VALIDATIONS, int(training.budget_s * VALIDATION_SHARE / validation_s))
+        step_s = statistics.median(times[len(times) // 2 :])
+        left_s = training.budget_s - max(1, num) * validation_s
+        epochs = min(training.epochs, max(1, int(left_s / (step_s * num_batches))))
+        pace = {"step_s": step_s, "epochs": epochs, "validations": max(1, num)}
+        if rank == 0:
+            run.write_json(PACE, pace)
+    chosen = [int(steps.of_first_worker(pace[key], device)) for key in ("epochs", "validations")]
+    logger.info("%s: %d epochs fit %.0f s", run.url, chosen[0], training.budget_s)
+    scaled = training.with_epochs(chosen[0], num_batches, chosen[1])
+    return task.experiment.derive(training=scaled.model_dump())
 
 
 class Fitting:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -83,6 +84,12 @@ def options(
     terminal.start_logs()
 
 
+def template_name(case: str) -> str:
+    """Return the name of a template's family: that of the case's folder, with dashes."""
+    words = re.findall(r"[a-z0-9]+", Path(case).resolve().name.lower())
+    return "-".join(words) or "template"
+
+
 @app.command(epilog="Example: courant run cylinder-flow --cases 8 --out demo-run")
 @with_options_of(asks.MainJobRequest, "store", "runs", "report")
 def run(
@@ -95,6 +102,8 @@ def run(
 
     Stages can be skipped: `--dataset` and `--run` take what is there, `--until` ends earlier.
     """
+    if family is None and asked["template"] is not None:
+        family = template_name(asked["template"])
     if (family is None) == (asked["dataset"] is None and asked["run"] is None):
         raise typer.BadParameter("name a family to generate cases of, or give --dataset or --run")
     if family is not None:
@@ -114,10 +123,15 @@ def run(
 @with_options_of(asks.GenerationRequest, "design_parameters")
 def generate(
     asked: Asked,
-    family: Annotated[str, argument("Case family, such as cylinder-flow.")],
+    family: Annotated[str | None, argument("Case family, such as cylinder-flow.")] = None,
     verbose: Verbose = False,
 ) -> None:
     """Sample a design space, solve its cases with OpenFOAM and publish a dataset version."""
+    if family is None and asked["template"] is None:
+        raise typer.BadParameter(
+            "name a family, or give a case whose numbers vary: --template CASE"
+        )
+    family = family or template_name(asked["template"])
     published = execute_stage("Generation", {"family": family, **asked}, verbose)
     print_line(f"dataset  {published.dataset}  {published.version}")
 
@@ -286,9 +300,22 @@ def recipes(context: typer.Context) -> None:
 
 
 @recipes_app.command("show", epilog="Example: courant recipes show cylinder-flow-small > mine.json")
-def recipes_show(name: Annotated[str, argument("A recipe, such as cylinder-flow-small.")]) -> None:
+def recipes_show(
+    name: Annotated[str | None, argument("A recipe, such as cylinder-flow-small.")] = None,
+    dataset: Annotated[
+        str | None, option("The experiment that `courant train` chooses for a dataset.", "--for")
+    ] = None,
+) -> None:
     """Print a recipe as JSON: change it, and train it with --experiment FILE."""
-    typer.echo(get_recipe(name).model_dump_json(indent=2))
+    if dataset is not None:
+        from flows.stages import open_training
+
+        chosen, _ = open_training(asks.TrainingRequest(dataset, recipe=name))
+    elif name is not None:
+        chosen = get_recipe(name)
+    else:
+        raise InputError("give the name of a recipe (courant recipes), or --for DATASET")
+    typer.echo(chosen.model_dump_json(indent=2))
 
 
 @app.command(epilog="Example: courant report RUN --out report")
@@ -353,12 +380,13 @@ def predict(
     kind = "a design" if design else "a mesh file" if is_file else "a stored case"
     options = {
         "--start": (start, "a stored case"),
-        "--dataset": (dataset, "a stored case"),
         "--parameters": (parameters, "a mesh file"),
         "--boundary": (boundary, "a mesh file"),
         "--from-solver": (from_solver, "a design"),
         "--verify": (verify or None, "a design"),
     }
+    if is_file and dataset is not None:
+        raise InputError("--dataset belongs to a stored case or a design; leave it out")
     for named, (given, needed) in options.items():
         if given is not None and kind != needed:
             raise InputError(f"{named} belongs to {needed}, not to {kind}; leave it out")
@@ -371,7 +399,7 @@ def predict(
         lines = predict_file(url, local_path(str(case)), faces, asked, steps, out)
     elif design is not None:
         asked = asks.parse_settings(design.split(","), "--design") or {}
-        predict_to_files(url, asked, out, steps=steps, from_solver_s=from_solver, verify=verify)
+        predict_to_files(url, asked, out, steps, from_solver, verify, dataset)
         return
     else:
         lines = write_prediction(url, str(case), start, steps, out, dataset)

@@ -430,6 +430,7 @@ def import_openfoam_cases(options: Mapping[str, Any]) -> None:
     imported is skipped with one line, and the others are imported. Run it again for cases that were
     added: those on record are skipped.
     """
+    from simgen.foam import dictionaries
     from simgen.imports import folder, openfoam
 
     asked = FoamRequest(**options)
@@ -437,7 +438,7 @@ def import_openfoam_cases(options: Mapping[str, Any]) -> None:
     values = asked.patch_value or {}
     if wrong := [f"{each}={value}" for each, value in values.items() if value != "cell"]:
         raise typer.BadParameter(f"'{wrong[0]}' is not CONDITION=cell", param_hint="--patch-value")
-    parse = openfoam.DictionaryPlace.parse
+    parse = dictionaries.DictionaryPlace.parse
     given = asked.parameter or {}
     places = {folder.name_and_unit(each): parse(at) for each, at in given.items()}
     same = ("region", "steady", "after", "every", "interval", "allow_unfinished")

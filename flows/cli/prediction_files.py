@@ -22,7 +22,6 @@ from courant.report.fields import draw_prediction
 from courant.report.page import plain
 from flows.settings import check_folder, load_settings
 from flows.terminal import counted, print_line, print_table
-from simgen.cases import get_family
 from simgen.cell_mesh import Shape, shape_of
 from simgen.errors import InputError
 from simgen.foam.mesh import Polygons
@@ -185,10 +184,10 @@ def predict_to_files(
     run: str,
     parameters: Mapping[str, float],
     out: Path,
-    *,
     steps: int | None = None,
     from_solver_s: float | None = None,
     verify: bool = False,
+    dataset: str | None = None,
 ) -> None:
     """Predict a design into `out` and a picture beside it; print quantities and times."""
     surrogate = load_for(run, out)
@@ -198,6 +197,7 @@ def predict_to_files(
         from_solver_s=from_solver_s,
         verify=verify,
         scratch=load_settings().scratch,
+        place=dataset,
     )
     cloud, times, bands = design.cloud, design.times, design.bands
     found = WrittenPrediction(
@@ -243,7 +243,7 @@ def predict_to_files(
     columns = {title: cells for title, cells in columns.items() if cells}
     rows = [
         (plain(each.name), *(column.get(each.name) for column in columns.values()), each.unit)
-        for each in get_family(surrogate.dataset["family"]).quantities
+        for each in surrogate.family(dataset).quantities
         if each.name in {*design.quantities, *alone}
     ]
     print_table(("quantity", *columns, "unit"), rows)

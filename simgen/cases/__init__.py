@@ -1,6 +1,21 @@
-"""List the case families by name; a new family is one more folder here, with its dictionaries."""
+"""List the case families by name; a new family is one more folder here, with its dictionaries.
+
+A family of one's own needs no fork: COURANT_FAMILIES names modules with commas between them, or a
+package has the entry point `courant.families`; each concrete `CaseFamily` in the module is a
+family. A template case (`template`) is one as well, where its dataset lies.
+"""
 
 from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from functools import cached_property
+from importlib.metadata import entry_points
+from pathlib import Path
 
 from simgen.case import CaseFamily
 from simgen.cases.branched_pipe.family import BranchedPipe
@@ -8,13 +23,108 @@ from simgen.cases.centrifugal_pump.family import CentrifugalPump
 from simgen.cases.cylinder.family import CylinderFlow
 from simgen.errors import InputError
 
-FAMILIES: dict[str, CaseFamily] = {
-    family.name: family for family in (CylinderFlow(), BranchedPipe(), CentrifugalPump())
-}
+MODULES, TEMPLATES = "COURANT_FAMILIES", "COURANT_TEMPLATES"
+"""Variables: modules, and unpacked templates for the processes that this one starts"""
+GROUP = "courant.families"
 
 
-def get_family(name: str) -> CaseFamily:
-    """Return the family called `name`; InputError lists the known ones."""
+class Families(MutableMapping[str, CaseFamily]):
+    """The families by name; those from outside are imported when one is first looked up."""
+
+    @cached_property
+    def _known(self) -> dict[str, CaseFamily]:
+        known: dict[str, CaseFamily] = {
+            family.name: family for family in (CylinderFlow(), BranchedPipe(), CentrifugalPump())
+        }
+        modules = [name.strip() for name in os.environ.get(MODULES, "").split(",")]
+        for module in filter(None, [*modules, *(each.value for each in entry_points(group=GROUP))]):
+            known |= {family.name: family for family in _families_of(module)}
+        for folder in filter(None, os.environ.get(TEMPLATES, "").split(os.pathsep)):
+            from simgen.cases.template import read_template
+
+            family = read_template(Path(folder))
+            known[family.name] = family
+        return known
+
+    def __getitem__(self, name: str) -> CaseFamily:
+        return self._known[name]
+
+    def __setitem__(self, name: str, family: CaseFamily) -> None:
+        self._known[name] = family
+
+    def __delitem__(self, name: str) -> None:
+        del self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+FAMILIES = Families()
+
+
+def _families_of(module: str) -> Iterator[CaseFamily]:
+    """Make the families that a module defines; InputError where it cannot be imported."""
+    try:
+        found = importlib.import_module(module)
+        classes = [
+            each
+            for each in vars(found).values()
+            if inspect.isclass(each)
+            and issubclass(each, CaseFamily)
+            and each.__module__ == found.__name__
+            and not inspect.isabstract(each)
+        ]
+        made = [each() for each in classes]
+    except Exception as error:
+        raise InputError(
+            f"{MODULES}: {module} cannot be imported ({type(error).__name__}: {error})"
+        ) from error
+    if not made:
+        raise InputError(f"{MODULES}: {module} defines no class of CaseFamily")
+    yield from made
+
+
+def get_family(name: str, dataset: str | None = None) -> CaseFamily:
+    """Return the family called `name`, or the template beside a dataset's URL.
+
+    InputError lists the known ones.
+    """
+    if name not in FAMILIES and dataset is not None:
+        from simgen.cases.template import find
+
+        if (template := find(name, dataset.rstrip("/").rpartition("/")[0])) is not None:
+            FAMILIES[name] = template
+            others = filter(None, [os.environ.get(TEMPLATES)])
+            os.environ[TEMPLATES] = os.pathsep.join([*others, str(template.folder)])
     if name not in FAMILIES:
-        raise InputError(f"family '{name}' is unknown; choose one of {', '.join(FAMILIES)}")
+        raise InputError(
+            f"family '{name}' is unknown; choose one of {', '.join(FAMILIES)}, name the module of"
+            f" your own in {MODULES}, or give a case: --template CASE"
+        )
     return FAMILIES[name]
+
+
+def add_template(
+    case: Path, name: str, vary: Mapping[str, str], fields: Sequence[str] | None, dataset: str
+) -> CaseFamily:
+    """Make a case the family `name` beside a dataset's URL; see `template.make_template`.
+
+    `vary` has FILE:ENTRY=LOW:HIGH:UNIT by the names of parameters.
+    """
+    from simgen.cases import template
+
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
+        raise InputError(f"'{name}' is no name of a family: use a-z, 0-9 and -, such as my-step")
+    known = FAMILIES.get(name)
+    if known is not None and not isinstance(known, template.TemplateFamily):
+        raise InputError(f"{name} is a family already: give the template another name")
+    varied = [template.Varied.parse(f"{each}={how}") for each, how in vary.items()]
+    if not varied:
+        raise InputError("--vary names no parameter; add --vary NAME=FILE:ENTRY=LOW:HIGH:UNIT")
+    with tempfile.TemporaryDirectory(prefix="courant-template-") as folder:
+        made = template.make_template(case, name, varied, fields, Path(folder) / name)
+        template.keep(made, dataset.rstrip("/").rpartition("/")[0])
+    return get_family(name, dataset)

@@ -21,13 +21,20 @@ from typing import Any
 
 import numpy as np
 
-from simgen.case import Field, Gate, Role
+from simgen.case import Field, Gate
+from simgen.case_description import (
+    describe_field,
+    has_file,
+    patch_kind,
+    read_control,
+    velocity_conditions,
+)
 from simgen.errors import CaseError, InputError
 from simgen.foam import mesh as foam_mesh
-from simgen.foam.field import COMPONENT_NAMES, read_field
+from simgen.foam.dictionaries import DictionaryPlace, differing_numbers, read_number
+from simgen.foam.field import read_field
 from simgen.foam.log import SolverLog
 from simgen.foam.mesh import MeshGeometry, PatchRange, read_geometry, time_directories
-from simgen.foam.reader import COMPONENTS, FoamReader
 from simgen.imports.folder import NotImported, Surveyed, fingerprint
 from simgen.imports.importing import SourceBoundary, SourceCase
 from simgen.solving.convert import distance_to_faces, field_values
@@ -38,6 +45,8 @@ _OF_CASE = ("constant", "system", "postProcessing", "VTK", "dynamicCode")
 HEAD_BYTES = 8192
 #: Times that differ by less, relative to themselves, are one time.
 SAME_TIME = 1e-9
+MOST_NAMED = 6
+"""Entries that differ between cases and are shown"""
 FIGURES = ("courant", "continuity", "residual")
 """Figures of a log, which limits may be set on"""
 
@@ -108,6 +117,16 @@ class FoamFolder:
         for pattern, kind in self.options.kinds.items():
             if not fnmatch.filter(patches, pattern):
                 yield f"--kind {pattern}={kind} is of no patch; they are {', '.join(patches)}"
+        if len(cases) > 1 and not any(case.parameters for case in cases):
+            differing = differing_numbers([self.directories[case.place] for case in cases])
+            named = [f"{at} ({low:g} to {high:g})" for at, (low, high) in differing.items()]
+            if named:
+                more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+                yield (
+                    f"the cases differ in {', '.join(named[:MOST_NAMED])}{more}, and have no"
+                    " parameters, so a model cannot distinguish their designs: add --parameter"
+                    f" 'NAME (UNIT)={next(iter(differing))}'"
+                )
 
     def survey(self, place: str) -> FoamCase:
         options, directory = self.options, self.directories[place]
@@ -410,11 +429,6 @@ def regions_of(directory: Path) -> list[str]:
     return sorted(path.parent.name for path in (directory / "constant").glob("*/polyMesh"))
 
 
-def has_file(path: Path) -> bool:
-    """Return whether OpenFOAM would find this file, packed or not."""
-    return path.is_file() or path.with_name(f"{path.name}.gz").is_file()
-
-
 def listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - 10} more" if len(names) > 10 else ""
     return (", ".join(names[:10]) or "no fields") + more
@@ -463,148 +477,10 @@ def parts_of(directory: Path, region: str, fields: Sequence[str]) -> tuple[Path,
     raise CaseError("it has no mesh in constant/polyMesh")
 
 
-# Fields: names, units, components
-
-#: OpenFOAM's incompressible p is a pressure over a density, and is called so.
-KINEMATIC = {"p": "kinematic_pressure", "p_rgh": "kinematic_pressure_without_gravity"}
-NAMES = {
-    "U": "velocity",
-    "p": "pressure",
-    "p_rgh": "pressure_without_gravity",
-    "T": "temperature",
-    "rho": "density",
-    "k": "turbulent_kinetic_energy",
-    "epsilon": "dissipation_rate",
-    "omega": "specific_dissipation_rate",
-    "nut": "turbulent_viscosity",
-}
-_UNITS: dict[tuple[float, ...], str] = {
-    (1, -1, -2, 0, 0, 0, 0): "Pa",
-    (1, 1, -2, 0, 0, 0, 0): "N",
-    (1, 2, -2, 0, 0, 0, 0): "J",
-    (1, 2, -3, 0, 0, 0, 0): "W",
-}
-_BASE = ("kg", "m", "s", "K", "mol", "A", "cd")
-
-
-def describe_field(path: Path, called: str, role: Role, dimension: int) -> Field:
-    """Describe a field from the head of one of its files; CaseError where that is none.
-
-    The vector's component across a plane case is left out.
-    """
-    reader, unit = FoamReader(path), ""
-    kind = re.sub("^vol(.)(.*)Field$", lambda of: of[1].lower() + of[2], reader.header["class"])
-    number = COMPONENTS.get(kind)
-    if number is None:
-        raise CaseError(f"{path} is no field of cells (no class vol…Field in its header)")
-    for key in reader.names():
-        entry = reader.skip_entry()
-        if key == "dimensions":
-            unit = unit_of(entry.strip(b"[] \t\n;").split())
-            break
-    openfoam, plain = path.name, re.sub(r"\W+", "_", path.name)
-    usual = {**NAMES, **(KINEMATIC if unit == "m2/s2" else {})}
-    components = (plain,) if number == 1 else COMPONENT_NAMES[number]
-    if number == 3:
-        components = components[:dimension]
-    return Field(called or usual.get(openfoam, plain), unit, components, openfoam, role)
-
-
-def unit_of(exponents: Sequence[bytes]) -> str:
-    """Write dimensions as a unit: [0 1 -1 0 0 0 0] is m/s."""
-    try:
-        powers = [float(each) for each in exponents]
-    except ValueError:
-        return ""
-    powers += [0.0] * (len(_BASE) - len(powers))
-    if known := _UNITS.get(tuple(powers)):
-        return known
-    factors: tuple[list[str], list[str]] = ([], [])
-    for base, power in zip(_BASE, powers, strict=False):
-        if power:
-            factors[power < 0].append(base if abs(power) == 1 else f"{base}{abs(power):g}")
-    above, below = factors
-    return "/".join([" ".join(above) or "1", *below])
-
-
-# Kinds of patches: by name, by type, and by the condition of U
-
-_NO_BOUNDARY = ("empty", "wedge", "processor", "cyclic", "nonConformal")
-_WALLS = ("wall", "mappedWall")
-_OF_NAME = {"inlet": "inlet", "inflow": "inlet", "outlet": "outlet", "outflow": "outlet"}
-#: Kinds by the beginning of the velocity's boundary condition.
-_OF_VELOCITY = {
-    "farfield": ("freestream",),
-    "wall": ("noSlip",),
-    "symmetry": ("slip",),
-    "outlet": (
-        *("inletOutlet", "pressureInletOutlet", "zeroGradient", "advective", "waveTransmissive"),
-    ),
-    "inlet": (
-        *("fixedValue", "flowRateInlet", "surfaceNormalFixedValue", "uniformFixedValue"),
-        *("turbulent", "codedFixedValue", "exprFixedValue", "timeVaryingMapped"),
-    ),
-}
-
-
-def patch_kind(patch: str, type_: str, condition: str, kinds: Mapping[str, str]) -> str | None:
-    """Return a patch's kind; None for one that is no boundary, `open` where nothing is known.
-
-    `condition` is that of U there, if it is known; `kinds` has kinds by patterns of names.
-    """
-    for pattern, kind in kinds.items():
-        if fnmatch.fnmatchcase(patch, pattern):
-            return None if kind == "none" else kind
-    if type_.startswith(_NO_BOUNDARY):
-        return None
-    if type_ in _WALLS or type_.startswith("symmetry"):
-        return "wall" if type_ in _WALLS else "symmetry"
-    by_name = (kind for word, kind in _OF_NAME.items() if word in patch.lower())
-    by_velocity = (kind for kind, words in _OF_VELOCITY.items() if condition.startswith(words))
-    return next(itertools.chain(by_name, by_velocity), "open")
-
-
-def velocity_conditions(path: Path, patches: Mapping[str, PatchRange]) -> dict[str, str]:
-    """Return the condition of each patch in a file of U; empty where there is no such file.
-
-    A fixed velocity of zero is `noSlip`, which older cases have no word for.
-    """
-    if not has_file(path):
-        return {}
-    velocity = read_field(path, patches)
-    found = dict(velocity.patches)
-    for name, value in velocity.boundary.items():
-        if found[name] == "fixedValue" and value.ndim == 1 and not value.any():
-            found[name] = "noSlip"
-    return found
-
-
-# The solver: its dictionaries and its log
+# The solver, by its log
 
 _EXEC = re.compile(r"^Exec\s*:\s*(?:\S*/)?([\w.-]+)", re.MULTILINE)
 _VERSION = re.compile(r"^(?:Version|Build)\s*:\s*(\S+)", re.MULTILINE)
-
-
-def read_control(directory: Path, region: str = "") -> tuple[str, float | None, bool | None]:
-    """Return application, end time and whether the case is steady, from its dictionaries.
-
-    Empty and None where they lack it; CaseError where they are damaged. A region has schemes
-    of its own in system/<region>.
-    """
-    control, own = directory / "system/controlDict", directory / "system" / region / "fvSchemes"
-    schemes = own if has_file(own) else directory / "system/fvSchemes"
-    application, stop, last = (
-        (read_entry(control, [name]) if has_file(control) else None) or ""
-        for name in ("application", "stopAt", "endTime")
-    )
-    try:
-        end = float(last) if stop in ("", "endTime") else None
-    except ValueError:
-        end = None
-    scheme = read_entry(schemes, ["ddtSchemes", "default"]) if has_file(schemes) else None
-    # localEuler steps each cell by a time of its own: its times are iterations.
-    steady = None if scheme is None else scheme.startswith(("steadyState", "localEuler"))
-    return application, end, steady
 
 
 def find_log(directory: Path, application: str) -> tuple[Path, str, SolverLog] | None:
@@ -627,189 +503,3 @@ def find_log(directory: Path, application: str) -> tuple[Path, str, SolverLog] |
         for line in file:
             log.read(line.rstrip("\n"))
     return path, version, log
-
-
-# Single entries of dictionaries, such as a viscosity. Of entries with the same name the last one
-# counts, and dictionaries with the same name are one. `#include` is followed, beside its own file;
-# `$name` in a value is looked up from the inside out, when it is read. What is computed, included
-# from elsewhere, or decides which entries count (`#if…`, `#remove`, `$name;` in place of entries)
-# is not followed: entries beside the latter are in doubt. Names in quotes, which are patterns, are
-# found as they are written.
-
-_INCLUDE = re.compile(r'#(include|sinclude|includeIfPresent)\s+"([^"$<]+)"')
-_MACRO = re.compile(r"\$([:!^]?)(?:\{([\w.:]+)\}|([\w.:]+))")
-_COMMENT = re.compile(rb'("(?:\\.|[^"\\])*+(?:"|\Z))|//[^\n]*+|/\*(?>.*?(?:\*/|\Z))', re.DOTALL)
-_DECIDES = ("#if", "#else", "#endif", "#remove", "#inputMode", "#overwrite", "#merge", "#protect")
-#: Files that a dictionary may include, characters of a value, and characters by macros in all.
-MOST_FILES, LONGEST, MOST_EXPANDED = 100, 100_000, 20_000_000
-#: A field's values are no parameters; so much of them is kept, to be shown.
-_SHOWN = 200
-
-_PLACE = re.compile(r"(?P<file>[^:]+):(?P<entries>[^\[\]]+)(?:\[(?P<index>\d+)\])?")
-_DIMENSIONS = re.compile(r"\[[^\[\]]*+\]")
-_WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
-_NUMBER = re.compile(r"[-+]?(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?")
-_COUNTED = re.compile(r"(?:uniform\s+)?\d+\s*[({]")
-"""A list that begins with its number of values"""
-
-
-@dataclass(frozen=True)
-class DictionaryPlace:
-    """The place of a number: `FILE:ENTRY/ENTRY…`, with `[INDEX]` behind it in a list of numbers.
-
-    Such as `constant/transportProperties:nu` or `0/U:boundaryField/inlet/value[0]`.
-    """
-
-    file: str
-    entries: tuple[str, ...]
-    index: int | None
-
-    @classmethod
-    def parse(cls, text: str) -> DictionaryPlace:
-        """Parse FILE:ENTRY/ENTRY[INDEX]; InputError shows the form."""
-        found = _PLACE.fullmatch(text.strip())
-        file = Path(found["file"]) if found else Path("/")
-        if found is None or file.is_absolute() or ".." in file.parts:
-            raise InputError(
-                f"'{text}' is no place in a case's dictionaries; expected FILE:ENTRY/ENTRY, such as"
-                " constant/transportProperties:nu or 0/U:boundaryField/inlet/value[0]"
-            )
-        entries = tuple(each for each in found["entries"].split("/") if each)
-        return cls(str(file), entries, None if found["index"] is None else int(found["index"]))
-
-
-def read_entry(path: Path, entries: Sequence[str]) -> str | None:
-    """Return the text of an entry without its semicolon, comments left out and macros replaced.
-
-    None where the file has no such entry, or one that may not count; CaseError where the file, or
-    one that it includes, cannot be read.
-    """
-    text, _, doubt = _look_up(path, entries)
-    return None if doubt else text
-
-
-def read_number(directory: Path, place: DictionaryPlace) -> float:
-    """Return the number at a place of the case; CaseError names the place where there is none."""
-    path, name = directory / place.file, "/".join(place.entries)
-    text, unread, doubt = _look_up(path, place.entries)
-    if doubt:
-        raise CaseError(
-            f"{path} has {doubt}, which is not read: {name} may have another value; give the"
-            " parameter in a table"
-        )
-    if text is None:
-        why = f", unless in {unread}, which is not read; give the parameter in a table"
-        raise CaseError(f"{path} has no entry {name}{why if unread else ''}")
-    where = f"{path}: {name} is '{' '.join(text.split())[:60]}'"
-    if len(text) > LONGEST or "#" in text or "nonuniform" in text or _COUNTED.match(text):
-        raise CaseError(
-            f"{where}, which is no number: a list of a field's values, or computed by OpenFOAM;"
-            " give the parameter in a table"
-        )
-    # Dimensions are no values, and names may hold digits: `nu [0 2 -1 0 0 0 0] 1e-5`, `k0 3`.
-    found = _NUMBER.findall(_WORD.sub("", _DIMENSIONS.sub("", text)))
-    index = 0 if place.index is None and len(found) == 1 else place.index
-    if index is None or index >= len(found):
-        raise CaseError(f"{where}, which holds {len(found)} numbers; choose one with [0], [1], …")
-    return float(found[index])
-
-
-def _look_up(path: Path, entries: Sequence[str]) -> tuple[str | None, str, str]:
-    """Read a file; return an entry's text, and of the directives on the way to it two.
-
-    The last that was not followed, and the first by which the entry may not count; or nothing.
-    """
-    found: str | _Dictionary | None = _DictionaryFile(path).whole
-    passed: list[str] = []
-    for name in entries:
-        passed += found.unread if isinstance(found, _Dictionary) else []
-        found = found.entries.get(name) if isinstance(found, _Dictionary) else None
-    doubt = next((each for each in passed if each.startswith((*_DECIDES, "$"))), "")
-    text = found if isinstance(found, str) else None
-    if text is not None and not doubt and (macro := re.search(r"\$\S*", text)):
-        raise CaseError(f"{path}: {'/'.join(entries)} refers to {macro[0]}, which is not there")
-    return text, passed[-1] if passed else "", doubt
-
-
-@dataclass
-class _Dictionary:
-    around: _Dictionary | None = None
-    entries: dict[str, str | _Dictionary] = field(default_factory=dict)
-    unread: list[str] = field(default_factory=list)
-    """Directives and macros that were not followed"""
-
-    def merge(self, other: _Dictionary) -> None:
-        """Add the entries of another dictionary, whose values count."""
-        for name, value in other.entries.items():
-            before = self.entries.get(name)
-            if isinstance(before, _Dictionary) and isinstance(value, _Dictionary):
-                before.merge(value)
-            else:
-                self.entries[name] = value
-        self.unread += other.unread
-
-    def value_of(self, macro: re.Match[str]) -> str | None:
-        """Return what `$name` or `$name.name` stands for here; `$:name` is in the whole file."""
-        scope: _Dictionary | None = self
-        while scope is not None:
-            found: str | _Dictionary | None = scope if not (macro[1] and scope.around) else None
-            for name in (macro[2] or macro[3]).split("."):
-                found = found.entries.get(name) if isinstance(found, _Dictionary) else None
-            if isinstance(found, str):
-                return found
-            scope = scope.around
-        return None
-
-
-class _DictionaryFile:
-    """A file with those that it includes."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.num_files, self.num_expanded = path, 0, 0
-        self.whole = _Dictionary()
-        self._read(FoamReader(path), b"", self.whole)
-
-    def _read(self, reader: FoamReader, closing: bytes, into: _Dictionary) -> None:
-        """Read a dictionary's entries up to `closing`."""
-
-        def follow(text: str) -> None:
-            if included := _INCLUDE.match(text):
-                file = reader.path.parent / included[2]
-                if file.is_file():
-                    self.num_files += 1
-                    if self.num_files > MOST_FILES:
-                        raise CaseError(f"{self.path} includes itself, or over {MOST_FILES} files")
-                    self._read(FoamReader(file), b"", into)
-                    return
-                if included[1] != "include":
-                    return
-            into.unread.append(" ".join(text.split())[:_SHOWN])
-
-        for name in reader.names(closing, follow):
-            if reader.peek() != b"{":
-                into.entries[name] = self._text(reader.skip_entry(), into)
-                continue
-            reader.expect(b"{")
-            # Merged once it is whole: what it refers to is outside of it, or above in it.
-            inside = _Dictionary(into)
-            self._read(reader, b"}", inside)
-            into.merge(_Dictionary(entries={name: inside}))
-
-    def _text(self, value: bytes, scope: _Dictionary) -> str:
-        if b"List<" in value[:_SHOWN]:
-            return value[:_SHOWN].decode(errors="replace").strip()
-        text = _COMMENT.sub(lambda found: found[1] or b" ", value).decode(errors="replace")
-
-        def text_of(macro: re.Match[str]) -> str:
-            found = scope.value_of(macro)
-            self.num_expanded += len(found or "")
-            if self.num_expanded > MOST_EXPANDED:
-                raise CaseError(f"{self.path} brings in too much by macros")
-            return macro[0] if found is None else found
-
-        # At once: what is named again later has its new value from there on.
-        text = text.strip().rstrip(";").strip()
-        expanded = _MACRO.sub(text_of, text)
-        if len(expanded) > max(LONGEST, len(text)):
-            raise CaseError(f"{self.path} has a value of more than {LONGEST} characters")
-        return expanded

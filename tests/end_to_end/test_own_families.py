@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -30,9 +31,7 @@ EXAMPLES = ROOT / "tests/simgen"
 @pytest.fixture(scope="module")
 def registered(environment, tmp_path_factory) -> dict[str, str]:
     """The environment of commands that know both families, and one with a mistake."""
-    overlay = tmp_path_factory.mktemp("overlay")
-    shutil.copytree(ROOT / "simgen", overlay / "simgen", ignore=shutil.ignore_patterns("*.pyc"))
-    folder = overlay / "simgen/cases"
+    folder = tmp_path_factory.mktemp("families")
     for name in ("lid_cavity", "heated_plate"):
         shutil.copy(EXAMPLES / f"{name}.py", folder)
         shutil.copytree(EXAMPLES / name, folder / name)
@@ -45,12 +44,9 @@ def registered(environment, tmp_path_factory) -> dict[str, str]:
         assert broken.count(before) == 1
         broken = broken.replace(before, after)
     (folder / "broken_plate.py").write_text(broken)
-    with (folder / "__init__.py").open("a") as index:
-        for name in ("LidCavity", "HeatedPlate", "BrokenPlate"):
-            module = re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
-            index.write(f"from simgen.cases.{module} import {name}\n")
-            index.write(f"FAMILIES[{name}.name] = {name}()\n")
-    return {**environment, "PYTHONPATH": f"{overlay}:{ROOT}"}
+    modules = "lid_cavity,heated_plate,broken_plate"
+    path = os.pathsep.join(filter(None, [str(folder), environment.get("PYTHONPATH")]))
+    return {**environment, "PYTHONPATH": path, "COURANT_FAMILIES": modules}
 
 
 def generated(environment: dict[str, str], folder: Path, *asked: str) -> Dataset:

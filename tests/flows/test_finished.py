@@ -249,10 +249,23 @@ def test_a_family_without_a_recipe_has_one_that_is_fitted_to_its_data(
         fork.write(make_result(number), make_cloud(number))
     mine.commit([fork])
     mine.publish()
-    assert stages.open_training(Training(mine.url))[0].name == "my-flow-fitted"
+    fitted = stages.open_training(Training(mine.url))[0]
+    assert fitted.name == "my-flow-fitted" and fitted.training.budget_s == 180
+    changed = {"training.epochs": 5, "model.num_anchors": 3}
+    five = stages.open_training(Training(mine.url, settings=changed))[0]
+    assert (five.training.epochs, five.training.budget_s) == (5, None)
+    assert five.model.num_anchors == 3
+    long = stages.open_training(Training(mine.url), "1h")[0].training
+    assert (long.epochs, long.budget_s) == (fitted.training.epochs, 3600)
+    with pytest.raises(InputError, match=r"SECTION\.NAME"):
+        stages.open_training(Training(mine.url, settings={"epochs": 5}))
     resolved = MainJob("my-flow", dataset=mine.url).resolved
     assert (resolved.recipe, resolved.version) == (None, "v1")
     plate = HeatedPlate()
     monkeypatch.setitem(FAMILIES, plate.name, plate)
     assert MainJob(plate.name, cases=2, store=str(tmp_path)).resolved.recipe is None
-    assert MainJob("branched-pipe", cases=2).resolved.recipe == "branched-pipe-demo"
+    pipe = MainJob("branched-pipe", cases=2, settings={"mesh_size": 7, "training.epochs": 5})
+    assert pipe.resolved.recipe == "branched-pipe-demo"
+    assert pipe.generation.settings == {"mesh_size": 7.0}
+    with pytest.raises(InputError, match=r"training\.epocs"):
+        _ = replace(pipe, settings={"training.epocs": 5}).resolved

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from simgen.errors import CaseError
+from simgen.foam.dictionaries import read_entry
 from simgen.foam.field import read_field
 from simgen.foam.log import SolverLog
 from simgen.foam.mesh import read_geometry
-from simgen.imports.openfoam import read_entry
 from tests.imports.foam_cases import Form, write_case
 
 #: Beyond what the process has already; each attack needed more, or hours.

@@ -39,6 +39,9 @@ def test_a_folder_is_described_then_imported_and_listed(courant, tmp_path) -> No
     assert "store/tunnel: transient cases in 2 dimensions" in printed
     assert "heat (K): T, from T" in printed
     assert "parameter speed: 1 to 3 m/s" in printed
+    bare = courant(*words[:-2], "--dry-run")
+    assert f"differ in {PARAMETER.partition('=')[2]} (1 to 3)" in " ".join(bare.split())
+    assert "differ" not in printed
     assert "patches of kind wall: walls" in printed
     assert "skipped: run4: its time 1 has no T; it has U, p" in printed
     assert "left out: run1: times before 0 or without U or T in the case itself: 0.75" in printed

@@ -14,20 +14,13 @@ import numpy as np
 import pytest
 
 import simgen
+from simgen.case_description import patch_kind, read_control, velocity_conditions
 from simgen.errors import CaseError, InputError
+from simgen.foam.dictionaries import DictionaryPlace, read_entry, read_number
 from simgen.foam.mesh import PatchRange, read_faces, read_geometry
 from simgen.foam.run import find_openfoam
 from simgen.imports.folder import FolderOptions, read_case_table
-from simgen.imports.openfoam import (
-    DictionaryPlace,
-    FoamFolder,
-    FoamOptions,
-    patch_kind,
-    read_control,
-    read_entry,
-    read_number,
-    velocity_conditions,
-)
+from simgen.imports.openfoam import FoamFolder, FoamOptions
 from simgen.store.verify import verify
 from simgen.store.write import DatasetWriter
 from tests.imports.foam_cases import (

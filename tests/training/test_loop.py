@@ -242,3 +242,40 @@ def test_an_experiment_of_another_family_or_kind_of_problem_is_an_error(
         fit(other, dataset, RunDirectory(tmp_path))
     with pytest.raises(InputError, match="tiny is transient, branched-pipe is steady"):
         fit(other, ducts, RunDirectory(tmp_path))
+
+
+@pytest.mark.parametrize(("budget_s", "epochs"), [(1e-3, 1), (1e6, 5)])
+def test_a_budget_limits_the_epochs_to_those_that_fit(
+    ducts: Dataset, tmp_path: Path, budget_s: float, epochs: int
+) -> None:
+    run, plain = RunDirectory(tmp_path / "budget"), RunDirectory(tmp_path / "plain")
+    fit(tiny_steady(epochs=5, budget_s=budget_s), ducts, run)
+    pace = run.read_json("pace.json")
+    assert pace["epochs"] == epochs and 0 < pace["step_s"] < 60
+    assert [record.epoch for record in read_records(run)] == list(range(1, epochs + 1))
+    assert run.read_json("experiment.json")["training"]["epochs"] == epochs
+    fit(tiny_steady(epochs=epochs, warmup_steps=0), ducts, plain)
+    assert run.read_bytes("model.safetensors") == plain.read_bytes("model.safetensors")
+
+
+def test_a_budget_that_was_interrupted_has_the_epochs_that_were_measured_first(
+    ducts: Dataset, tmp_path: Path
+) -> None:
+    run, experiment = RunDirectory(tmp_path), tiny_steady(epochs=6, budget_s=1e6)
+    with pytest.raises(KilledError):
+        fit(experiment, ducts, run, on_epoch=kill_at(3))
+    run.write_json("pace.json", {"epochs": 4, "validations": 2})
+    fit(experiment, ducts, run)
+    validated = [each.epoch for each in read_records(run) if each.validation_loss is not None]
+    assert len(read_records(run)) == 4 and validated[-1] == 4
+
+
+def test_training_stops_where_the_validation_loss_has_not_fallen_for_as_long_as_it_may(
+    ducts: Dataset, tmp_path: Path
+) -> None:
+    run = RunDirectory(tmp_path)
+    # A rate this low changes no weight.
+    fit(tiny_steady(epochs=40, patience=3, learning_rate=1e-30), ducts, run)
+    status = run.read_json("status.json")
+    assert (status["state"], status["best_epoch"], status["epochs"]) == ("finished", 1, 4)
+    assert len(read_records(run)) == 4

@@ -1,0 +1,97 @@
+"""Designs of a dataset whose cases were solved elsewhere, all on one mesh.
+
+No family can mesh such a design, and none has to: its mesh is that of any stored case. A rollout
+starts from the state of the nearest solved design.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgen.design_space import DesignPoint, scaled
+from simgen.errors import InputError
+from simgen.point_cloud import BoundaryCloud, PointCloud
+from simgen.quantities import Quantity
+
+if TYPE_CHECKING:
+    from simgen.store.read import Dataset, StoredCase
+
+MESHES_APART = 1e-5
+"""Of the domain's size: cell centres that differ by less are the same"""
+
+
+@dataclass(frozen=True)
+class SharedMesh:
+    """What a family does for the designs of its cases, as far as one mesh allows it."""
+
+    dataset: Dataset
+    cloud: PointCloud
+    """Cells and boundary of every case, without fields"""
+    quantities: tuple[Quantity, ...] = ()
+    revision: int = 1
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> SharedMesh:
+        """Read the mesh of a version's cases; InputError where they are not on one."""
+        first, *others = (dataset[case] for case in dataset.cases())
+        points = first.points
+        for case in others:
+            same = case.num_points == first.num_points and np.allclose(
+                case.points, points, rtol=0, atol=MESHES_APART * float(np.ptp(points))
+            )
+            if not same:
+                raise InputError(
+                    f"{dataset.url} holds cases that were solved elsewhere on several meshes"
+                    f" ({first.id} and {case.id} differ), and no family of that name can mesh a"
+                    " design: predict on a mesh file, courant predict RUN MESH.vtu"
+                )
+        return cls(dataset, _geometry(first))
+
+    @property
+    def name(self) -> str:
+        return self.dataset.schema.family
+
+    def point(self, parameters: Mapping[str, float], settings: Mapping[str, float]) -> DesignPoint:
+        """Return the design point; a prediction warns of parameters that no case has."""
+        names = [each.name for each in self.dataset.schema.parameters]
+        if set(parameters) != set(names):
+            raise InputError(
+                f"give the design parameters {', '.join(names)}"
+                if names
+                else "cases of"
+                f" {self.dataset.url} have no parameters: import them with --parameters"
+            )
+        return DesignPoint(self.name, 1, dict(parameters), dict(settings))
+
+    def nearest(self, parameters: Mapping[str, float]) -> StoredCase:
+        """Return the solved case whose parameters are nearest, over their ranges."""
+        known, cases = self.dataset.schema.parameters, self.dataset.cases()
+        asked = scaled(known, parameters)
+        away = [np.linalg.norm(scaled(known, self.dataset[c].parameters) - asked) for c in cases]
+        return self.dataset[cases[int(np.argmin(away))]]
+
+
+def _geometry(case: StoredCase) -> PointCloud:
+    schema, boundary = case.dataset.schema, None
+    if schema.boundary:
+        of = case.boundary
+        boundary = BoundaryCloud(of.points, of.normals, of.areas, np.asarray(of.patch))
+    distances: dict[str, Any] = {"distance": None, "direction": None}
+    if schema.measured_kinds:
+        distances = {"distance": case.distance, "direction": case.direction}
+    return PointCloud(
+        points=case.points,
+        volumes=case.volumes if schema.volumes else None,
+        **distances,
+        patch_kinds=tuple(schema.patch_kinds),
+        time=None,
+        fields={},
+        boundary=boundary,
+        distance_kinds=tuple(schema.measured_kinds),
+        grid_shape=case.grid_shape,
+        mesh=case.mesh,
+    )

@@ -1,0 +1,442 @@
+"""A family made of an OpenFOAM case: its parameters are numbers in the case's dictionaries.
+
+    courant generate --template pitz --vary 'speed=0/U:boundaryField/inlet/value[0]=5:15:m/s'
+
+The case is copied without its results, to `<store>/templates/<name>.tar.gz`, with `template.json`:
+what the family declares. It is meshed once to learn its patches. A design is a copy in which
+foamDictionary sets the parameters, and the settings in controlDict; it is meshed by the
+applications that its Allrun names before the solver, or that its dictionaries are for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import fsspec
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from simgen.case import CaseFamily, Field, Gate, SolvedCase
+from simgen.case_description import describe_field, patch_kind, read_control, velocity_conditions
+from simgen.design_space import DesignPoint, DesignSpace, Parameter
+from simgen.errors import CaseError, InputError, MeshError, SolverError, StoreError
+from simgen.foam.dictionaries import DictionaryPlace, number_at, read_entry
+from simgen.foam.log import SolverLog, residual_figures
+from simgen.foam.mesh import read_boundary, read_points
+from simgen.foam.run import find_openfoam, run_application
+from simgen.meshing import check_mesh
+from simgen.whole_file import whole_file
+
+RECORD = "template.json"
+TURBULENCE = {"k", "epsilon", "omega", "nut", "nuTilda", "alphat", "nuSgs", "R", "kl", "kt"}
+"""Fields that are solved and not stored unless they are asked for"""
+OTHERS = {"mesh", "phi", "cellToRegion"}
+MAX_RESIDUAL, MAX_MASS_IMBALANCE = 1e-2, 1e-2
+_RESULTS = ("processor*", "postProcessing", "VTK", "log*", "*.log", "*.logfile", "dynamicCode")
+_RUNS = re.compile(
+    r"^\s*run(?:Application|Parallel)\s+"
+    r"(?:-(?:s|suffix|np|decomposeParDict)\s+\S+\s+|-(?:a|append|o|overwrite)\s+)*(.+?)\s*$",
+    re.MULTILINE,
+)
+_STANDS_FOR_IT = "courantDesignParameter"
+_PARALLEL = {"decomposePar", "reconstructPar", "reconstructParMesh", "redistributePar"}
+#: Applications by the dictionary that they need, in the order in which they run.
+_BY_DICTIONARY = {
+    "surfaceFeatureExtractDict": "surfaceFeatureExtract",
+    "blockMeshDict": "blockMesh",
+    "snappyHexMeshDict": "snappyHexMesh -overwrite",
+    "createPatchDict": "createPatch -overwrite",
+    "setFieldsDict": "setFields",
+}
+
+
+class Varied(BaseModel):
+    """A design parameter, and the place of its number in the case's dictionaries."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    place: str
+    low: float
+    high: float
+    unit: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Varied:
+        """Parse NAME=FILE:ENTRY/ENTRY[INDEX]=LOW:HIGH:UNIT; name and unit may be left out."""
+        parts = [part.strip() for part in text.split("=")]
+        if len(parts) == 2 and ":" in parts[0]:
+            place = DictionaryPlace.parse(parts[0])
+            index = "" if place.index is None else f"_{place.index}"
+            parts.insert(0, "_".join(place.entries[-2:]) + index)
+        form = (
+            f"--vary '{text}' is not NAME=FILE:ENTRY/ENTRY=LOW:HIGH:UNIT, such as"
+            " speed=0/U:boundaryField/inlet/value[0]=5:15:m/s"
+        )
+        if len(parts) != 3:
+            raise InputError(form)
+        DictionaryPlace.parse(parts[1])
+        low, _, rest = parts[2].partition(":")
+        high, _, unit = rest.partition(":")
+        try:
+            found = cls(
+                name=parts[0], place=parts[1], low=float(low), high=float(high), unit=unit or "1"
+            )
+        except ValueError as error:
+            raise InputError(form) from error
+        if not found.low < found.high or not re.fullmatch(r"[A-Za-z]\w*", found.name):
+            raise InputError(form)
+        return found
+
+
+class StoredField(BaseModel):
+    """A field of the dataset, and OpenFOAM's name for it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    unit: str
+    components: tuple[str, ...]
+    openfoam: str
+
+
+class TemplateRecord(BaseModel):
+    """What the family declares."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    varied: tuple[Varied, ...]
+    application: str
+    dimension: int
+    transient: bool
+    fields: tuple[StoredField, ...]
+    patches: dict[str, str]
+    """Kind by patch"""
+    settings: dict[str, float]
+    """Those of controlDict: end_time, write_interval and time_step, or max_iterations"""
+    commands: tuple[str, ...]
+    """Applications with their arguments that run before the solver"""
+
+
+class TemplateFamily(CaseFamily):
+    """The family of a template, whose files lie in `folder`."""
+
+    revision = 1
+    snapshot_interval = "write_interval"
+
+    def __init__(self, record: TemplateRecord, folder: Path) -> None:
+        self.record, self.folder, self.name = record, folder, record.name
+        self.title, self.dimension = f"{record.name}, a template case", record.dimension
+        self.application, self.transient = record.application, record.transient
+        self.horizon = "end_time" if record.transient else "max_iterations"
+        self.design_space = DesignSpace(
+            tuple(Parameter(v.name, v.unit, v.low, v.high, v.place) for v in record.varied)
+        )
+        # What is not in a dictionary of the mesh leaves the mesh as it is.
+        self.flow_parameters = tuple(
+            v.name for v in record.varied if not re.search(r"(?i)mesh|\.geo|extrude", v.place)
+        )
+        unit = "s" if record.transient else "1"
+        self.settings_space = DesignSpace(
+            tuple(
+                Parameter(name, unit, value * 1e-6, value * 1e6)
+                for name, value in record.settings.items()
+            )
+        )
+        self.presets = {"template": record.settings}
+        self.patches = record.patches
+        self.fields = tuple(
+            Field(each.name, each.unit, each.components, each.openfoam) for each in record.fields
+        )
+        self.preparation = ("foamDictionary", *(shlex.split(c)[0] for c in record.commands))
+
+    def write_case(self, point: DesignPoint, directory: Path) -> None:
+        copy_case(self.folder, directory)
+        for each in self.record.varied:
+            set_number(directory, DictionaryPlace.parse(each.place), point.parameters[each.name])
+        set_control(directory, point.settings, self.transient)
+        run_commands(self.record.commands, directory)
+
+    def figures(self, case: SolvedCase, log: SolverLog) -> dict[str, float]:
+        return {} if self.transient else residual_figures(log)
+
+    def gates(self, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
+        gates = []
+        if not self.transient:
+            residual = figures["max_residual"]
+            gates.append(Gate.at_most("greatest initial residual", residual, MAX_RESIDUAL))
+            if {"inlet", "outlet"} <= set(self.patches.values()):
+                imbalance = figures["mass_imbalance"]
+                gates.append(Gate.at_most("mass imbalance", imbalance, MAX_MASS_IMBALANCE))
+        return gates
+
+
+def copy_case(case: Path, directory: Path) -> None:
+    """Copy a case without its results; the fields of 0 are those of 0.orig, where there is one."""
+    times = [
+        path.name for path in case.iterdir() if re.fullmatch(r"\d+(\.\d+)?([eE]-?\d+)?", path.name)
+    ]
+    left_out = shutil.ignore_patterns(*_RESULTS, *(name for name in times if float(name) > 0))
+    shutil.copytree(case, directory, ignore=left_out, dirs_exist_ok=True)
+    if (directory / "0.orig").is_dir():
+        shutil.rmtree(directory / "0", ignore_errors=True)
+        shutil.copytree(directory / "0.orig", directory / "0")
+
+
+def set_entry(directory: Path, file: str, entries: Sequence[str], value: str) -> None:
+    """Set an entry of a dictionary by foamDictionary, which leaves macros as they are."""
+    place = ".".join(entries) if not any("." in each for each in entries) else "/".join(entries)
+    arguments = ("-disableFunctionEntries", "-entry", place, "-set", value, file)
+    try:
+        run_application("foamDictionary", directory, arguments=arguments)
+    except SolverError as error:
+        raise MeshError(f"{file}: {place} cannot be set: {error}", error.log_tail) from error
+
+
+def set_number(directory: Path, place: DictionaryPlace, number: float) -> None:
+    """Set the number at a place of a case's dictionaries."""
+    try:
+        text, span = number_at(directory, place)
+    except CaseError as error:
+        raise MeshError(str(error)) from error
+    # Of a number foamDictionary would write six digits.
+    value = f"{text[: span[0]]}{_STANDS_FOR_IT}{text[span[1] :]}"
+    set_entry(directory, place.file, place.entries, value)
+    file = directory / place.file
+    file.write_text(file.read_text().replace(_STANDS_FOR_IT, repr(number)))
+
+
+def set_control(directory: Path, settings: Mapping[str, float], transient: bool) -> None:
+    """Set when the solver ends and what it stores, in controlDict."""
+    values: dict[str, object] = {"startFrom": "startTime", "startTime": 0, "stopAt": "endTime"}
+    if transient:
+        adjusts = (read_entry(directory / "system/controlDict", ["adjustTimeStep"]) or "").lower()
+        values |= {
+            "endTime": settings["end_time"],
+            "deltaT": settings["time_step"],
+            "writeControl": "adjustableRunTime" if adjusts in ("yes", "on", "true") else "runTime",
+            "writeInterval": settings["write_interval"],
+        }
+    else:
+        iterations = int(settings["max_iterations"])
+        values |= {"endTime": iterations, "deltaT": 1}
+        values |= {"writeControl": "timeStep", "writeInterval": iterations}
+    # Digits enough that the names of times are theirs.
+    values |= {"purgeWrite": 0, "timePrecision": 12, "writePrecision": 9}
+    for name, value in values.items():
+        set_entry(directory, "system/controlDict", [name], f"{value}")
+
+
+def run_commands(commands: Sequence[str], directory: Path) -> None:
+    for command in commands:
+        application, *arguments = shlex.split(command)
+        try:
+            run_application(application, directory, arguments=arguments)
+        except SolverError as error:
+            raise MeshError(str(error), error.log_tail) from error
+
+
+def commands_of(case: Path, application: str) -> tuple[str, ...]:
+    """Return what runs before the solver: by the case's Allrun, or by its dictionaries."""
+    found: list[str] = []
+    for script in ("Allrun.pre", "Allrun"):
+        text = (case / script).read_text(errors="replace") if (case / script).is_file() else ""
+        for command in _RUNS.findall(text):
+            words = command.split()
+            if words[0] in ("$application", "`getApplication`", "$(getApplication)", application):
+                return tuple(found)
+            if words[0] not in _PARALLEL and "$" not in command:
+                found.append(" ".join(word for word in words if word != "-parallel"))
+    if found:
+        return tuple(found)
+    meshed = (case / "constant/polyMesh/points").exists()
+    return tuple(
+        command
+        for file, command in _BY_DICTIONARY.items()
+        if any((case / place / file).is_file() for place in ("system", "constant/polyMesh"))
+        and not (meshed and command == "blockMesh")
+    )
+
+
+def make_template(
+    case: Path, name: str, varied: Sequence[Varied], fields: Sequence[str] | None, folder: Path
+) -> TemplateFamily:
+    """Copy a case to `folder`, mesh it, and describe it as a family; InputError where it is none.
+
+    `fields` are OpenFOAM's names of those to store; None: those of 0 but for turbulence.
+    """
+    if not (case / "system/controlDict").is_file():
+        raise InputError(f"{case} is no OpenFOAM case: it has no system/controlDict")
+    copy_case(case, folder)
+    if not (folder / "0").is_dir():
+        raise InputError(f"{case} has no folder 0 or 0.orig with the initial fields")
+    find_openfoam(("foamDictionary",)).activate()
+    try:
+        for each in varied:
+            number_at(folder, DictionaryPlace.parse(each.place))
+        application, end, steady = read_control(folder)
+        control = {
+            name: read_entry(folder / "system/controlDict", [name]) or ""
+            for name in ("startTime", "deltaT", "writeControl", "writeInterval")
+        }
+    except CaseError as error:
+        raise InputError(str(error).replace(f"{folder}/", "")) from error
+    if not application or end is None:
+        raise InputError(f"{case}: system/controlDict names no application, or no endTime")
+    settings = _settings(case, control, end, bool(steady))
+    with _meshed(folder, application) as (directory, commands):
+        patches = read_boundary(directory / "constant/polyMesh/boundary")
+        points = read_points(directory / "constant/polyMesh/points")
+        is_plane = any(patch.type == "empty" and patch.size for patch in patches.values())
+        layers = len(
+            {round(z, 9) for z in (points[:, 2] / max(1e-300, abs(points).max())).tolist()}
+        )
+        dimension = 2 if is_plane and layers == 2 else 3
+        conditions: dict[str, str] = {}
+        with contextlib.suppress(CaseError):  # macros: names and types decide alone
+            conditions = velocity_conditions(directory / "0/U", patches)
+        kinds = {
+            patch: patch_kind(patch, of.type, conditions.get(patch, ""), {})
+            for patch, of in patches.items()
+            if of.size
+        }
+        there = sorted(path.name for path in (directory / "0").iterdir() if path.is_file())
+        if unknown := [each for each in fields or () if each not in there]:
+            raise InputError(f"{case}/0 has no field {unknown[0]}; it has {', '.join(there)}")
+        wanted = fields or [each for each in there if each not in TURBULENCE | OTHERS]
+        stored = []
+        for file in wanted:
+            with contextlib.suppress(CaseError):  # no field of cells
+                stored.append(describe_field(directory / "0" / file, "", "solved", dimension))
+    if not stored:
+        raise InputError(f"{case}/0 holds no field of cells to store; name some with --fields")
+    record = TemplateRecord(
+        name=name,
+        varied=tuple(varied),
+        application=application,
+        dimension=dimension,
+        transient=not steady,
+        fields=tuple(
+            StoredField(name=f.name, unit=f.unit, components=f.components, openfoam=f.openfoam)
+            for f in stored
+        ),
+        patches={patch: kind for patch, kind in kinds.items() if kind is not None},
+        settings=settings,
+        commands=commands,
+    )
+    (folder / RECORD).write_text(record.model_dump_json(indent=1))
+    return TemplateFamily(record, folder)
+
+
+def _settings(case: Path, control: Mapping[str, str], end: float, steady: bool) -> dict[str, float]:
+    """Return the settings that controlDict has; InputError for a start that is not 0."""
+    try:
+        start, step = float(control["startTime"] or 0), float(control["deltaT"])
+        if steady:
+            return {"max_iterations": float(round(end / step))}
+        interval = float(control["writeInterval"])
+    except ValueError as error:
+        raise InputError(f"{case}/system/controlDict: {error}") from error
+    if start:
+        raise InputError(f"{case}/system/controlDict starts at {start:g}; a template starts at 0")
+    if control["writeControl"] in ("", "timeStep"):
+        interval *= step
+    count = max(1, round(end / interval))
+    return {"end_time": count * interval, "write_interval": interval, "time_step": step}
+
+
+@contextlib.contextmanager
+def _meshed(folder: Path, application: str) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """Mesh a copy of the template; yield it with the commands that did it."""
+    commands = commands_of(folder, application)
+    find_openfoam({application, "checkMesh", *(shlex.split(each)[0] for each in commands)})
+    with tempfile.TemporaryDirectory(prefix="courant-template-") as scratch:
+        directory = Path(scratch) / "case"
+        copy_case(folder, directory)
+        try:
+            run_commands(commands, directory)
+            if not (directory / "constant/polyMesh/boundary").exists():
+                raise MeshError("it has no mesh, and no dictionary or Allrun that makes one")
+            check_mesh(directory)
+        except (MeshError, SolverError) as error:
+            raise InputError(f"the template {folder.name} cannot be meshed: {error}") from error
+        yield directory, commands
+
+
+def url_of(store: str, name: str) -> str:
+    """Return where a store keeps a template."""
+    return f"{store.rstrip('/')}/templates/{name}.tar.gz"
+
+
+def keep(family: TemplateFamily, store: str) -> None:
+    """Pack the template into the store; InputError where another one of its name is there."""
+    url = url_of(store, family.name)
+    known = find(family.name, store)
+    if known is not None:
+        if known.record != family.record:
+            raise InputError(
+                f"{url} is another template of that name; choose a name, courant generate NAME"
+                " --template …"
+            )
+        return
+    with tempfile.TemporaryFile() as packed:
+        with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=3) as archive:
+            archive.add(family.folder, family.name)
+        packed.seek(0)
+        _write(url, packed)
+
+
+def _write(url: str, packed: Any) -> None:
+    try:
+        if "://" in url:
+            with fsspec.open(url, "wb") as target:
+                shutil.copyfileobj(packed, target, 1 << 20)
+        else:
+            Path(url).parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(Path(url)) as part, part.open("wb") as target:
+                shutil.copyfileobj(packed, target, 1 << 20)
+    except OSError as error:
+        raise StoreError(f"{url} cannot be written: {error.strerror or error}") from error
+
+
+def find(name: str, store: str) -> TemplateFamily | None:
+    """Return a store's template, unpacked in the user's cache; None where it has none."""
+    url = url_of(store, name)
+    try:
+        with fsspec.open(url, "rb") as source:
+            content = source.read()
+    except (OSError, ValueError):
+        return None
+    digest = hashlib.sha256(content).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    folder = cache / "courant/templates" / f"{name}-{digest}"
+    if not (folder / RECORD).exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as part:
+            with tempfile.TemporaryFile() as packed:
+                packed.write(content)
+                packed.seek(0)
+                with tarfile.open(fileobj=packed, mode="r:gz") as archive:
+                    archive.extractall(part, filter="data")
+            with contextlib.suppress(OSError):  # another process was first
+                (Path(part) / name).rename(folder)
+    return read_template(folder)
+
+
+def read_template(folder: Path) -> TemplateFamily:
+    """Read an unpacked template; InputError where its record is damaged."""
+    try:
+        record = TemplateRecord.model_validate_json((folder / RECORD).read_text())
+    except (OSError, ValidationError) as error:
+        raise InputError(f"{folder}/{RECORD} is no template: remove {folder}") from error
+    return TemplateFamily(record, folder)

@@ -1,0 +1,62 @@
+"""A case of one's own goes from its dictionaries to a predicted design, by commands alone."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import simgen
+from courant.prediction.surrogate import load
+from flows.cli.app import app
+from simgen.cases import FAMILIES, TEMPLATES
+from tests.simgen.test_template import CASE, NU, SPEED, WIDTH
+
+pytestmark = pytest.mark.openfoam
+SMALL = {
+    "training.epochs": "1",
+    "training.samples_per_epoch": "8",
+    "model.width": "16",
+    "model.num_heads": "2",
+    "model.num_anchors": "4",
+    "model.num_levels": "1",
+}
+
+
+def test_a_case_is_varied_trained_on_and_asked_for_a_design(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("XDG_CACHE_HOME", "COURANT_SCRATCH"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setenv(TEMPLATES, "")
+    monkeypatch.setattr(FAMILIES, "_known", {**FAMILIES})
+
+    def run(*words: str, exit_code: int = 0) -> str:
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == exit_code, done.output
+        return done.output
+
+    varied = [word for text in (SPEED, WIDTH, NU) for word in ("--vary", text)]
+    template = ("generate", "--template", str(CASE), *varied, "--store", "store")
+    run(*template, "--cases", "4", "--set", "end_time=0.15")
+    dataset = simgen.open_dataset("store/cavity-case")
+    assert [each.name for each in dataset.schema.parameters] == ["speed", "W", "nu"]
+    assert len(dataset.cases()) == 4
+    for case in map(dataset.__getitem__, dataset.cases()):
+        assert case.time is not None and case.time.tolist() == [0.05, 0.1, 0.15]
+        lid = case.boundary["velocity"][-1][case.boundary.points[:, 1] > 0.0999]
+        assert lid[:, 0].max() == pytest.approx(case.parameters["speed"])
+    # Known beside its dataset from then on, without the case.
+    monkeypatch.setattr(
+        FAMILIES, "_known", {k: v for k, v in FAMILIES.items() if "cavity" not in k}
+    )
+    monkeypatch.setenv(TEMPLATES, "")
+    again = ("generate", "cavity-case", "--store", "store", "--set", "end_time=0.15")
+    assert "4 cases" in run(*again, "--cases", "4")
+    settings = [word for item in SMALL.items() for word in ("--set", "=".join(item))]
+    run("train", "store/cavity-case", "--runs", "runs", *settings)
+    (folder,) = Path("runs").iterdir()
+    found = load(folder).predict_design({"speed": 1.1, "W": 0.8, "nu": 0.01}, from_solver_s=0.05)
+    assert found.cloud.points[:, 0].max() < 0.08 and found.values.shape[1:] == (100, 3)
+    assert "name a family" in run("generate", "--store", "store", exit_code=2)
+    assert "give --template" in run(*again, *varied[:2], exit_code=1)

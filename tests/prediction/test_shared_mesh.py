@@ -1,0 +1,81 @@
+"""Designs of cases that were solved elsewhere: predicted on the mesh that all of them have."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import courant
+import simgen
+from courant.prediction.shared_mesh import SharedMesh
+from courant.problems.problem import collected_warnings
+from courant.recipes.fitted import fitted_recipe
+from courant.runs.directory import RunDirectory
+from courant.serving.explorer import Explored, SectionRequest
+from courant.serving.predictions import Limits
+from courant.training.train import fit
+from flows.cli.app import app
+from simgen.errors import InputError
+from simgen.store.read import Dataset
+from tests.imports.foam_cases import box, write_case
+
+SPEED = "speed (m/s)=0/U:boundaryField/inlet/value[0]"
+
+
+def imported(folder: Path, kind: str, *words: str) -> Dataset:
+    place = ("--fields", "U", "--store", str(folder / "store"), kind)
+    asked = ["dataset", "import", "openfoam", str(folder / "tunnel"), *place, *words]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    return simgen.open_dataset(folder / "store/tunnel")
+
+
+def trained(dataset: Dataset, folder: Path) -> courant.Surrogate:
+    sizes = {"width": 16, "num_heads": 2, "num_anchors": 4, "num_levels": 1}
+    steps = {"training.epochs": 1, "training.samples_per_epoch": 8}
+    run = RunDirectory(folder / "run")
+    fit(fitted_recipe(dataset).derive(model=sizes).with_values(steps), dataset, run)
+    return courant.load(run.url)
+
+
+@pytest.mark.parametrize("kind", ["--steady", "--transient"])
+def test_a_design_is_predicted_and_explored_on_the_mesh_of_all_cases(
+    tmp_path: Path, kind: str
+) -> None:
+    for number in range(1, 7):
+        write_case(tmp_path / f"tunnel/run{number}", speed=number)
+    dataset = imported(tmp_path, kind, "--parameter", SPEED)
+    surrogate, case = trained(dataset, tmp_path), dataset["run3"]
+    with collected_warnings() as warned:
+        at_case = surrogate.predict_design({"speed": 3.0})
+        between = surrogate.predict_design({"speed": 3.2})
+    np.testing.assert_array_equal(between.cloud.points, case.points)
+    # A stored design has the prediction of its case, another design one of its own.
+    np.testing.assert_allclose(at_case.values, surrogate.predict_case(case), atol=1e-5)
+    assert between.values.shape == at_case.values.shape
+    assert np.abs(between.values - at_case.values).max() > 1e-4
+    starts = [line for line in warned if "nearest solved case, run3" in line]
+    assert len(starts) == (2 if kind == "--transient" else 0)
+    shown = Explored(surrogate, Limits(), dataset.url).section(
+        SectionRequest(parameters={"speed": 3.2})
+    )
+    assert shown.num_cells == len(case.points)
+    for asked, answer in (({"sped": 3.0}, "speed"), ({"speed": 3.0, "angle": 1.0}, "speed")):
+        with pytest.raises(InputError, match=answer):
+            surrogate.predict_design(asked)
+    with pytest.raises(InputError, match="solved elsewhere"):
+        surrogate.predict_design({"speed": 3.0}, verify=True)
+
+
+def test_cases_on_several_meshes_have_no_mesh_for_a_design(tmp_path: Path) -> None:
+    mesh = box()
+    wider = replace(mesh, points=mesh.points * (1, 1.1, 1))
+    for number in range(1, 5):
+        write_case(
+            tmp_path / f"tunnel/run{number}", speed=number, mesh=wider if number == 4 else mesh
+        )
+    dataset = imported(tmp_path, "--steady", "--parameter", SPEED)
+    with pytest.raises(InputError, match=r"several meshes.*run4 differ.*MESH\.vtu"):
+        SharedMesh.of(dataset)

@@ -1,0 +1,118 @@
+"""A case becomes a family: `tests/simgen/cavity_case` with a macro, an include and an Allrun."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simgen.case import SolvedCase
+from simgen.cases import FAMILIES, TEMPLATES, get_family
+from simgen.cases.template import Varied, commands_of, find, keep, make_template
+from simgen.errors import InputError
+from simgen.foam.dictionaries import DictionaryPlace, read_number
+from simgen.foam.field import read_field
+from simgen.solving.convert import convert
+from simgen.solving.solve_case import solve_case
+
+CASE = Path(__file__).with_name("cavity_case")
+SPEED = "speed=0/U:lidSpeed=0.5:2:m/s"
+WIDTH = "system/blockMeshDict:W=0.5:2"
+NU = "nu=constant/transportProperties:nu=0.005:0.02:m2/s"
+VARIED = [Varied.parse(text) for text in (SPEED, WIDTH, NU)]
+
+
+def test_a_varied_entry_has_a_name_a_place_a_range_and_a_unit() -> None:
+    speed, width, _ = VARIED
+    assert (speed.name, speed.place, speed.low, speed.high, speed.unit) == (
+        *("speed", "0/U:lidSpeed", 0.5, 2.0, "m/s"),
+    )
+    assert (width.name, width.unit) == ("W", "1")
+    inlet = Varied.parse("0/U:boundaryField/inlet/value[0]=1:10:m/s")
+    assert inlet.name == "inlet_value_0"
+    for wrong in ("speed", "speed=0/U:x", "speed=0/U:x=2:1", "speed=0/U:x=1:b", "a b=0/U:x=1:2"):
+        with pytest.raises(InputError, match="NAME=FILE:ENTRY"):
+            Varied.parse(wrong)
+
+
+def test_the_mesh_is_made_as_the_case_makes_it(tmp_path: Path) -> None:
+    assert commands_of(CASE, "icoFoam") == ("blockMesh",)
+    case = shutil.copytree(CASE, tmp_path / "case")
+    (case / "Allrun").write_text(
+        "runApplication -s one blockMesh -dict system/first\n"
+        "runApplication decomposePar\nrunParallel snappyHexMesh -overwrite\n"
+        "runApplication icoFoam\nrunApplication foamToVTK\n"
+    )
+    first = "blockMesh -dict system/first"
+    assert commands_of(case, "icoFoam") == (first, "snappyHexMesh -overwrite")
+    (case / "Allrun").unlink()
+    (case / "system/setFieldsDict").write_text("")
+    assert commands_of(case, "icoFoam") == ("blockMesh", "setFields")
+    (case / "constant/polyMesh").mkdir()
+    (case / "constant/polyMesh/points").write_text("")
+    assert commands_of(case, "icoFoam") == ("setFields",)
+
+
+@pytest.mark.openfoam
+def test_designs_of_a_template_are_solved_with_their_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = shutil.copytree(CASE, tmp_path / "case")
+    (case / "0.05").mkdir()
+    (case / "log.icoFoam").write_text("of an earlier run")
+    made = make_template(case, "cavity", VARIED, None, tmp_path / "cavity")
+    assert (made.dimension, made.transient, made.application) == (2, True, "icoFoam")
+    assert made.patches == {"lid": "wall", "walls": "wall"}
+    assert [field.name for field in made.fields] == ["velocity", "kinematic_pressure"]
+    assert made.presets["template"] == {"end_time": 0.1, "write_interval": 0.05, "time_step": 0.005}
+    assert made.flow_parameters == ("speed", "nu")
+    assert not list(made.folder.glob("0.05")) and not list(made.folder.glob("log*"))
+    # Other processes find it beside the dataset.
+    store = str(tmp_path / "store")
+    keep(made, store)
+    keep(made, store)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv(TEMPLATES, "")
+    monkeypatch.setattr(FAMILIES, "_known", {**FAMILIES})
+    family = get_family("cavity", f"{store}/cavity")
+    design = {"speed": 1.5, "W": 0.75, "nu": 0.015}
+    point = family.point(design, family.settings("template", {"end_time": 0.15}))
+    result = solve_case(point, tmp_path)
+    assert (result.status, result.reason) == ("accepted", "")
+    directory = tmp_path / point.id
+    nu = read_number(directory, DictionaryPlace.parse(VARIED[2].place))
+    assert nu == 0.015
+    lid = read_field(directory / "0.15/U").boundary["lid"]
+    np.testing.assert_allclose(np.atleast_2d(lid)[:, 0], 1.5)
+    cloud = convert(SolvedCase(point, directory))
+    assert cloud.time is not None and cloud.time.tolist() == [0.05, 0.1, 0.15]
+    assert np.ptp(cloud.points[:, 0]) == pytest.approx(0.9 * 0.075, rel=1e-6)
+    assert np.ptp(cloud.points[:, 1]) == pytest.approx(0.9 * 0.1, rel=1e-6)
+    other = make_template(case, "cavity", VARIED[:1], ["U"], tmp_path / "other")
+    with pytest.raises(InputError, match="another template of that name"):
+        keep(other, store)
+    assert find("nothing", store) is None
+
+
+@pytest.mark.openfoam
+@pytest.mark.parametrize(
+    ("varied", "fields", "break_it", "answer"),
+    [
+        ("x=0/U:nothing=1:2", None, None, "0/U has no entry nothing"),
+        ("x=0/U:boundaryField/lid/type=1:2", None, None, "holds 0 numbers"),
+        (SPEED, ["T"], None, "has no field T; it has U, "),
+        (SPEED, None, "system/blockMeshDict", "cannot be meshed"),
+        (SPEED, None, "system/controlDict", "no system/controlDict"),
+        (SPEED, None, "0.orig", "no folder 0 or 0.orig"),
+    ],
+)
+def test_a_case_that_is_no_template_has_one_line(
+    tmp_path: Path, varied: str, fields: list[str] | None, break_it: str | None, answer: str
+) -> None:
+    case = shutil.copytree(CASE, tmp_path / "case")
+    if break_it:
+        target = case / break_it
+        shutil.rmtree(target) if target.is_dir() else target.unlink()
+    with pytest.raises(InputError) as raised:
+        make_template(case, "cavity", [Varied.parse(varied)], fields, tmp_path / "made")
+    assert answer in str(raised.value) and "\n" not in str(raised.value)
