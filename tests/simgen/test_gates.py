@@ -155,9 +155,13 @@ def test_what_was_not_stored_is_counted_and_each_file_of_the_mesh_is_watched(cas
     steady = family(VELOCITY, transient=False)
     assert [gates.stored_times(each, case)[0][0] for each in (BOX, steady)] == [0.5, 1.5]
     assert (found(steady)[3], found(steady, 1.6)[3]) == (0, 1)
+    assert {len(each) for each in meshed.values()} == {32}
     for number, name in enumerate(meshed, start=1):
         replace_in(case / "constant/polyMesh" / name, "1", "2")
         assert found(steady)[4] == number
+    for time in case.glob("[0-9]*"):
+        shutil.rmtree(time)
+    assert (found(steady)[0], found(steady)[2]) == (0, 0)
 
 
 @pytest.mark.parametrize(

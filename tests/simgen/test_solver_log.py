@@ -60,11 +60,10 @@ def test_the_history_of_a_long_run_stays_bounded_and_spans_it():
         for line in STEP.format(time=step, courant=0.1).splitlines():
             log.read(line)
     history = log.residuals["p"]
-    assert HISTORY_POINTS / 3 < len(history) <= HISTORY_POINTS + 1
+    assert HISTORY_POINTS / 3 < len(history) <= HISTORY_POINTS == 400
     times = [time for time, _ in history]
-    assert times == sorted(times)
-    assert times[0] <= 2
-    assert times[-1] > 4900
+    assert times[0] == 1 and times[-1] > 4900
+    assert 14 <= np.diff(times).min() and np.diff(times).max() <= 18
 
 
 def test_checkmesh_figures():
@@ -155,6 +154,7 @@ def test_drift_and_stalled_residuals_look_at_the_end_alone():
     assert stalled(history)
     assert not stalled([(n, 10.0**-n) for n, _ in history])
     assert not stalled(history[:9]), "too short to judge"
+    assert drift([-1.0, -1.1]) == pytest.approx(0.1 / 1.05)
 
 
 @pytest.mark.parametrize(

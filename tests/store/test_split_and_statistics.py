@@ -8,9 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simgen
-from simgen.moments import Moments, moments
+from simgen.moments import Moments, is_significant, moments
 from simgen.publish.card import left_out
-from simgen.store.split import LEFT_OUT, RATIOS, SPLITS, LeftOut, assign_splits, outlying, settled
+from simgen.store.split import (
+    LEAST,
+    LEFT_OUT,
+    RATIOS,
+    SPLITS,
+    LeftOut,
+    assign_splits,
+    outlying,
+    settled,
+)
 from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, add, make_cloud, make_result, record
 
@@ -156,6 +165,24 @@ def test_a_wreck_is_found_among_cases_that_vary_by_little_of_their_values():
 def dominant(values):
     """The numbers of the snapshots that a case's statistics leave out."""
     return settled(values, np.arange(float(len(values))), 0.0).get(LEFT_OUT, [])
+
+
+@pytest.mark.parametrize(
+    ("num_training", "shift", "is_found"),
+    [(12, 4.2, False), (12, 1e4, True), (LEAST - 1, 1e4, True), (LEAST - 2, 1e4, False)],
+)
+def test_a_case_beside_the_training_split_is_left_out_if_it_has_nearly_all_variance(
+    num_training, shift, is_found
+):
+    values = np.random.default_rng(0).normal(size=(num_training, 100, 1))
+    training = {f"case{n}": {"p": moments(each).to_record()} for n, each in enumerate(values)}
+    other = {"other": {"p": moments(values[0] + shift).to_record()}}
+    assert outlying(training, other) == (["other"] if is_found else [])
+
+
+def test_a_component_varies_beside_its_size_and_beside_the_others():
+    deviation, size = np.array([1e-9, 5e-10, 1e-14, 5e-20]), np.array([1e-9, 1e-9, 1e-14, 1e-9])
+    assert is_significant(deviation, size).tolist() == [True, True, False, False]
 
 
 def first_of(num_cases, split):
