@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import typer
+from scipy.special import stdtrit
 
 import courant
 import simgen
@@ -77,6 +78,16 @@ def test_a_band_is_the_quantile_of_errors_over_sizes_that_were_fitted_without_th
     assert banding.half_width(designs, once_right, designs[0], 0.9) > 0
 
 
+def test_parameters_count_where_they_explain_the_errors() -> None:
+    designs = np.linspace(-1, 1, 30)[:, None]
+    noise = np.random.default_rng(0).exponential(size=30)
+    degrees = [
+        banding.fit_error_size(designs, noise * np.exp(slope * designs[:, 0])).degree
+        for slope in (0.0, 0.8, 1.0)
+    ]
+    assert degrees == [0, 0, 1]
+
+
 def test_ranges_reach_three_mean_gaps_beyond_the_designs() -> None:
     five = np.linspace(-0.2, 0.2, 5)[:, None]
     assert banding.shared_ranges(five, five)[0] == pytest.approx((-1 / 3, 1 / 3))  # of all ten
@@ -111,6 +122,7 @@ def test_the_scale_finds_where_errors_are_and_how_they_grow() -> None:
         predicted.append(banding.Predicted(points, values, errors))
     scale = banding.fit_scale(predicted)
     found = scale.at(points, predicted[0].values)
+    assert found.mean() == pytest.approx(predicted[0].errors.mean(), rel=0.2)
     layer = np.abs(predicted[0].values[0, :, 0]) < 0.5
     assert found[0, layer].mean() > 5 * found[0, ~layer].mean()
     np.testing.assert_allclose(np.divide(scale.growth, scale.growth[0]), [1, 2, 4], rtol=0.1)
@@ -313,6 +325,23 @@ def test_an_order_that_is_known_badly_makes_the_interval_wider(
         low, high = found.fine(float(values[5, -1]))
         held.append(low <= fine[5] <= high)
     assert np.mean(held) >= 0.85
+
+
+def test_two_sizes_are_taken_with_usual_orders_and_fewer_are_refused() -> None:
+    values = np.array([[10.0, 9.0], [8.0, 7.3], [5.0, 4.6]])
+    found = banding.fit_grid_error(SIZES[1:], values, 7.0)
+    assert found.order == 1.0
+    ends = []
+    for order in banding.USUAL_ORDERS:
+        first, second = SIZES[1:] ** order
+        slopes = (values[:, 1] - values[:, 0]) / (second - first)
+        fine, here = values[:, 0] - slopes * first, values[:, 0] + slopes * (7.0**order - first)
+        shares = (fine - here) / here
+        reach = stdtrit(2, 0.95) * shares.std(ddof=1) * np.sqrt(1 + 1 / 3)
+        ends += [shares.mean() - reach, shares.mean() + reach]
+    assert (found.low, found.high) == pytest.approx((min(ends), max(ends)))
+    with pytest.raises(InputError, match="needs 3 designs solved with two mesh sizes"):
+        banding.fit_grid_error(SIZES[1:], values[:2], 7.0)
 
 
 def study(folder: Path, sizes: list[float], share: float = 0.5, **other: float) -> Dataset:
