@@ -40,8 +40,7 @@ AREAS = {
     ),
     "splits": (
         "simgen/store/split.py simgen/moments.py",
-        "tests/store/test_split_and_statistics.py tests/imports/test_precision.py"
-        " tests/imports/test_noise.py",
+        "tests/store/test_split_and_statistics.py tests/imports/test_precision.py",
     ),
     "gates": (
         "simgen/solving/gates.py simgen/foam/log.py simgen/meshing.py",
@@ -51,7 +50,9 @@ AREAS = {
     "decoder": ("courant/model/decoder.py courant/model/gaussian_window.py", "tests/model"),
     "resume": (
         "courant/runs/checkpoint.py courant/runs/record.py courant/training/train.py",
-        "tests/training/test_loop.py tests/runs/test_run_state.py",
+        "tests/training/test_loop.py tests/training/test_options.py tests/training/test_step.py"
+        " tests/training/test_run_directory.py tests/runs/test_run_state.py"
+        " tests/runs/test_moved.py",
     ),
 }
 #: Imported before the tree's own code, and shared by all mutants.
