@@ -1,7 +1,5 @@
 """Define how samples are made of a dataset's cases: the data section of an experiment."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field

@@ -13,8 +13,6 @@ mean of their offsets, and delta_k / K of each of their anchors; weights are div
 Shapes: B clouds, T steps, H heads, M queries, C channels, K members of L anchors each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast, runtime_checkable

@@ -1,7 +1,5 @@
 """Listen on an address, and list the hosts that its requests may name."""
 
-from __future__ import annotations
-
 import errno
 import ipaddress
 import socket

@@ -4,8 +4,6 @@ An experiment is read and rejected without torch, which takes seconds to import.
 are in `courant.field_model`.
 """
 
-from __future__ import annotations
-
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Self
 

@@ -8,8 +8,6 @@ Notable features:
   itself. An application ends with the process that has started it (`simgen.foam.guard`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

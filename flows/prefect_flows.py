@@ -5,8 +5,6 @@ as well; of more than MOST_TASKS cases several share one. The work never waits f
 what it does not take is not shown.
 """
 
-from __future__ import annotations
-
 import inspect
 import logging
 import math

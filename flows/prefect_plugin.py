@@ -6,8 +6,6 @@ name of one of our flows becomes that flow's default deployment. Anything else (
 full name, another project's flow) is left unchanged. Enabled by prefect.toml.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

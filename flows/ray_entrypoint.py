@@ -1,7 +1,5 @@
 """Run a submitted job on the cluster: python -m flows.ray_entrypoint URL-OF-ITS-REQUEST."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

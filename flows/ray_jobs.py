@@ -16,8 +16,6 @@ Notable features:
 - A job is stopped when its flow is interrupted.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

@@ -7,8 +7,6 @@ The name is not `requests`: Prefect puts the folder of a flow's file before all 
 path, where this file would be taken for the package of that name.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import typing

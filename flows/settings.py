@@ -11,8 +11,6 @@ PREFECT_API_URL     the server whose pages show the stages; without it commands 
 S3 clients read the AWS variables themselves.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ scratch directory, and the bars are drawn from these files. Files on a cluster's
 be read here: their cases appear in the bar over all cases only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -3,8 +3,6 @@
 For cases that this project did not make: imported ones, and templates.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import itertools
 import re

@@ -7,8 +7,6 @@ Notable properties:
   the same point has the same id on every machine, and any change of the physics gives a new one.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io

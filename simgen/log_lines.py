@@ -14,8 +14,6 @@ A process decides which of the two where it begins (`start`); what runs for it e
 `log_context()`. JSON lines hold no values of secret variables and no passwords of URLs.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -3,8 +3,6 @@
 A process id is used again by the kernel; together with its start time it is unique.
 """
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from pathlib import Path

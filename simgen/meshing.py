@@ -8,8 +8,6 @@ gmsh, which is under the GPL, is imported where something is meshed: who only re
 predicts asks families for their quantities without it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import re

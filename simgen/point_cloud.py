@@ -22,8 +22,6 @@ Volumes, the distance field, the boundary and the mesh are None in data without 
 cases have zeros in the unused coordinates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

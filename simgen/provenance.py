@@ -1,7 +1,5 @@
 """Record where a result came from: the generator's source revision, the machine and the user."""
 
-from __future__ import annotations
-
 import functools
 import getpass
 import os

@@ -4,8 +4,6 @@ with whole_file(path) as part:
     part.write_bytes(content)
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

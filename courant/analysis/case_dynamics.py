@@ -5,8 +5,6 @@ it lies beyond the training horizon. Its frequencies are those in the flow, in t
 the processor, beside the solution's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

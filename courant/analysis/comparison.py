@@ -6,8 +6,6 @@ family's rows together and followed by its controls. Each run is scored once: `<
 the folder is read again as long as weights and cases are the same.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence

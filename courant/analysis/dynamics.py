@@ -29,8 +29,6 @@ arg(mu) / (2 pi h dt) with dt the seconds in one unit of tau, its growth rate ln
 are what a rollout does; lambda alone is only for small h.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ cases. It is judged on such rollouts of test cases (false alarms), and on rollou
 ends, beside their true errors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

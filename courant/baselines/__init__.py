@@ -8,8 +8,6 @@ In the paper each reads 3 coordinates, also in 2D, but for the FNO, whose grid i
 fields and the distance field of its case.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from courant.model_config import ModelConfig

@@ -11,8 +11,6 @@ between the latents then give the next state's contexts, or the solution's. The 
 differs from the papers are in docs/baselines.md.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

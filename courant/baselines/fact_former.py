@@ -8,8 +8,6 @@ As in the library that the paper takes its baselines from, weights are a softmax
 of the input, and blocks pre-norm. Chosen here: feed-forward networks of twice the width.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

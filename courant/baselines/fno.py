@@ -8,8 +8,6 @@ authors do. Frequencies are the lowest `num_modes` along each axis, of both sign
 above the paper's count, are in docs/baselines.md.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -10,8 +10,6 @@ the other: `num_nodes` thins every cloud to as many. No noise is added, unlike i
 training sees whole rollouts. The counts are in docs/baselines.md.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple

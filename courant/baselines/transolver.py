@@ -8,8 +8,6 @@ slices and write none; slice weights start orthogonal, as the authors intend and
 initialisation then overwrites.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

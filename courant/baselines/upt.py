@@ -10,8 +10,6 @@ any query. The query's distance field takes the place of as many channels of its
 rollout feeds the field back. The counts and what differs from the paper are in docs/baselines.md.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -6,8 +6,6 @@ from the validation split, so that calibration cases are used for nothing but th
 of the solver's mesh comes from a dataset of the same designs on several meshes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np

@@ -10,8 +10,6 @@ Cases outside of a box that is given are scored apart: there a band has to be wi
 designs' ranges or by the latents that a prediction starts from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle, islice
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Errors are by component, case and step, over every window of every case, in one loop.
 """
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, datetime
 

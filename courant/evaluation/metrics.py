@@ -20,8 +20,6 @@ paper's Tables tab:bench-unstr and tab:feature_ablation_nmae, relative L2 that o
 protocol.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

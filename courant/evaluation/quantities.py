@@ -6,8 +6,6 @@ the times from which the family takes them. The null is a Gaussian process on th
 fitted to the quantities that the training cases have on record.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

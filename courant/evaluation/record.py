@@ -5,8 +5,6 @@ Predictors are the model and its references, by name, the model first. Component
 measures where several fields are modelled.
 """
 
-from __future__ import annotations
-
 import zlib
 from typing import Literal
 

@@ -15,8 +15,6 @@ Meshes differ between cases. Each training field is taken by nearest neighbour a
 training case, where components are computed, and at the points of a prediction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache

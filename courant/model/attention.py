@@ -14,8 +14,6 @@ Notable choices:
   Gimelshein, Online normalizer calculation for softmax, 2018). A GPU's kernels want all at once.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 

@@ -4,8 +4,6 @@ The defaults are those of the paper's table of the baseline's architecture (tab:
 `courant.model.presets` has one function for each published baseline.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 

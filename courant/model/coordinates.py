@@ -3,8 +3,6 @@
 Farthest point sampling is batched, on the device, and deterministic.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

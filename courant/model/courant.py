@@ -1,7 +1,5 @@
 """Courant, assembled from encoder, processor and decoder, and its parts as exported programs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

@@ -15,8 +15,6 @@ Notable choices, all exact:
   fit a fixed budget, so memory does not grow with queries times anchors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The multi-level Perceiver encoder with anchored queries."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import cast
 

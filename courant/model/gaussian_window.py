@@ -10,8 +10,6 @@ remainder, a = a1 + a2, and a.x is computed as a1 x1 + a1 x2 + a2 x1: the kernel
 distances keep some 16 bits instead of 8.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -5,8 +5,6 @@ and on a full mesh also the distance field. A boundary cloud has the field-like 
 Tests pin every count.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from courant.model.config import CourantConfig

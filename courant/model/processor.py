@@ -1,7 +1,5 @@
 """Advance the latent in time by a NeuralODE."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

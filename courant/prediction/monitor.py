@@ -12,8 +12,6 @@ or bolts. The largest of the three is divided by a limit that 95 % of healthy va
 keep over their whole length: at 1 the flag goes up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ Each is a complete Experiment, and most derive from another one; so do ablations
 A baseline's kind at the end of a name puts it in Courant's place (`compared`).
 """
 
-from __future__ import annotations
-
 from difflib import get_close_matches
 from typing import Literal
 

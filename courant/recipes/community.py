@@ -9,8 +9,6 @@ The small runs are for `courant benchmark` on generated cases. Their epochs are 
 budget of processor time is met closely, and their optimiser is Muon (docs/training.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -22,8 +22,6 @@ Diff-Sorp, weight decay 1e-5, no clipping. What the tables leave open:
   a straight grid; the paper's FNO and FactFormer read them by their index. Elasticity has no grid.
 """
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any
 

@@ -8,8 +8,6 @@ first wash-out are over), and an epoch draws 12,600 of them: 90 of each of 140 t
 trajectories, whose 900 s after that time have 90 prediction steps.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from courant.data_config import TransientData

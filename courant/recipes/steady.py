@@ -9,8 +9,6 @@ the same time it reaches a lower error (docs/training.md). Recipes with legible 
 with which their scores were measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

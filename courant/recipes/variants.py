@@ -5,8 +5,6 @@ windows in encoder and decoder keep what they read and write near them (docs/ana
 scores). The paper has both features apart, and wider windows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Figures of what each anchor does: contributions, maps, scores, and its part of the error."""
 
-from __future__ import annotations
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure

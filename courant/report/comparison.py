@@ -1,7 +1,5 @@
 """Pages of sweeps and benchmarks, scores side by side, and what legibility costs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any

@@ -1,7 +1,5 @@
 """Figures and tables of dataset and training, the ledger of costs, and how to use the model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from json import dumps as quote

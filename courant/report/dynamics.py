@@ -1,7 +1,5 @@
 """Figures of long rollouts: frequencies, modes, eigenvalues, and the monitor."""
 
-from __future__ import annotations
-
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes

@@ -1,7 +1,5 @@
 """Errors of fields by component, case and step; of quantities, with bands; sensitivities."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import cycle
 

@@ -1,7 +1,5 @@
 """Figures of predicted fields beside the solver's: states, rollouts, streamlines and surfaces."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ decomposition of a model that has none. A further one is a function in the file 
 its name in `PANELS`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 

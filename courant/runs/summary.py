@@ -4,8 +4,6 @@ A packed run has all that predicting needs (`NEEDED`) and the records that there
 `courant.load` takes it as a run, and `unzip` makes it a run directory again.
 """
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 status, body = answer(body, surrogate, limits)
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from typing import Annotated, Any, TypeVar

@@ -1,7 +1,5 @@
 """Place a served model on the Ray cluster of RAY_ADDRESS; `http_app` asks it by its handle."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

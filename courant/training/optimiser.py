@@ -10,8 +10,6 @@ constant over the first half of training, then linear to 0.1x. `cosine` and `ste
 public benchmarks (tab:courant-training).
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ themselves, so only URLs are passed between processes, and the driver learns of 
 reading the run's metrics.
 """
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

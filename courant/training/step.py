@@ -8,8 +8,6 @@ they are not, the optimiser and the average leave everything unchanged. So a CUD
 whole step: one is recorded for each set of shapes, after two steps that warm up.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext

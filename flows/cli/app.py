@@ -4,8 +4,6 @@ Options of the stages are made of their requests. Heavy imports wait inside the 
 `courant --help` answers at once.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -5,8 +5,6 @@ package has the entry point `courant.families`; each concrete `CaseFamily` in th
 family. A template case (`template`) is one as well, where its dataset lies.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import os

@@ -1,7 +1,5 @@
 """Define settings and turbulence constants shared by the families solved with simpleFoam."""
 
-from __future__ import annotations
-
 from simgen.design_space import Parameter
 
 ITERATION_SETTINGS = (

@@ -8,8 +8,6 @@ Most conditions write their values. Those of `COMPUTED` follow from the cells be
 (v1912's fvPatchFields; `foamToVTK` has the same values). What any other has there is not known.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Parse what an OpenFOAM application prints while it runs, and the files of function objects."""
 
-from __future__ import annotations
-
 import re
 from collections import deque
 from collections.abc import Callable, Sequence

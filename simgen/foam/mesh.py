@@ -6,8 +6,6 @@ area; cell centre and volume from the pyramids of its faces over the mean of its
 own centres and volumes of polyhedra are off by up to 19 %.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

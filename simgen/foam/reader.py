@@ -6,8 +6,6 @@ Files come from strangers: every pattern here matches in linear time, as it give
 no array is made before its size has been compared with that of the file.
 """
 
-from __future__ import annotations
-
 import gzip
 import re
 import zlib

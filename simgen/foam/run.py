@@ -13,8 +13,6 @@ Notable properties:
   case's time, so `_lines` lets the pipe fill for a moment and returns many lines at once.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

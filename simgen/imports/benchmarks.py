@@ -28,8 +28,6 @@ Mises' of the Cauchy stress. What differs: the places of their points come from 
 field has ten waves here, which the mesh resolves, and other seeds draw it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ most of the cases have in common, or what the dataset has if there is one alread
 case that departs from it is skipped with a reason in one line, and the others are imported.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter, defaultdict

@@ -7,8 +7,6 @@
 - Names of a schema and of cases become paths, columns and words of commands, so they are checked.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

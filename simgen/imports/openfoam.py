@@ -8,8 +8,6 @@ decomposed case are those of its parts, one after the other; the faces between p
 boundary.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import itertools
 import os

@@ -4,8 +4,6 @@ Names, units, reasons and messages may be a stranger's: whatever the template in
 in Markdown, one line long, unless it is marked as code there.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 import shlex

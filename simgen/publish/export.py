@@ -12,8 +12,6 @@ For ParaView, the fluid's points and the boundary's faces are written with all f
                                                                 which knows the times
 """
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Callable, Mapping

@@ -6,8 +6,6 @@
                                         them
 """
 
-from __future__ import annotations
-
 import shutil
 import tarfile
 import tempfile

@@ -7,8 +7,6 @@ Notable properties:
 - The scratch folder is this user's alone: others could plant results, locks and cases.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat

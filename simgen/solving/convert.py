@@ -6,8 +6,6 @@ up to 150 % off beside large faces, and the nearest face is not always one of th
 centres are nearest.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace

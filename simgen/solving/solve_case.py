@@ -11,8 +11,6 @@ because a half-written time directory would corrupt a restart. All of this happe
 lock.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -4,8 +4,6 @@ Known geometry is kept in a folder, a file for each mesh: a design is not meshed
 differs in the flow alone. Any number of processes may share the folder.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import tempfile

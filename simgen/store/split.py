@@ -10,8 +10,6 @@ have nearly all of a component's variance, and a model that is normalised by it 
 elsewhere. They are left out, and the record has which.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -5,8 +5,6 @@ read in parallel threads, each array a row of chunks at a time, so memory stays 
 thread.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager

@@ -9,8 +9,6 @@ Notable decisions:
   the newest version so far. Tags keep commits from `collect`; a writer makes a lost one again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

@@ -7,8 +7,6 @@ the inlet. Lengths, plates, fluid and numerics are chosen here (docs/families/br
 the reasons).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

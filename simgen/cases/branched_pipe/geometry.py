@@ -6,8 +6,6 @@ ducts, runs straight, turns outwards by 180 degrees minus its curvature angle, a
 again. Branch 2 leaves downwards and stays straight. Each ends in a nozzle.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """Declare what is asked of a duct: its pressure loss, how the flow divides, and its peak speed."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from simgen.quantities import CaseFields, Quantity

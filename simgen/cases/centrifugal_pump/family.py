@@ -7,8 +7,6 @@ rotation and numerics are chosen here (docs/families/centrifugal-pump.md gives t
 explains why the labels of the two radii in the paper's table are exchanged).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

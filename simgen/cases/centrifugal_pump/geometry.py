@@ -14,8 +14,6 @@ Notable choices (docs/families/centrifugal-pump.md has a drawing and the reasons
   fills it evenly.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

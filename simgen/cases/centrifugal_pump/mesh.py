@@ -4,8 +4,6 @@ The eye is extruded further, up into the suction pipe. Rotor and casing share th
 no interpolation is needed between them; `rotor` and `stator` become cell zones.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -6,8 +6,6 @@ logarithmic law's, from the speed in the cell and the cell's distance from the w
 turbulent energy, which is not stored.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

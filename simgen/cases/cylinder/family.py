@@ -7,8 +7,6 @@ of 1.5 m reproduce both figures. The same fluid serves the whole space, so Re ru
 with the radius.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

@@ -6,8 +6,6 @@ pressure in the cells at the cylinder, and the friction from the velocity in the
 distance from the wall at rest, which is what the solver's own scheme has in laminar flow.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -4,8 +4,6 @@ The probes are those of the paper's Appendix vortex-shedding-section.
 Solved cases are checked by them, and rollouts of models compared with them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
