@@ -51,7 +51,7 @@ class ModelConfig:
             elif allowed:
                 valid, demand = value in allowed, f"one of {', '.join(allowed)}"
             else:
-                valid = isinstance(value, bool) or each.type != "bool"
+                valid = isinstance(value, bool) or each.type not in (bool, "bool")
                 demand = "true or false"
             if not valid:
                 # Python prints no whole number of more than 4,300 digits.

@@ -4,6 +4,8 @@ Options of the stages are made of their requests. Heavy imports wait inside the 
 `courant --help` answers at once.
 """
 
+from __future__ import annotations
+
 import logging
 import os
 import re

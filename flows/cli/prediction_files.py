@@ -6,6 +6,8 @@ at the same locations. That of a steady model is at the cells; geometry and boun
 from a surface mesh with the kind of each face and the prescribed fields.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
