@@ -66,6 +66,10 @@ def test_fields_of_different_units_are_not_summed_but_averaged():
     assert measured.nmae()[ALL] == pytest.approx([(0.5 + 0.1) / 2])
     assert measured.relative_l2()[ALL] == pytest.approx([(0.5 + 0.1) / 2])
     assert measured.total() == pytest.approx({"nmae": 0.3, "relative_l2": 0.3, "maximum": 0.3})
+    # In another unit a field has the same relative error.
+    truth = truth * (1.0, 1.0, 1e-9)
+    small = sums((truth * (1.5, 1.5, 1.1), truth), components=components)
+    assert small.total() == pytest.approx(measured.total())
 
 
 def test_a_component_that_is_zero_in_a_window_has_no_relative_error_there():
