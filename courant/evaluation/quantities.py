@@ -166,11 +166,16 @@ def _error_and_rank(predicted: np.ndarray, truth: np.ndarray) -> tuple[float | N
     error = finite_or_none(float(ratio(np.abs(predicted - truth).sum(), np.abs(truth).sum())))
     if not np.isfinite(predicted).all():
         return None, None
-    if len(truth) < LEAST_CASES or not np.ptp(predicted) or not np.ptp(truth):
+    if len(truth) < LEAST_CASES or _is_constant(predicted) or _is_constant(truth):
         return error, None
     from scipy.stats import spearmanr  # half a second, which only an evaluation needs
 
     return error, float(spearmanr(predicted, truth).statistic)
+
+
+def _is_constant(values: np.ndarray) -> bool:
+    """Return whether values differ by no more than rounding: they have no order."""
+    return bool(np.ptp(values) <= 1e-9 * np.abs(values).max())
 
 
 def dependences(surrogate: Surrogate, dataset: Dataset) -> dict[str, Dependence]:

@@ -46,6 +46,8 @@ ENVIRONMENT, METRICS, STATUS = "environment.json", "metrics.jsonl", "status.json
 HEARTBEAT = "heartbeat.json"
 # Of what is calibrated after the training: `courant.prediction` has their contents.
 MONITOR, BANDS = "monitor.json", "bands.json"
+MOST_NAMED = 5
+"""Runs of a folder that are named"""
 State = Literal["running", "finished", "failed", "stopped"]
 EVERY_S = 60.0  # between two heartbeats
 ENDING_S = 15.0  # in which a process that was interrupted has ended
@@ -185,6 +187,12 @@ def environment(device: torch.device, workers: int) -> dict[str, Any]:
 def check_trained(run: RunDirectory, has_weights: bool = True) -> None:
     """Raise InputError if there is no run or, with `has_weights`, one that has none yet."""
     if not run.exists(EXPERIMENT):
+        inside = [name for name in run.names() if (run / name).exists(EXPERIMENT)]
+        if inside:
+            more = f" and {len(inside) - MOST_NAMED} more" if len(inside) > MOST_NAMED else ""
+            raise InputError(
+                f"{run.url} is a folder of runs; give one: {', '.join(inside[:MOST_NAMED])}{more}"
+            )
         raise InputError(
             f"{run.url} has no {EXPERIMENT}; give the folder of a run, <runs>/<name>-<hash>"
         )

@@ -46,8 +46,12 @@ def _store(store: str | None) -> str:
     return absolute(store or load_settings().store).rstrip("/")
 
 
-@dataset_app.command("ls", epilog="Example: courant dataset ls --store demo-run/store")
-def dataset_ls(store: asks.Store = None) -> None:
+@dataset_app.command("ls", epilog="Example: courant dataset ls demo-run/store")
+def dataset_ls(
+    store: Annotated[
+        str | None, argument("Folder or URL of a store; COURANT_STORE where not given.")
+    ] = None,
+) -> None:
     """List the datasets of a store, with their newest versions."""
     from simgen.store.versions import folders_in
 

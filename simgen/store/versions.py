@@ -166,6 +166,8 @@ def explain(url: str, message: str) -> str:
     return f"store {url}{cause.format(endpoint=_endpoint() or 'AWS', first=first)}"
 
 
+MOST_NAMED = 5
+"""Datasets of a store that are named"""
 _WAY_TO_ONE = "courant generate FAMILY --store STORE makes one at STORE/FAMILY"
 _KINDS = "use a local path or s3://bucket/prefix"
 
@@ -194,7 +196,10 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
             failure: Exception = DamageError("it is missing", url, f"branch {BRANCH}")
             if not files.isdir(f"{path}/snapshots"):  # another writer's first commit
                 if not create:
-                    raise InputError(f"there is no dataset at {url}; {_WAY_TO_ONE}")
+                    found = [each for each in folders_in(url) if files.isdir(f"{path}/{each}/refs")]
+                    names = " or ".join(found[:MOST_NAMED])
+                    way = f"it is a store: give {url}/{names}" if found else _WAY_TO_ONE
+                    raise InputError(f"there is no dataset at {url}; {way}")
                 try:  # without its configuration, over which two writers would stop each other
                     icechunk.Repository.create(storage, **_FORMAT)
                     sync_all(url)

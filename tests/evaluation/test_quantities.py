@@ -12,6 +12,7 @@ import pytest
 import simgen
 from bench.synthetic_cases import publish_cases
 from courant.data.normalisation import Normaliser
+from courant.evaluation import quantities
 from courant.evaluation.quantities import measure_quantities
 from courant.prediction.surrogate import NotFiniteError
 from courant.problems import open_problem
@@ -94,6 +95,13 @@ def test_an_error_of_the_fields_is_one_of_the_quantities_and_the_null_may_win(
     # A factor leaves shares alone, and without a record there is no null.
     assert share.error == pytest.approx(0, abs=1e-6)
     assert share.null == {} and share.null_error is None and not share.null_wins
+
+
+def test_values_that_differ_by_rounding_have_no_rank() -> None:
+    truth = np.array([1.0, 2.0, 3.0])
+    constant = 0.2 * (1 + 1e-13 * truth)
+    assert quantities._error_and_rank(constant, truth)[1] is None
+    assert quantities._error_and_rank(truth**2, truth)[1] == pytest.approx(1)
 
 
 def test_what_is_not_modelled_cannot_be_had_from_the_fields(ducts: Dataset) -> None:

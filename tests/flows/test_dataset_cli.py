@@ -64,7 +64,7 @@ def courant(made, tmp_path, monkeypatch):
 
 
 def test_versions_are_listed_and_shown_with_rejected_cases_and_how_to_make_them_again(courant):
-    assert "v2" in courant("dataset", "ls", "--store", STORE)
+    assert "v2" in courant("dataset", "ls", STORE)
     listed, made = courant("dataset", "versions", DATASET), "courant generate cylinder-flow --cases"
     assert "cylinder-flow: trial preset, 3 designs" in listed
     assert f"v2  {made} 5 --sampler sobol --seed 42 --preset trial" in listed
@@ -112,7 +112,7 @@ def test_one_damaged_dataset_hides_no_other(courant):
     shutil.move(f"{STORE}/copy", f"{STORE}/branched-pipe")
     Path(DATASET, "refs", "tag.v2", "ref.json").write_text("{")
     Path(STORE, "branched-pipe", "refs", "branch.main", "ref.json").write_text("{")
-    listed = courant("dataset", "ls", "--store", STORE, exit_code=1)
+    listed = courant("dataset", "ls", STORE, exit_code=1)
     assert "cannot be read" in listed
     assert "v2" in next(line for line in listed.splitlines() if "cylinder-flow" in line)
 
@@ -151,7 +151,7 @@ def test_a_strangers_dataset_does_not_control_the_terminal(courant):
     writer.commit([fork])
     writer.publish(f"message {ESCAPES}")
     case = ("show", url, "--case", result.id)
-    for words in (("show", url), case, ("versions", url), ("ls", "--store", "hostile")):
+    for words in (("show", url), case, ("versions", url), ("ls", "hostile")):
         shown = courant("dataset", *words)
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", shown), words
     assert "[link=http://page.example]" in courant("dataset", *case)

@@ -47,7 +47,7 @@ def generate(*arguments: str) -> str:
         ("run --dataset /nowhere/at-all", "there is no dataset at /nowhere/at-all"),
         ("run --run RUN --recipe cylinder-flow-demo", "only its report is left"),
         ("dataset show a[/b]", "there is no dataset at a[/b];"),
-        ("dataset ls --store /nowhere", "no dataset in /nowhere"),
+        ("dataset ls /nowhere", "no dataset in /nowhere"),
         ("dataset generate-benchmark darcy --train 1 --store s3:/x", "s3:/x names no bucket"),
         ("recipes show none", "'none' is unknown; choose one of"),
         ("runs ls ~nosuch/x", "~nosuch/x is no path on this machine"),
@@ -90,6 +90,15 @@ def test_an_experiment_that_cannot_be_read_or_has_a_recipe_beside_it(command, wa
     both = ("--experiment", str(file), "--recipe", "cylinder-flow-demo")
     assert "leave one out" in refused(*asked, *both)
     assert "recipe 'none' is unknown" in refused(*asked, "--recipe", "none")
+
+
+def test_a_folder_of_datasets_or_runs_is_named_with_what_is_in_it(waves, tmp_path):
+    assert f"give {waves}" in refused("train", waves.rpartition("/")[0])
+    for run in ("one-0123456789", "two-0123456789"):
+        (tmp_path / run).mkdir()
+        (tmp_path / run / "experiment.json").write_text("{}")
+    line = refused("evaluate", str(tmp_path))
+    assert line.endswith("is a folder of runs; give one: one-0123456789, two-0123456789")
 
 
 def test_an_experiment_that_does_not_fit_its_dataset(waves, tmp_path):
