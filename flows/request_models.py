@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 from typer.models import OptionInfo, ParameterInfo
 
-from flows.settings import MAX_SEED, MOST_TIME_S, REPORTS, RUNS, STORE, absolute
+from flows.settings import MAX_SEED, MOST_TIME_S, RUNS, STORE, absolute
 from simgen.errors import InputError
 
 Class = TypeVar("Class", bound=type)
@@ -98,7 +98,7 @@ Runs = Annotated[str | None, option(f"Folder or URL of runs; COURANT_RUNS, defau
 Store = Annotated[str | None, option(f"Folder or URL; COURANT_STORE, default: {STORE}.")]
 ReportFolder = Annotated[
     str | None,
-    option(f"Folder or URL; where not given, one in COURANT_REPORTS, default: {REPORTS}."),
+    option("Folder or URL; default: one in COURANT_REPORTS, or in reports/ beside the runs/."),
 ]
 NumTrials = Annotated[
     int | None, Field(description="Trials of the sweep; where not given, each setting once.", ge=1)

@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import cast, get_args
+from typing import Literal, cast, get_args
 from urllib.parse import urlsplit
 
 from courant.loopback import LOOPBACK
@@ -39,7 +39,7 @@ class Settings:
 
     store: str
     runs: str
-    reports: str
+    reports: str | None
     scratch: str
     ray_address: str | None
     job_variables: tuple[str, ...]
@@ -64,12 +64,25 @@ def load_settings() -> Settings:
     return Settings(
         store=given.get("COURANT_STORE", STORE),
         runs=given.get("COURANT_RUNS", RUNS),
-        reports=given.get("COURANT_REPORTS", REPORTS),
+        reports=given.get("COURANT_REPORTS"),
         scratch=given.get("COURANT_SCRATCH", str(cache / "courant" / "scratch")),
         ray_address=given.get("RAY_ADDRESS"),
         job_variables=tuple(re.findall(r"[^\s,]+", given.get("COURANT_JOB_ENV", ""))),
         log_format=cast(Format, log_format),
     )
+
+
+def beside(run: str, kind: Literal["reports", "analysis"], given: str | None = None) -> str:
+    """Return the URL of a run's report or analyses: as `given`, or beside the folder of the runs.
+
+    Of FOLDER/runs/NAME it is FOLDER/<kind>/NAME, unless COURANT_REPORTS names a place of reports.
+    """
+    if given is not None:
+        return absolute(given)
+    runs, _, name = absolute(run).rstrip("/").rpartition("/")
+    place = load_settings().reports if kind == "reports" else None
+    place = place or f"{runs.rpartition('/')[0]}/{kind}"
+    return f"{absolute(place).rstrip('/')}/{name.removesuffix('.zip')}"
 
 
 def absolute(url: str) -> str:

@@ -26,7 +26,7 @@ from courant.runs import record as records
 from courant.runs.directory import RunDirectory
 from courant.sweeps import benchmark, search_space, sweep
 from flows import request_models as asks
-from flows.settings import absolute, check_folder, check_job_reach, load_settings
+from flows.settings import absolute, beside, check_folder, check_job_reach, load_settings
 from flows.solving import Execution, solve_cases
 from flows.terminal import Bars, announce
 from simgen.case import CaseFamily
@@ -330,8 +330,7 @@ class Measurement(asks.EvaluationRequest):
     @property
     def folder(self) -> str:
         """Return the URL of the report's folder."""
-        name = self.run.rstrip("/").rsplit("/", 1)[-1]
-        return absolute(self.report or f"{load_settings().reports.rstrip('/')}/{name}")
+        return beside(self.run, "reports", self.report)
 
     def done(self) -> Report | None:
         """Return the report if it is of the run's present weights on this split."""

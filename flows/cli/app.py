@@ -29,7 +29,7 @@ from flows import settings, terminal
 from flows.cli.datasets import dataset_app
 from flows.cli.observing import observing_app
 from flows.request_models import argument, option, with_options_of
-from flows.settings import absolute
+from flows.settings import absolute, beside
 from flows.terminal import counted, print_line, print_table, progress_bar
 from simgen import log_lines
 from simgen.errors import InputError
@@ -321,14 +321,15 @@ def recipes_show(
 @app.command(epilog="Example: courant report RUN --out report")
 def report(
     run: asks.RunUrl,
-    out: Annotated[str, option("Folder or s3://bucket/prefix.")] = "report",
+    out: Annotated[str | None, option("Folder or URL; default: as evaluate's --report.")] = None,
     dataset: asks.MovedDataset = None,
 ) -> None:
     """Write the report of an evaluated run again, without Prefect."""
     from courant.report.report import write_report
 
-    settings.check_folder(absolute(out))
-    print_line(f"report  {write_report(absolute(run), absolute(out), dataset)}")
+    folder = beside(run, "reports", out)
+    settings.check_folder(folder)
+    print_line(f"report  {write_report(absolute(run), folder, dataset)}")
 
 
 @app.command(epilog="Example: courant reports courant-data/reports")
@@ -338,7 +339,8 @@ def reports(
     """Write the index page of a folder of reports again, as after one was removed."""
     from courant.report.page import write_index
 
-    print_line(f"index  {write_index(absolute(folder or settings.load_settings().reports))}")
+    place = folder or settings.load_settings().reports or settings.REPORTS
+    print_line(f"index  {write_index(absolute(place))}")
 
 
 @app.command(
@@ -519,7 +521,10 @@ def _plain(name: str) -> str:
 ChosenCases = Annotated[
     list[str] | None, option("Id of a case, repeat for several; default: the test split.", "--case")
 ]
-OutFolder = Annotated[str, option("Folder or s3://bucket/prefix for the numbers and their arrays.")]
+OutFolder = Annotated[
+    str | None,
+    option("Folder or s3://bucket/prefix for the numbers; default: in analysis/ beside the runs/."),
+]
 
 
 class _WithDefault(TyperGroup):
@@ -540,7 +545,7 @@ analysis_app = typer.Typer(
 
 
 def _opened(
-    run: str, case: Sequence[str] | None, out: str, dataset: str | None
+    run: str, case: Sequence[str] | None, out: str | None, dataset: str | None
 ) -> tuple[RunDirectory, courant.Surrogate, simgen.Dataset, list[str]]:
     """Return the folder of the numbers, the model, its dataset, and the named or test cases."""
     surrogate = courant.load(absolute(run))
@@ -548,7 +553,7 @@ def _opened(
     chosen = list(case or ()) or opened.cases("test")
     if not chosen:
         raise InputError(f"{opened.url} {opened.version} has no test case; name one by --case")
-    return RunDirectory(absolute(out)), surrogate, opened, chosen
+    return RunDirectory(beside(run, "analysis", out)), surrogate, opened, chosen
 
 
 def _write_numbers(folder: RunDirectory, name: str, content: dict[str, Any]) -> None:
@@ -574,13 +579,13 @@ def analyse_scores(
     run: asks.RunUrl,
     case: ChosenCases = None,
     other: Annotated[str | None, option("Another run to match fields with.", metavar="RUN")] = None,
-    out: OutFolder = "analysis",
+    out: OutFolder = None,
     dataset: asks.MovedDataset = None,
 ) -> None:
     """Score what each anchor contributes, beside controls; see docs/analysis.md."""
     from courant.analysis import comparison, scores
 
-    folder = RunDirectory(absolute(out))
+    folder = RunDirectory(beside(run, "analysis", out))
     with progress_bar("analysing") as progress:
         found = comparison.score_run(
             absolute(run),
@@ -608,7 +613,7 @@ def analyse_scores(
 def analyse_monitor(
     run: asks.RunUrl,
     case: ChosenCases = None,
-    out: OutFolder = "analysis",
+    out: OutFolder = None,
     dataset: asks.MovedDataset = None,
 ) -> None:
     """Calibrate the monitor of a transient model's rollouts, and judge it on test cases.
@@ -654,7 +659,7 @@ def analyse_fields(
     run: asks.RunUrl,
     case: ChosenCases = None,
     top: Annotated[int, option("Fields to keep of each case, by energy.", min=1, max=10_000)] = 8,
-    out: OutFolder = "analysis",
+    out: OutFolder = None,
     dataset: asks.MovedDataset = None,
 ) -> None:
     """Write the offset, the strongest fields, their sum and the ranking to <case>_fields.npz."""
@@ -681,7 +686,7 @@ def analyse_maps(
         list[int] | None,
         option("An anchor, repeat for several; default: three that represent all."),
     ] = None,
-    out: OutFolder = "analysis",
+    out: OutFolder = None,
     dataset: asks.MovedDataset = None,
 ) -> None:
     """Write decoder weights over time and encoder attention of some anchors to <case>_maps.npz."""
@@ -710,7 +715,7 @@ def analyse_frequencies(
     start: Annotated[
         float | None, option("Time of the first state in s; default: where training windows begin.")
     ] = None,
-    out: OutFolder = "analysis",
+    out: OutFolder = None,
     dataset: asks.MovedDataset = None,
 ) -> None:
     """Compare the frequency of long rollouts with the solution's; see docs/analysis.md."""
@@ -772,7 +777,7 @@ def analyse_spectrum(
     exact_up_to: Annotated[
         int, option("Anchors times width up to which all eigenvalues are computed, not 32.", min=0)
     ] = 8192,
-    out: OutFolder = "analysis",
+    out: OutFolder = None,
     dataset: asks.MovedDataset = None,
 ) -> None:
     """Compute the eigenvalues of the processor's Jacobian J and of its step, I + hJ for Euler's.
@@ -823,7 +828,7 @@ def analyse_spectrum(
 def analyse_compare(
     runs: asks.RunUrls,
     case: ChosenCases = None,
-    out: OutFolder = "analysis",
+    out: OutFolder = None,
     dataset: asks.MovedDataset = None,
 ) -> None:
     """Put all scores of several runs side by side; runs of one setting share a column.
@@ -837,7 +842,7 @@ def analyse_compare(
     from courant.report.comparison import compare_fields, draw_comparison, draw_trade_off
     from simgen.publish.figures import png_bytes
 
-    folder = RunDirectory(absolute(out))
+    folder = RunDirectory(beside(f"{runs[0]}-compared", "analysis", out))
     urls = [absolute(run) for run in runs]
     with progress_bar("scoring") as progress:
         found = comparison.compare_runs(urls, folder, case or (), dataset, progress)
