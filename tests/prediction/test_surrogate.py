@@ -57,6 +57,9 @@ def test_predict_case_is_the_model_in_physical_units(
         surrogate.predict_case(case, start_s=4.5)
     expected = surrogate.normaliser.restore(expected[0].numpy())
     np.testing.assert_allclose(prediction, expected, atol=1e-5)
+    problem, end = surrogate.problem, case.settings["end_time"]
+    assert problem.step_s is not None
+    assert problem.share_of_solve(case) == problem.num_steps * problem.step_s / end
 
 
 def test_predict_on_a_stored_cloud_is_predict_case(surrogate: Surrogate, case: StoredCase) -> None:
@@ -109,6 +112,8 @@ def test_offset_and_contributions_add_up_to_the_prediction(
         ({"parameters": None}, "or distance="),
         ({"initial": np.ones((29, 2))}, r"has shape \(29, 2\), expected \(30, 2\)"),
         ({"initial": np.full((30, 2), np.nan)}, "holds 60 values that are not finite"),
+        ({"initial": None}, "give initial, the state"),
+        ({"given": {"permeability": np.ones(30)}}, "have no given: leave it out"),
         ({"steps": 0}, "steps = 0"),
         ({"distance": 5, "parameters": None}, "distance is a pair"),
         ({"queries": np.array([[1.0, -1.0]])}, "1 of 1 points lie outside the channel"),
