@@ -44,7 +44,7 @@ AREAS = {
     ),
     "gates": (
         "simgen/solving/gates.py simgen/foam/log.py simgen/meshing.py",
-        "tests/simgen/test_gates.py tests/simgen/test_solver_log.py",
+        "tests/simgen/test_gates.py tests/simgen/test_solver_log.py tests/simgen/test_meshing.py",
     ),
     "bands": ("courant/prediction/bands.py", "tests/prediction/test_bands.py"),
     "decoder": ("courant/model/decoder.py courant/model/gaussian_window.py", "tests/model"),

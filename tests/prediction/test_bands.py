@@ -342,6 +342,9 @@ def test_two_sizes_are_taken_with_usual_orders_and_fewer_are_refused() -> None:
     assert (found.low, found.high) == pytest.approx((min(ends), max(ends)))
     with pytest.raises(InputError, match="needs 3 designs solved with two mesh sizes"):
         banding.fit_grid_error(SIZES[1:], values[:2], 7.0)
+    values[0, 1] = 0.5  # a twentieth of that on the other mesh
+    with pytest.raises(InputError, match="nearly zero"):
+        banding.fit_grid_error(SIZES[1:], values, 7.0)
 
 
 def study(folder: Path, sizes: list[float], share: float = 0.5, **other: float) -> Dataset:

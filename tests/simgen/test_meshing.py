@@ -11,7 +11,7 @@ from simgen.cases import get_family
 from simgen.errors import MeshError
 from simgen.foam.mesh import read_boundary
 from simgen.foam.run import find_openfoam
-from simgen.meshing import gmsh_model, set_patch_types
+from simgen.meshing import gmsh_model, set_patch_types, write_dictionaries
 
 
 @pytest.mark.parametrize("in_thread", [False, True], ids=["main thread", "another thread"])
@@ -73,3 +73,11 @@ def test_patches_get_their_types_by_their_whole_names(tmp_path):
     set_patch_types(boundary, {"inner": "wall", "in": "cyclicAMI"})
     found = {n: (of.type, of.start, of.size) for n, of in read_boundary(boundary).items()}
     assert found == {"in": ("cyclicAMI", 10, 4), "inner": ("wall", 14, 2)}
+
+
+def test_words_and_whole_numbers_are_written_as_they_are_and_others_with_all_digits(tmp_path):
+    (tmp_path / "of").mkdir()
+    (tmp_path / "of/file").write_text("a |-a-|; b |-b-|; c |-c-|;")
+    values = {"a": 3, "b": "three", "c": 0.1 + 0.2}
+    write_dictionaries(tmp_path / "of", tmp_path / "to", values)
+    assert (tmp_path / "to/file").read_text().strip() == "a 3; b three; c 0.30000000000000004;"
