@@ -47,7 +47,10 @@ AREAS = {
         "tests/simgen/test_gates.py tests/simgen/test_solver_log.py tests/simgen/test_meshing.py",
     ),
     "bands": ("courant/prediction/bands.py", "tests/prediction/test_bands.py"),
-    "decoder": ("courant/model/decoder.py courant/model/gaussian_window.py", "tests/model"),
+    "decoder": (
+        "courant/model/decoder.py courant/model/gaussian_window.py",
+        "tests/model tests/training/test_options.py",
+    ),
     "resume": (
         "courant/runs/checkpoint.py courant/runs/record.py courant/training/train.py",
         "tests/training/test_loop.py tests/training/test_options.py tests/training/test_step.py"

@@ -25,6 +25,7 @@ from courant.problems.transient import (
     list_windows,
     mirror_sign,
     snapshots_per_step,
+    times_between,
 )
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase
@@ -104,6 +105,8 @@ def test_a_window_may_begin_with_several_known_states_the_oldest_first(
     known = np.concatenate([*expected[[first, first + 4, first + 8]], distance], axis=-1)
     np.testing.assert_array_equal(batch.features[0, :n], known)
     np.testing.assert_array_equal(batch.targets[0, :, :n], expected[[first + 12, first + 16]])
+    assert problem_on(dataset, config).start(case) == 5 + 2 * 4
+    assert times_between(np.arange(5.0), 1.0, 3.0).tolist() == [1, 2, 3]
 
 
 def test_drawn_points_are_points_of_the_case_with_its_values(trajectories: TrajectorySet) -> None:
