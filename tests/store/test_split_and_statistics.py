@@ -180,6 +180,12 @@ def test_a_case_beside_the_training_split_is_left_out_if_it_has_nearly_all_varia
     assert outlying(training, other) == (["other"] if is_found else [])
 
 
+def test_training_has_the_case_that_two_splits_lack_alike():
+    held = {"train": 13, "validation": 2, "test": 4}  # of twenty, 0.7 and 0.15 ask for one more
+    members = {f"{split}{n}": split for split, num in held.items() for n in range(num)}
+    assert assign_splits([*members, "new"], members)["new"] == "train"
+
+
 def test_a_component_varies_beside_its_size_and_beside_the_others():
     deviation, size = np.array([1e-9, 5e-10, 1e-14, 5e-20]), np.array([1e-9, 1e-9, 1e-14, 1e-9])
     assert is_significant(deviation, size).tolist() == [True, True, False, False]
