@@ -14,6 +14,7 @@ from courant.data.batch import BatchOrder
 from courant.data.normalisation import Normaliser
 from courant.data_config import SteadyData
 from courant.problems.steady import SteadyBatches, SteadySource
+from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase
 from tests.data.conftest import assert_drawn, assert_same, problem_on
 from tests.world import SPACE, publish_ducts
@@ -163,3 +164,18 @@ def test_the_distance_field_may_be_taken_to_some_kinds_or_to_the_nearest_of_seve
     nearer = np.where((every[:, 0] < every[:, 4])[:, None], every[:, :4], every[:, 4:8])
     np.testing.assert_array_equal(joined[:, :4], nearer)
     assert Normaliser.from_json(ends.to_json()) == ends
+
+
+def test_a_boundary_without_what_is_prescribed_is_an_error(ducts: Dataset) -> None:
+    problem, case = problem_on(ducts, KNOWN), ducts[0]
+    faces = {"points": case.boundary.points, "patch": case.boundary.patch}
+    velocity = np.asarray(case.boundary["velocity"][:])
+    asked = {"parameters": case.parameters, "distance": (case.distance, case.direction)}
+    space = ducts.schema.parameters
+    problem.prepare(space, case.points, boundary={**faces, "velocity": velocity}, **asked)
+    for boundary, answer in (
+        (faces, "boundary has no velocity"),
+        ({**faces, "velocity": velocity[:, :1]}, r"expected \(\d+, 3 or more\)"),
+    ):
+        with pytest.raises(InputError, match=answer):
+            problem.prepare(space, case.points, boundary=boundary, **asked)
