@@ -54,7 +54,8 @@ AREAS = {
     "resume": (
         "courant/runs/checkpoint.py courant/runs/record.py courant/training/train.py",
         "tests/training/test_loop.py tests/training/test_options.py tests/training/test_step.py"
-        " tests/training/test_run_directory.py tests/runs/test_run_state.py"
+        " tests/training/test_run_directory.py tests/training/test_ray_train.py"
+        " tests/runs/test_run_state.py"
         " tests/runs/test_moved.py tests/runs/test_hostile_run.py",
     ),
 }

@@ -53,6 +53,8 @@ def test_training_lowers_the_loss_and_leaves_a_complete_run(
     assert run.read_json("dataset.json")["snapshot_id"] == data.snapshot_id
     for record in records:
         assert 0 <= record.data_wait_share < 1 and 0 < record.processor_s < 60
+        num_samples = make().training.samples_per_epoch
+        assert record.samples_per_s * record.seconds == pytest.approx(num_samples)
         assert record.skipped_batches == 0 and (record.flops_per_s or 0.0) > 1e6
     now = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     assert 0.7 * now < (records[-1].peak_memory_gb or 0.0) <= now
@@ -282,3 +284,9 @@ def test_training_stops_where_the_validation_loss_has_not_fallen_for_as_long_as_
     status = run.read_json("status.json")
     assert (status["state"], status["best_epoch"], status["epochs"]) == ("finished", 1, 4)
     assert len(read_records(run)) == 4
+
+
+def test_a_loss_of_derivatives_needs_cases_on_one_grid(ducts: Dataset, tmp_path: Path) -> None:
+    whole = tiny_steady(derivative_weight=0.1).derive(data={"queries_per_sample": None})
+    with pytest.raises(InputError, match="no common structured grid"):
+        fit(whole, ducts, RunDirectory(tmp_path))
