@@ -287,6 +287,8 @@ def test_training_stops_where_the_validation_loss_has_not_fallen_for_as_long_as_
 
 
 def test_a_loss_of_derivatives_needs_cases_on_one_grid(ducts: Dataset, tmp_path: Path) -> None:
-    whole = tiny_steady(derivative_weight=0.1).derive(data={"queries_per_sample": None})
+    whole = tiny_steady().derive(
+        data={"queries_per_sample": None}, training={"derivative_weight": 0.1}
+    )
     with pytest.raises(InputError, match="no common structured grid"):
         fit(whole, ducts, RunDirectory(tmp_path))
