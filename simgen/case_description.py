@@ -6,8 +6,10 @@ For cases that this project did not make: imported ones, and templates.
 import fnmatch
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from simgen.case import Field, Role
 from simgen.errors import CaseError
@@ -66,6 +68,19 @@ _UNITS: dict[tuple[float, ...], str] = {
     (1, 2, -3, 0, 0, 0, 0): "W",
 }
 _BASE = ("kg", "m", "s", "K", "mol", "A", "cd")
+
+
+def dimension_of(patches: Mapping[str, PatchRange], points: Callable[[], np.ndarray]) -> int:
+    """Return 2 for one layer of cells across z between empty patches, else 3.
+
+    Plane cases across another axis are in 3D. `points` reads the mesh's (P, 3).
+    """
+    if not any(patch.type == "empty" and patch.size for patch in patches.values()):
+        return 3
+    places = points()
+    z, tolerance = places[:, 2], 1e-6 * float(np.ptp(places, axis=0).max())
+    on_sheets = (z <= z.min() + tolerance) | (z >= z.max() - tolerance)
+    return 2 if on_sheets.all() and np.ptp(z) > 2 * tolerance else 3
 
 
 def describe_field(path: Path, called: str, role: Role, dimension: int) -> Field:

@@ -7,8 +7,11 @@ with whole_file(path) as part:
 import contextlib
 import io
 import os
+import shutil
+import tarfile
+import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +43,30 @@ def whole_file(path: Path) -> Iterator[Path]:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def pack_folder(folder: Path, url: str, left_out: Collection[str] = ()) -> None:
+    """Write a folder as a .tar.gz that is complete or absent, without these paths in it.
+
+    Paths begin with the folder's name. OSError where that fails.
+    """
+    with tempfile.TemporaryFile() as packed:
+        with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=3) as archive:
+            archive.add(
+                folder,
+                folder.name,
+                filter=lambda member: None if member.name in left_out else member,
+            )
+        packed.seek(0)
+        if "://" in url:
+            import fsspec  # which the command line need not wait for
+
+            with fsspec.open(url, "wb") as target:
+                shutil.copyfileobj(packed, target, 1 << 20)
+        else:
+            Path(url).parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(Path(url)) as part, part.open("wb") as target:
+                shutil.copyfileobj(packed, target, 1 << 20)
 
 
 def npz_bytes(arrays: Mapping[str, Any]) -> bytes:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import re
 import shlex
@@ -20,21 +21,27 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import fsspec
+from botocore.exceptions import BotoCoreError
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from simgen.case import CaseFamily, Field, Gate, SolvedCase
-from simgen.case_description import describe_field, patch_kind, read_control, velocity_conditions
+from simgen.case_description import (
+    describe_field,
+    dimension_of,
+    patch_kind,
+    read_control,
+    velocity_conditions,
+)
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.errors import CaseError, InputError, MeshError, SolverError, StoreError
 from simgen.foam.dictionaries import DictionaryPlace, number_at, read_entry
 from simgen.foam.log import SolverLog, residual_figures
-from simgen.foam.mesh import read_boundary, read_points
+from simgen.foam.mesh import read_boundary, read_points, time_directories
 from simgen.foam.run import find_openfoam, run_application
 from simgen.meshing import check_mesh
-from simgen.whole_file import whole_file
+from simgen.whole_file import pack_folder
 
 RECORD = "template.json"
 TURBULENCE = {"k", "epsilon", "omega", "nut", "nuTilda", "alphat", "nuSgs", "R", "kl", "kt"}
@@ -98,17 +105,6 @@ class Varied(BaseModel):
         return found
 
 
-class StoredField(BaseModel):
-    """A field of the dataset, and OpenFOAM's name for it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str
-    unit: str
-    components: tuple[str, ...]
-    openfoam: str
-
-
 class TemplateRecord(BaseModel):
     """What the family declares."""
 
@@ -119,7 +115,7 @@ class TemplateRecord(BaseModel):
     application: str
     dimension: int
     transient: bool
-    fields: tuple[StoredField, ...]
+    fields: tuple[Field, ...]
     patches: dict[str, str]
     """Kind by patch"""
     settings: dict[str, float]
@@ -155,9 +151,7 @@ class TemplateFamily(CaseFamily):
         )
         self.presets = {"template": record.settings}
         self.patches = record.patches
-        self.fields = tuple(
-            Field(each.name, each.unit, each.components, each.openfoam) for each in record.fields
-        )
+        self.fields = record.fields
         self.preparation = ("foamDictionary", *(shlex.split(c)[0] for c in record.commands))
 
     def write_case(self, point: DesignPoint, directory: Path) -> None:
@@ -183,10 +177,8 @@ class TemplateFamily(CaseFamily):
 
 def copy_case(case: Path, directory: Path) -> None:
     """Copy a case without its results; the fields of 0 are those of 0.orig, where there is one."""
-    times = [
-        path.name for path in case.iterdir() if re.fullmatch(r"\d+(\.\d+)?([eE]-?\d+)?", path.name)
-    ]
-    left_out = shutil.ignore_patterns(*_RESULTS, *(name for name in times if float(name) > 0))
+    times = (path.name for _, path in time_directories(case))
+    left_out = shutil.ignore_patterns(*_RESULTS, *times)
     shutil.copytree(case, directory, ignore=left_out, dirs_exist_ok=True)
     if (directory / "0.orig").is_dir():
         shutil.rmtree(directory / "0", ignore_errors=True)
@@ -296,12 +288,8 @@ def make_template(
     settings = _settings(case, control, end, bool(steady))
     with _meshed(folder, application) as (directory, commands):
         patches = read_boundary(directory / "constant/polyMesh/boundary")
-        points = read_points(directory / "constant/polyMesh/points")
-        is_plane = any(patch.type == "empty" and patch.size for patch in patches.values())
-        layers = len(
-            {round(z, 9) for z in (points[:, 2] / max(1e-300, abs(points).max())).tolist()}
-        )
-        dimension = 2 if is_plane and layers == 2 else 3
+        points = directory / "constant/polyMesh/points"
+        dimension = dimension_of(patches, lambda: read_points(points))
         conditions: dict[str, str] = {}
         with contextlib.suppress(CaseError):  # macros: names and types decide alone
             conditions = velocity_conditions(directory / "0/U", patches)
@@ -326,10 +314,7 @@ def make_template(
         application=application,
         dimension=dimension,
         transient=not steady,
-        fields=tuple(
-            StoredField(name=f.name, unit=f.unit, components=f.components, openfoam=f.openfoam)
-            for f in stored
-        ),
+        fields=tuple(stored),
         patches={patch: kind for patch, kind in kinds.items() if kind is not None},
         settings=settings,
         commands=commands,
@@ -389,22 +374,8 @@ def keep(family: TemplateFamily, store: str) -> None:
                 " --template …"
             )
         return
-    with tempfile.TemporaryFile() as packed:
-        with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=3) as archive:
-            archive.add(family.folder, family.name)
-        packed.seek(0)
-        _write(url, packed)
-
-
-def _write(url: str, packed: Any) -> None:
     try:
-        if "://" in url:
-            with fsspec.open(url, "wb") as target:
-                shutil.copyfileobj(packed, target, 1 << 20)
-        else:
-            Path(url).parent.mkdir(parents=True, exist_ok=True)
-            with whole_file(Path(url)) as part, part.open("wb") as target:
-                shutil.copyfileobj(packed, target, 1 << 20)
+        pack_folder(family.folder, url)
     except OSError as error:
         raise StoreError(f"{url} cannot be written: {error.strerror or error}") from error
 
@@ -415,19 +386,18 @@ def find(name: str, store: str) -> TemplateFamily | None:
     try:
         with fsspec.open(url, "rb") as source:
             content = source.read()
-    except (OSError, ValueError):
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except (OSError, ValueError, BotoCoreError) as error:
+        raise StoreError(f"{url} cannot be read: {error}") from error
     digest = hashlib.sha256(content).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     folder = cache / "courant/templates" / f"{name}-{digest}"
     if not (folder / RECORD).exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as part:
-            with tempfile.TemporaryFile() as packed:
-                packed.write(content)
-                packed.seek(0)
-                with tarfile.open(fileobj=packed, mode="r:gz") as archive:
-                    archive.extractall(part, filter="data")
+            with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as archive:
+                archive.extractall(part, filter="data")
             with contextlib.suppress(OSError):  # another process was first
                 (Path(part) / name).rename(folder)
     return read_template(folder)

@@ -22,6 +22,7 @@ import numpy as np
 from simgen.case import Field, Gate
 from simgen.case_description import (
     describe_field,
+    dimension_of,
     has_file,
     patch_kind,
     read_control,
@@ -203,14 +204,10 @@ class FoamFolder:
             if not roots:
                 raise CaseError(f"it has no file {at.file}, where a parameter is read from")
             parameters[name] = read_number(roots[0], at)
-        dimension = 3
-        if any(patch.type == "empty" and patch.size for patch in patches.values()):
-            points = np.concatenate([foam_mesh.read_points(mesh / "points") for mesh in meshes])
-            z, tolerance = points[:, 2], 1e-6 * float(np.ptp(points, axis=0).max())
-            on_sheets = (z <= z.min() + tolerance) | (z >= z.max() - tolerance)
-            # One layer of cells across z. Plane cases across another axis are imported in 3D.
-            if on_sheets.all() and np.ptp(z) > 2 * tolerance:
-                dimension = 2
+        dimension = dimension_of(
+            patches,
+            lambda: np.concatenate([foam_mesh.read_points(mesh / "points") for mesh in meshes]),
+        )
         taken = [time for time, _ in times]
         if not steady and (interval := options.interval) is not None:
             steps = int((taken[-1] - taken[0]) / interval * (1 + SAME_TIME))

@@ -9,7 +9,7 @@ import pytest
 from simgen.case import SolvedCase
 from simgen.cases import FAMILIES, TEMPLATES, get_family
 from simgen.cases.template import Varied, commands_of, find, keep, make_template
-from simgen.errors import InputError
+from simgen.errors import InputError, StoreError
 from simgen.foam.dictionaries import DictionaryPlace, read_number
 from simgen.foam.field import read_field
 from simgen.solving.convert import convert
@@ -92,6 +92,9 @@ def test_designs_of_a_template_are_solved_with_their_parameters(
     with pytest.raises(InputError, match="another template of that name"):
         keep(other, store)
     assert find("nothing", store) is None
+    (tmp_path / "store/templates/broken.tar.gz").mkdir()
+    with pytest.raises(StoreError, match=r"broken\.tar\.gz cannot be read"):
+        find("broken", store)
 
 
 @pytest.mark.openfoam
