@@ -208,7 +208,7 @@ def test_an_archive_that_could_not_be_replaced_is_as_it_was(case, tmp_path, monk
         target.write(packed.read(10))
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("simgen.solving.archive.shutil.copyfileobj", full)
+    monkeypatch.setattr("simgen.whole_file.shutil.copyfileobj", full)
     with pytest.raises(StoreError, match="No space left"):
         archive_case(case, f"{tmp_path}/store/cylinder-flow", "raw")
     assert "1/U" in names(url)
