@@ -28,6 +28,11 @@ Status = Literal["accepted", "rejected", "failed", "withdrawn"]
 Role = Literal["given", "solved"]
 
 
+def is_spatial(component: str) -> bool:
+    """Whether a component is one of a vector or tensor along the axes, such as y or xy."""
+    return bool(component) and set(component) <= set("xyz")
+
+
 @dataclass(frozen=True)
 class Field:
     """A stored field: its name in datasets, unit and components, and OpenFOAM's name for it."""

@@ -31,6 +31,7 @@ from courant.data.normalisation import Channel, Normaliser
 from courant.data_config import TransientData
 from courant.experiment import Experiment, Kind
 from courant.problems.problem import Problem, Samples, Window, check_array, read_states
+from simgen.case import is_spatial
 from simgen.design_space import Parameter
 from simgen.errors import InputError
 
@@ -43,11 +44,6 @@ TIME_TOLERANCE = 1e-3  # of the interval between two snapshots: times that are n
 GEOMETRY_BYTES = 1 << 30  # of prepared points, distance fields and anchors kept in memory
 VALIDATION_BATCH = 16
 _ON_CPU = ("num_points", "first_frame", "start_s", "num_frames")
-
-
-def is_spatial(component: str) -> bool:
-    """Whether a component is one of a vector or tensor along the axes, such as y or xy."""
-    return bool(component) and set(component) <= set("xyz")
 
 
 def time_tolerance(time: np.ndarray) -> float:

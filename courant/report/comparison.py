@@ -15,12 +15,13 @@ from courant.analysis.scores import SCORES
 from courant.evaluation.metrics import METRICS
 from courant.prediction.surrogate import load
 from courant.report import drawing
-from courant.report.drawing import MAGNITUDES, FieldMap, draw_maps
+from courant.report.drawing import FieldMap, draw_maps
 from courant.report.page import Cell, Panel, PanelTable, Picture, page_url, plain, write_page
 from courant.sweeps.benchmark import SEARCH_SHARE, duration
 from courant.sweeps.benchmark_table import BenchmarkTable
 from courant.sweeps.search_space import BASELINE, Setting, Value, describe, label, show
 from courant.sweeps.sweep import Sweep, TrialResult, best_trial, trial_rows
+from simgen.publish.colours import MAGNITUDES
 from simgen.publish.figures import layer
 
 

@@ -1,6 +1,5 @@
 """What the panels of a report are made from, each computed once."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -8,15 +7,16 @@ import numpy as np
 
 from courant.analysis.case_dynamics import CaseDynamics, follow_case
 from courant.analysis.case_scores import CaseScores, contributions_of, score_case
-from courant.data.normalisation import Channel
+from courant.data.normalisation import Channel, Normaliser
 from courant.evaluation.record import MODEL, Evaluation
 from courant.prediction.surrogate import Surrogate, load
-from courant.problems.transient import is_spatial
 from courant.report.page import channel_label, component_name
 from courant.runs.directory import RunDirectory
 from courant.runs.record import STATUS, EpochRecord, RunStatus, read_records, read_status
+from simgen.case import is_spatial
 from simgen.design_space import with_unit
 from simgen.errors import StoreError
+from simgen.publish.colours import is_signed
 from simgen.publish.figures import Layer, Triangles, layer
 from simgen.store.read import Dataset, StoredCase
 
@@ -163,6 +163,8 @@ class PlottedField:
     label: str
     """Such as `velocity x (m/s)`"""
     columns: tuple[int, ...]
+    signed: bool
+    """Whether it is drawn in colours around zero"""
 
     def of(self, values: np.ndarray) -> np.ndarray:
         """Return the field (...) of values (..., C)."""
@@ -171,18 +173,21 @@ class PlottedField:
         return np.asarray(np.linalg.norm(values[..., list(self.columns)], axis=-1))
 
 
-def plotted_fields(channels: Sequence[Channel]) -> list[PlottedField]:
+def plotted_fields(normaliser: Normaliser) -> list[PlottedField]:
     """List the magnitudes of the modelled vectors, and then all components."""
-    vectors: dict[str, list[int]] = {}
+    channels, vectors = normaliser.channels, dict[str, list[int]]()
     for number, channel in enumerate(channels):
         if len(channel.component) == 1 and is_spatial(channel.component):
             vectors.setdefault(channel.field, []).append(number)
     magnitudes = [
         PlottedField(
-            with_unit(f"|{component_name(name)}|", channels[columns[0]].unit), tuple(columns)
+            with_unit(f"|{component_name(name)}|", channels[columns[0]].unit), tuple(columns), False
         )
         for name, columns in vectors.items()
         if len(columns) > 1
     ]
-    components = [PlottedField(channel_label(each), (n,)) for n, each in enumerate(channels)]
-    return magnitudes + components
+    moments = zip(channels, normaliser.mean, normaliser.std, strict=True)
+    return magnitudes + [
+        PlottedField(channel_label(each), (n,), is_signed(each.component, mean, std))
+        for n, (each, mean, std) in enumerate(moments)
+    ]

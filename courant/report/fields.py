@@ -13,7 +13,7 @@ from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 from PIL import Image
 from scipy.spatial import cKDTree
 
-from courant.data.normalisation import Channel
+from courant.data.normalisation import Channel, Normaliser
 from courant.evaluation.metrics import ALL, ErrorSums
 from courant.evaluation.record import MODEL
 from courant.problems.problem import read_states
@@ -21,8 +21,9 @@ from courant.problems.transient import time_tolerance
 from courant.report import drawing
 from courant.report import page as pages
 from courant.report.context import Context, plotted_fields
-from courant.report.drawing import ERRORS, SIGNED, FieldMap, Raster, draw_maps
+from courant.report.drawing import FieldMap, Raster, draw_maps
 from courant.report.page import Panel, Picture, channel_label, component_name, webp
+from simgen.publish.colours import ERRORS, SIGNED, VALUES
 from simgen.publish.figures import Layer, Triangles, spanning, symmetric
 
 
@@ -51,7 +52,7 @@ def prediction_panel(context: Context) -> Panel:
                 f"prediction_{slug}.png",
                 f"Case {shown.case.id} ({shown.label}) of the {evaluation.split} split, {how}"
                 f"{shown.inside}.",
-                draw_prediction(shown.layer, shown.truth, shown.predicted, context.channels),
+                draw_prediction(shown.layer, shown.truth, shown.predicted, normaliser),
                 look_for="The second column should look like the first; the third shows where it"
                 " does not.",
                 score=f"NMAE {overall[MODEL].nmae:.3f} in this case; {pages.reference(best)} has"
@@ -73,14 +74,14 @@ def prediction_panel(context: Context) -> Panel:
 
 @rc_context(rc=drawing.STYLE)
 def draw_prediction(
-    plane: Layer, truth: np.ndarray | None, predicted: np.ndarray, channels: Sequence[Channel]
+    plane: Layer, truth: np.ndarray | None, predicted: np.ndarray, normaliser: Normaliser
 ) -> Figure:
     """Draw truth, prediction and error (N, C) side by side, or the prediction: by magnitudes."""
     drawn, rows = np.unique(plane.cell), []
-    for each in plotted_fields(channels):
+    for each in plotted_fields(normaliser):
         ours = each.of(predicted)
         values = ours if truth is None else each.of(truth)
-        limits, cmap = scale_of(values, drawn)
+        limits, cmap = scale_of(values, drawn, each.signed)
         bounds = symmetric((ours - values)[drawn])
         row = [
             FieldMap(plane, values, f"truth, {each.label}", "", limits, cmap),
@@ -91,14 +92,16 @@ def draw_prediction(
     return draw_maps(rows, "each")
 
 
-def scale_of(values: np.ndarray, drawn: np.ndarray) -> tuple[tuple[float, float], str | Colormap]:
-    """Choose limits and colours: around zero for both signs without a strong mean."""
-    largest = float(np.abs(values).max())
-    if values.min() < 0 < values.max() and abs(values.mean()) < 0.3 * largest:
-        low, high = symmetric(values[drawn])
-        # A component may vanish on the drawn layer, where rounding would fill the whole scale.
-        return (min(low, -0.05 * largest), max(high, 0.05 * largest)), SIGNED
-    return spanning(values[drawn]), drawing.VALUES
+def scale_of(
+    values: np.ndarray, drawn: np.ndarray, signed: bool
+) -> tuple[tuple[float, float], str | Colormap]:
+    """Return limits and colours of values (N,), of which the cells `drawn` are seen."""
+    if not signed:
+        return spanning(values[drawn]), VALUES
+    low, high = symmetric(values[drawn])
+    # A component may vanish on the drawn layer, where rounding would fill the whole scale.
+    largest = 0.05 * float(np.abs(values).max())
+    return (min(low, -largest), max(high, largest)), SIGNED
 
 
 MOST_STEPS = 40
@@ -110,7 +113,7 @@ def rollout_panel(context: Context) -> Panel | None:
     plane, start, step_s = shown.layer, surrogate.problem.start(case), surrogate.step_s
     if step_s is None or start is None or case.time is None or not isinstance(plane, Triangles):
         return None
-    plotted = plotted_fields(context.channels)[0]
+    plotted = plotted_fields(context.surrogate.normaliser)[0]
     steps = min(MOST_STEPS, int((case.time[-1] - start) / step_s + 1e-6))
     times = start + step_s * np.arange(1, steps + 1)
     frames = np.abs(case.time[None] - times[:, None]).argmin(axis=1)
@@ -263,7 +266,7 @@ def surface_panel(context: Context) -> Panel | None:
     label = channel_label(context.channels[column])
     values, truth = shown.predicted[cell, column], shown.truth[cell, column]
     nmae = float(np.abs(values - truth).sum()) / (float(np.abs(truth).sum()) or 1.0)
-    scale = ScalarMappable(Normalize(*spanning(values)), drawing.VALUES)
+    scale = ScalarMappable(Normalize(*spanning(values)), VALUES)
     drawn = {"prediction": scale.to_rgba(values)}
     dominant = context.scores.dominant if context.surrogate.decomposes else None
     if dominant is not None:

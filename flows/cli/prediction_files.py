@@ -214,7 +214,7 @@ def predict_to_files(
     layer = figures.layer_of_cloud(cloud, surrogate.normaliser.dimension)
     last = ... if times is None else -1
     solution = None if design.solved is None else design.solved[last]
-    drawn = draw_prediction(layer, solution, design.values[last], surrogate.normaliser.channels)
+    drawn = draw_prediction(layer, solution, design.values[last], surrogate.normaliser)
     with whole_file(picture) as part:
         part.write_bytes(figures.png_bytes(drawn))
     print_line(f"{out}: {f'{extent} on ' if extent else ''}{counted(cloud.num_points, 'cell')}")

@@ -12,6 +12,7 @@ from typing import Any
 
 import matplotlib.tri as tri
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap
@@ -21,6 +22,7 @@ from scipy.spatial import cKDTree
 
 from simgen.design_space import Parameter, with_unit
 from simgen.point_cloud import PointCloud
+from simgen.publish.colours import SIGNED, VALUES, colour_map
 from simgen.quantities import StatedQuantity
 from simgen.regression import Sensitivity, sobol_indices
 from simgen.store.read import Dataset, StoredCase
@@ -302,9 +304,14 @@ def sample_cases(cases: Sequence[StoredCase], field: str) -> Figure:
     last = [np.asarray(case[field][-1] if schema.transient else case[field]) for case in cases]
     shown = [each[:, 0] if is_scalar else np.linalg.norm(each, axis=-1) for each in last]
     low, high = zip(*map(spanning, shown), strict=True)
-    limits = (min(low) if is_scalar else 0.0, max(high))
+    limits, colours = (min(low) if is_scalar else 0.0, max(high)), colormaps[VALUES]
+    if is_scalar:
+        found = cases[0].dataset.statistics[field]
+        colours = colour_map(of.components[0], float(found["mean"][0]), float(found["std"][0]))
+    if colours is SIGNED:
+        limits = (-max(map(abs, limits)), max(map(abs, limits)))
     for axis, case, triangles, values in zip(axes, cases, layers, shown, strict=False):
-        artist = draw_field(axis, triangles, values, limits=limits, cmap="viridis")
+        artist = draw_field(axis, triangles, values, limits=limits, cmap=colours)
         title = [case.id, case.split or ""]
         for each in schema.parameters[:1]:
             title.append(f"{each.name} {case.parameters[each.name]:.3g} {each.unit}")

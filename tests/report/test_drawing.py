@@ -8,6 +8,7 @@ import pytest
 from courant.data.normalisation import Channel
 from courant.report.drawing import NO_FLUID, FieldMap, Raster, draw_maps
 from courant.report.fields import in_plane, scale_of, shown_channel, squares
+from simgen.publish import colours
 from simgen.publish.figures import grid_triangles, open_triangles
 
 
@@ -85,7 +86,19 @@ def test_a_face_is_a_square_of_its_area_across_its_normal() -> None:
 def test_rounding_on_the_drawn_layer_does_not_fill_the_scale() -> None:
     values = np.random.default_rng(0).normal(size=1000)
     values[:100] *= 1e-8  # a component that vanishes on the middle plane
-    (low, high), _ = scale_of(values, np.arange(100))
+    (low, high), _ = scale_of(values, np.arange(100), True)
     assert -low == high == pytest.approx(0.05 * np.abs(values).max())
-    (low, high), _ = scale_of(values, np.arange(100, 1000))
+    (low, high), _ = scale_of(values, np.arange(100, 1000), True)
     assert high > 2
+
+
+@pytest.mark.parametrize(
+    ("component", "mean", "std", "signed"),
+    [("x", 9.0, 1.0, True), ("xy", 9.0, 1.0, True), ("p", 0.5, 1.0, True), ("T", 300, 8, False)],
+)
+def test_a_component_has_one_map_in_every_case(
+    component: str, mean: float, std: float, signed: bool
+) -> None:
+    chosen = colours.colour_map(component, mean, std)
+    assert (chosen is colours.SIGNED) == signed == colours.is_signed(component, mean, std)
+    assert signed == (chosen(0.5)[:3] == pytest.approx((0.97, 0.97, 0.97), abs=0.03))
