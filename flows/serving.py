@@ -20,7 +20,7 @@ import courant
 import simgen
 from courant.experiment import parse_experiment
 from courant.loopback import LOOPBACK, answered_names, in_address, listen
-from courant.prediction.shared_mesh import SharedMesh
+from courant.prediction.shared_mesh import meshing_family
 from courant.runs.directory import RunDirectory
 from courant.runs.record import open_recorded, read_dataset_record
 from courant.serving import http_app
@@ -175,7 +175,7 @@ def explore_model(
         warnings.warn(f"no solved designs are shown: {error}", stacklevel=1)
         dataset = None
     if experiment.family not in FAMILIES:
-        SharedMesh.of(dataset or open_recorded(run, record, place))
+        meshing_family(dataset or open_recorded(run, record, place))
     if dataset is None and experiment.task != "steady":
         raise InputError(
             f"{run} is a transient model: its page starts from the states of solved designs, and"

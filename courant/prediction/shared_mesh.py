@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgen.design_space import DesignPoint, scaled
+from simgen.case import CaseFamily
+from simgen.cases import get_family
+from simgen.design_space import DesignPoint
 from simgen.errors import InputError
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.quantities import Quantity
@@ -67,12 +69,16 @@ class SharedMesh:
             )
         return DesignPoint(self.name, 1, dict(parameters), dict(settings))
 
-    def nearest(self, parameters: Mapping[str, float]) -> StoredCase:
-        """Return the solved case whose parameters are nearest, over their ranges."""
-        known, cases = self.dataset.schema.parameters, self.dataset.cases()
-        asked = scaled(known, parameters)
-        away = [np.linalg.norm(scaled(known, self.dataset[c].parameters) - asked) for c in cases]
-        return self.dataset[cases[int(np.argmin(away))]]
+
+def meshing_family(dataset: Dataset) -> CaseFamily | SharedMesh:
+    """Return what meshes the designs of a dataset that no family of the installation has made.
+
+    It is the template beside it, or the mesh of cases that were solved elsewhere. InputError where
+    nothing meshes them.
+    """
+    if dataset.schema.source is None:
+        return get_family(dataset.schema.family, dataset.url)
+    return SharedMesh.of(dataset)
 
 
 def _geometry(case: StoredCase) -> PointCloud:

@@ -33,7 +33,7 @@ from courant.experiment import parse_experiment
 from courant.field_model import FieldDecomposition, FieldModel, Inputs, Queries
 from courant.prediction.bands import LEVEL, Bands, DesignBands, least_cases, pooled
 from courant.prediction.monitor import Monitor, RolloutQuality
-from courant.prediction.shared_mesh import SharedMesh
+from courant.prediction.shared_mesh import SharedMesh, meshing_family
 from courant.problems import Problem, problem_of
 from courant.problems.problem import NotFiniteError, check_finite, warn_caller
 from courant.problems.transient import TIME_TOLERANCE, time_tolerance
@@ -41,7 +41,7 @@ from courant.runs import record
 from courant.runs.directory import RunDirectory
 from courant.runs.weights import read_model
 from simgen.case import CaseFamily, SolvedCase
-from simgen.cases import FAMILIES, get_family
+from simgen.cases import FAMILIES
 from simgen.design_space import DesignPoint, Parameter
 from simgen.design_space import scaled as scaled_in
 from simgen.errors import InputError
@@ -168,7 +168,7 @@ class Surrogate:
         """url, version, snapshot_id and family of the dataset version of the training"""
         self.model = model.eval()
         self.device = next(model.parameters()).device
-        self._shared_mesh: SharedMesh | None = None
+        self._family: CaseFamily | SharedMesh | None = None
 
     @property
     def decomposes(self) -> bool:
@@ -213,12 +213,9 @@ class Surrogate:
         """Return what meshes designs; InputError where nothing does."""
         if (known := FAMILIES.get(self.dataset["family"])) is not None:
             return known
-        if self._shared_mesh is None:
-            dataset = self.open_dataset(place)
-            if dataset.schema.source is None:
-                return get_family(self.dataset["family"], dataset.url)
-            self._shared_mesh = SharedMesh.of(dataset)
-        return self._shared_mesh
+        if self._family is None:
+            self._family = meshing_family(self.open_dataset(place))
+        return self._family
 
     def predict(self, points: np.ndarray, **parts: Any) -> np.ndarray:
         """Predict the fields of a design at points (N, 2 or 3) m, cell centres or scattered ones.
@@ -366,7 +363,7 @@ class Surrogate:
                     " a design; leave out --verify and --from-solver"
                 )
             if self.step_s is not None and start_of is None:
-                start_of = family.nearest(parameters)
+                start_of = family.dataset[next(iter(family.dataset.distances(parameters)))]
                 warn_caller(
                     f"the rollout starts from the state at {problem.start(start_of):g} s of the"
                     f" nearest solved case, {start_of.id}"

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,10 @@ from scipy.spatial import cKDTree
 
 import simgen
 from courant.evaluation.metrics import finite_or_none
-from courant.evaluation.quantities import dependences, scaled_designs
-from courant.prediction.shared_mesh import SharedMesh
+from courant.evaluation.quantities import dependences
 from courant.prediction.surrogate import NotFiniteError, PredictedDesign, Surrogate, TooLargeError
 from courant.problems.problem import collected_warnings
 from courant.serving.predictions import Limits, RequestError, Strict
-from simgen.design_space import scaled
 from simgen.errors import InputError, SimgenError
 from simgen.publish.figures import Triangles, layer_of_cloud, section
 from simgen.regression import LEAST_DESIGNS, Sensitivity
@@ -259,11 +258,7 @@ class Explored:
     def _check(self, parameters: Mapping[str, float]) -> None:
         """Raise RequestError for a design outside of the family's design space."""
         try:
-            family = self.surrogate.family(self._place)
-            if isinstance(family, SharedMesh):
-                family.point(parameters, {})
-            else:
-                family.design_space.check(parameters)
+            self.surrogate.family(self._place).point(parameters, self.surrogate.dataset["settings"])
         except InputError as error:
             raise RequestError(str(error)) from None
 
@@ -297,13 +292,12 @@ class Explored:
         parameters, case, start = dict(key), None, ""
         if self.surrogate.step_s is not None:
             self._check(parameters)
-            cases, distances = _distances(self.trained, parameters)
-            first = int(distances.argmin())
-            case = self.trained[cases[first]]
+            nearest, distance = next(iter(self.trained.distances(parameters).items()))
+            case = self.trained[nearest]
             start = (
                 f"The rollout starts from the state at {self.surrogate.problem.start(case):g} s of"
                 f" the nearest solved design, {case.id}, which differs by"
-                f" {100 * distances[first]:.2g} %,"
+                f" {100 * distance:.2g} %,"
             )
         found, warned = self.predict(parameters, case)
         if found.times is not None:
@@ -451,18 +445,17 @@ class Explored:
         names = [each.name for each in dataset.schema.parameters]
         if missing := [name for name in names if name not in request.parameters]:
             raise RequestError(f"parameters: missing {', '.join(missing)}")
-        cases, distances = _distances(dataset, request.parameters)
         known = set(self.trained.cases())
         quantities = [each.name for each in dataset.schema.quantities]
         found = []
-        for row in np.argsort(distances, kind="stable")[:NUM_NEAREST].tolist():
-            of_case = dataset.design.loc[cases[row]]
+        for case, distance in islice(dataset.distances(request.parameters).items(), NUM_NEAREST):
+            of_case = dataset.design.loc[case]
             found.append(
                 SolvedDesign(
-                    case=cases[row],
-                    distance=float(distances[row]),
+                    case=case,
+                    distance=distance,
                     split=str(of_case["split"]),
-                    added=cases[row] not in known,
+                    added=case not in known,
                     parameters={name: float(of_case[name]) for name in names},
                     quantities={name: finite_or_none(float(of_case[name])) for name in quantities},
                 )
@@ -498,13 +491,6 @@ class Explored:
         self._dependences = Dependences(
             ready=True, quantities=quantities, reason="" if quantities else reason
         )
-
-
-def _distances(dataset: Dataset, parameters: Mapping[str, float]) -> tuple[list[str], np.ndarray]:
-    """Return the solved cases and the distance of each from a design."""
-    cases, asked = dataset.cases(), scaled(dataset.schema.parameters, parameters)
-    away = (scaled_designs(dataset, cases) - asked) / 2
-    return cases, np.sqrt(np.mean(away**2, axis=1))
 
 
 def _finite(numbers: Mapping[str, Any]) -> dict[str, Any]:

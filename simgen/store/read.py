@@ -31,6 +31,7 @@ from zarr.storage import WrapperStore
 
 import simgen.store.schema as layout
 from simgen.cell_mesh import CellMesh, shape_of
+from simgen.design_space import scaled
 from simgen.errors import InputError, StoreError
 from simgen.moments import is_significant
 from simgen.store.schema import CaseTable, MismatchError, Record, Schema
@@ -164,6 +165,19 @@ class Dataset:
             for each in self.schema.quantities:
                 rows[case][each.name] = float(stored.get(each.name, "nan"))
         return pandas.DataFrame.from_dict(rows, orient="index").rename_axis("case")
+
+    def distances(self, parameters: Mapping[str, float]) -> dict[str, float]:
+        """Return how far each accepted case is from a design, by id, the nearest first.
+
+        It is the root mean square over the parameters, as a share of their ranges.
+        """
+        known = self.schema.parameters
+        asked, scale = scaled(known, parameters), 2 * max(1, len(known)) ** 0.5
+        away = {
+            case: float(np.linalg.norm(scaled(known, self.records[case]["parameters"]) - asked))
+            for case in self.members
+        }
+        return {case: away[case] / scale for case in sorted(away, key=away.__getitem__)}
 
     @functools.cached_property
     def quantity_statistics(self) -> dict[str, dict[str, float]]:

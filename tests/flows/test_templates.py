@@ -1,5 +1,6 @@
 """A case of one's own goes from its dictionaries to a predicted design, by commands alone."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -46,16 +47,22 @@ def test_a_case_is_varied_trained_on_and_asked_for_a_design(
         assert case.time is not None and case.time.tolist() == [0.05, 0.1, 0.15]
         lid = case.boundary["velocity"][-1][case.boundary.points[:, 1] > 0.0999]
         assert lid[:, 0].max() == pytest.approx(case.parameters["speed"])
-    # Known beside its dataset from then on, without the case.
-    monkeypatch.setattr(
-        FAMILIES, "_known", {k: v for k, v in FAMILIES.items() if "cavity" not in k}
-    )
-    monkeypatch.setenv(TEMPLATES, "")
+
+    def forget() -> None:
+        known = {name: family for name, family in FAMILIES.items() if "cavity" not in name}
+        monkeypatch.setattr(FAMILIES, "_known", known)
+        monkeypatch.setenv(TEMPLATES, "")
+
+    forget()  # known beside its dataset from then on, without the case
     again = ("generate", "cavity-case", "--store", "store", "--set", "end_time=0.15")
     assert "4 cases" in run(*again, "--cases", "4")
     settings = [word for item in SMALL.items() for word in ("--set", "=".join(item))]
     run("train", "store/cavity-case", "--runs", "runs", *settings)
     (folder,) = Path("runs").iterdir()
+    forget()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert port in run("explore", str(folder), "--port", port, exit_code=1)
     found = load(folder).predict_design({"speed": 1.1, "W": 0.8, "nu": 0.01}, from_solver_s=0.05)
     assert found.cloud.points[:, 0].max() < 0.08 and found.values.shape[1:] == (100, 3)
     assert "name a family" in run("generate", "--store", "store", exit_code=2)
