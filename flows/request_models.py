@@ -20,6 +20,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 from typer.models import OptionInfo, ParameterInfo
 
+from courant.runs.record import find_run
 from flows.settings import MAX_SEED, MOST_TIME_S, RUNS, STORE, absolute
 from simgen.errors import InputError
 
@@ -56,8 +57,20 @@ def request(described: Class) -> Class:
     return made
 
 
-RunUrl = Annotated[str, argument("Run directory of a trained model, or a packed run.")]
-RunUrls = Annotated[list[str], argument("Two run directories or more.")]
+def _found(run: str) -> str:
+    return find_run(absolute(run)).url
+
+
+RunUrl = Annotated[
+    str,
+    argument(
+        "Run directory of a trained model, the beginning of its name, or a packed run.",
+        callback=_found,
+    ),
+]
+RunUrls = Annotated[
+    list[str], argument("Two run directories or more.", callback=lambda runs: [*map(_found, runs)])
+]
 Dataset = Annotated[str, argument("The dataset, such as demo-run/store/cylinder-flow.")]
 MovedDataset = Annotated[
     str | None,

@@ -15,14 +15,13 @@ import os
 import re
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Literal, cast, get_args
 from urllib.parse import urlsplit
 
 from courant.loopback import LOOPBACK
 from simgen.errors import InputError
 from simgen.log_lines import Format
-from simgen.whole_file import local_path
+from simgen.whole_file import cache_folder, local_path
 
 #: Whole numbers beyond 64 bits make Prefect's database unreadable.
 MAX_SEED = 2**32 - 1
@@ -56,7 +55,6 @@ def load_settings() -> Settings:
     """Read the settings of this process."""
     # Empty is as good as not set: it would be the folder that a command happens to run in.
     given = {name: value for name, value in os.environ.items() if value}
-    cache = Path(given.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
     log_format = given.get("COURANT_LOG_FORMAT", "text")
     if log_format not in get_args(Format):
         formats = " or ".join(get_args(Format))
@@ -65,7 +63,7 @@ def load_settings() -> Settings:
         store=given.get("COURANT_STORE", STORE),
         runs=given.get("COURANT_RUNS", RUNS),
         reports=given.get("COURANT_REPORTS"),
-        scratch=given.get("COURANT_SCRATCH", str(cache / "courant" / "scratch")),
+        scratch=given.get("COURANT_SCRATCH") or str(cache_folder("scratch")),
         ray_address=given.get("RAY_ADDRESS"),
         job_variables=tuple(re.findall(r"[^\s,]+", given.get("COURANT_JOB_ENV", ""))),
         log_format=cast(Format, log_format),

@@ -107,9 +107,10 @@ class Generation(asks.GenerationRequest):
     @property
     def remake(self) -> dict[str, Any]:
         """Return the parameters that make the version again, for its record."""
-        names = "family cases sampler seed preset settings designs design_parameters"
-        given = {name: getattr(self, name) for name in (*names.split(), "time_limit_s", "split")}
-        return {**given, "preset": self._preset, "settings": self.settings or {}}
+        names = "family cases sampler seed designs design_parameters time_limit_s split vary fields"
+        given = {name: getattr(self, name) for name in names.split()}
+        case = self.template and str(local_path(self.template))
+        return {**given, "template": case, "preset": self._preset, "settings": self.settings or {}}
 
     @property
     def _preset(self) -> str:

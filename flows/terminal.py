@@ -11,7 +11,7 @@ import json
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -32,6 +32,8 @@ from simgen.log_lines import duration_text, without_user_info
 
 logger = logging.getLogger("flows.terminal")
 
+LEAST_WIDTH = 24
+"""Of a column that wraps"""
 PROGRESS_FILE = "progress.json"
 LEVELS = {"error": logging.ERROR, "warning": logging.WARNING}
 
@@ -46,17 +48,14 @@ class SafeConsole(Console):
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            safe = (
-                segment.text
-                if segment.control
-                else "".join(
-                    letter if letter.isprintable() or letter == "\n" else "\ufffd"
-                    for letter in segment.text
-                )
-            )
-            # A terminal may know ASCII alone, and names of files any letter.
-            safe = safe.encode(self.encoding, errors="replace").decode(self.encoding)
+            safe = segment.text if segment.control else self.safe(segment.text)
             yield Segment(safe, segment.style, segment.control)
+
+    def safe(self, text: str) -> str:
+        """Return the text without control characters, and without what the terminal cannot show."""
+        safe = "".join(each if each.isprintable() or each == "\n" else "\ufffd" for each in text)
+        # A terminal may know ASCII alone, and names of files any letter.
+        return safe.encode(self.encoding, errors="replace").decode(self.encoding)
 
 
 # Without emoji: `:x:` in a path is no picture.
@@ -95,12 +94,33 @@ def fail(message: str) -> NoReturn:
 
 
 def print_table(columns: Iterable[str | Column], rows: Iterable[Iterable[object]]) -> None:
-    """Print a table of plain text without lines, if it has a row: names may have brackets."""
-    table = Table(*columns, box=None, header_style="bold")
-    for row in rows:
-        table.add_row(*("" if cell is None else escape(str(cell)) for cell in row))
-    if table.row_count:
-        screen.print(table)
+    """Print a table if it has a row: a line for each, with tabs where this is no terminal.
+
+    Only columns that are given as `Column` wrap. A row that is wider than the terminal goes on in
+    its next line, so that no name is cut or broken.
+    """
+    named = [
+        Column(each, no_wrap=True) if isinstance(each, str) else replace(each, overflow="fold")
+        for each in columns
+    ]
+    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    if not cells:
+        return
+    if not screen.is_terminal:
+        for row in ([str(each.header) for each in named], *cells):
+            safe = (screen.safe(without_user_info(" ".join(cell.split()))) for cell in row)
+            screen.file.write("\t".join(safe) + "\n")
+        return
+    table = Table(*named, box=None, header_style="bold", pad_edge=False)
+    for row in cells:
+        table.add_row(*map(escape, row))
+    needed = -2 + sum(
+        2 + (min(LEAST_WIDTH, widest) if not column.no_wrap else widest)
+        for column, *values in zip(named, *cells, strict=True)
+        if (widest := max(map(len, [str(column.header), *values])))
+    )
+    table.width = needed if needed > screen.width else None
+    screen.print(table, crop=False)
 
 
 def counted(number: int, thing: str) -> str:

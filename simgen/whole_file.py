@@ -29,6 +29,11 @@ def local_path(url: str) -> Path:
         raise InputError(f"{url} is no path on this machine: {error}") from error
 
 
+def cache_folder(name: str) -> Path:
+    """Return the folder of a kind of cached files, ~/.cache/courant/<name> or in XDG_CACHE_HOME."""
+    return local_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "courant" / name
+
+
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """Yield where to write; in the end that file, of the same suffix, takes the name `path`.

@@ -11,7 +11,6 @@ one, and `predict_prepared` runs batches through the model.
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -47,6 +46,7 @@ from simgen.design_space import scaled as scaled_in
 from simgen.errors import InputError
 from simgen.point_cloud import PointCloud
 from simgen.quantities import CaseFields, Quantity, compute, obtainable, states_from
+from simgen.whole_file import cache_folder
 
 if TYPE_CHECKING:
     from simgen.store.read import Dataset, StoredCase
@@ -114,10 +114,11 @@ class CaseDecomposition(NamedTuple):
 def load(url: str | Path, *, device: str | torch.device | None = None) -> Surrogate:
     """Load the trained model of a run directory (local path or s3://), by default on a GPU if any.
 
-    Every file is checked before anything is built, and no code in it runs. InputError where there
-    is no run or no weights yet, or its files do not fit; StoreError where it cannot be read.
+    A folder of runs with one run in it is as good, and the beginning of a run's name. Every file is
+    checked before anything is built, and no code in it runs. InputError where there is no run or no
+    weights yet, or its files do not fit; StoreError where it cannot be read.
     """
-    run = RunDirectory(url)
+    run = record.find_run(url)
     record.check_trained(run)
     experiment = parse_experiment(run.read_object("experiment.json"))
     try:
@@ -582,9 +583,8 @@ def mesh(
     """Mesh a design, or read its geometry from `folder`; also return whether it was there."""
     from simgen.solving.unsolved import mesh_design
 
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     began = time.perf_counter()
-    cloud, known = mesh_design(point, Path(folder or cache / "courant" / "geometry"))
+    cloud, known = mesh_design(point, Path(folder or cache_folder("geometry")))
     if max_points is not None and cloud.num_points > max_points:
         raise TooLargeError(
             f"the mesh of this design has {cloud.num_points} cells, {max_points} are allowed"

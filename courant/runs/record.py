@@ -184,15 +184,32 @@ def environment(device: torch.device, workers: int) -> dict[str, Any]:
     }
 
 
+def find_run(url: str | Path) -> RunDirectory:
+    """Return the run at a URL, the only one in it, or the only one whose name begins like this.
+
+    InputError where there are several, with their names.
+    """
+    run = RunDirectory(url)
+    if run.exists(EXPERIMENT):
+        return run
+    above, _, beginning = run.url.rpartition("/")
+    for folder, start in ((run, ""), (RunDirectory(above or "/"), beginning)):
+        names = [name for name in folder.names() if name.startswith(start)]
+        found = [name for name in names if (folder / name).exists(EXPERIMENT)]
+        if len(found) > 1:
+            more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+            raise InputError(
+                f"{run.url} is the place of several runs; give one:"
+                f" {', '.join(found[:MOST_NAMED])}{more}"
+            )
+        if found:
+            return folder / found[0]
+    return run
+
+
 def check_trained(run: RunDirectory, has_weights: bool = True) -> None:
     """Raise InputError if there is no run or, with `has_weights`, one that has none yet."""
     if not run.exists(EXPERIMENT):
-        inside = [name for name in run.names() if (run / name).exists(EXPERIMENT)]
-        if inside:
-            more = f" and {len(inside) - MOST_NAMED} more" if len(inside) > MOST_NAMED else ""
-            raise InputError(
-                f"{run.url} is a folder of runs; give one: {', '.join(inside[:MOST_NAMED])}{more}"
-            )
         raise InputError(
             f"{run.url} has no {EXPERIMENT}; give the folder of a run, <runs>/<name>-<hash>"
         )

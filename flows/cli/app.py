@@ -213,27 +213,25 @@ def runs_ls(
         raise InputError(f"no run in {where}; train one with: courant train DATASET --runs {where}")
     facts = {
         "run": "run",
-        "dataset": "dataset",
+        "dataset": "version",
         "epochs": "epochs",
         "validation NMAE": "NMAE",
         "test NMAE": "test",
         "started": "started",
-        "training time": "trained",
+        "training time": "took",
     }
     rows = []
     for run in found:
-        dataset = f"{run.dataset.rsplit('/', 1)[-1]} {run.version}"
-        cells = {**_facts(run), "run": run.name, "dataset": dataset}
+        cells = {**_facts(run), "run": run.name, "dataset": run.version}
         rows.append([cells[name] for name in facts])
-    first, *others = facts.values()
-    print_table([Column(first, overflow="fold", min_width=16), *others], rows)
+    print_table(facts.values(), rows)
 
 
 @runs_app.command("show", epilog="Example: courant runs show RUN")
 def runs_show(run: asks.RunUrl) -> None:
     """Show one run in full: its experiment, dataset version, course and errors."""
     found = summary.read_run(RunDirectory(absolute(run)))
-    value = Column("value", overflow="fold")
+    value = Column("value")
     print_table((Column("", style="bold"), value), _facts(found).items())
     flat = summary.flatten(found.settings).items()
     print_table(("setting", value), ((key, _text(value)) for key, value in flat))
@@ -249,7 +247,7 @@ def runs_compare(runs: asks.RunUrls) -> None:
     rows = [[key, *map(_text, values)] for key, values in differing.items()]
     facts = [_facts(run) for run in found]
     rows += [[name, *(fact[name] for fact in facts)] for name in facts[0]]
-    print_table(("", *[Column(escape(run.name), overflow="fold") for run in found]), rows)
+    print_table(("", *[Column(escape(run.name)) for run in found]), rows)
 
 
 @runs_app.command("export", epilog="Example: courant runs export RUN --out m.zip")
@@ -296,7 +294,7 @@ def recipes(context: typer.Context) -> None:
     """List the training recipes, with what they are for; `show` prints one."""
     if context.invoked_subcommand:
         return
-    print_table(("recipe", ""), ((name, recipe.about) for name, recipe in RECIPES.items()))
+    print_table(("recipe", Column("")), ((name, recipe.about) for name, recipe in RECIPES.items()))
 
 
 @recipes_app.command("show", epilog="Example: courant recipes show cylinder-flow-small > mine.json")
@@ -565,7 +563,7 @@ def _print_rows(rows: Sequence[dict[str, str]]) -> None:
     """Print a table of rows by the names of their columns, all but the first to the right."""
     first, *others = rows[0]
     right = [Column(name, justify="right") for name in others]
-    print_table([Column(first, no_wrap=True), *right], (row.values() for row in rows))
+    print_table([first, *right], (row.values() for row in rows))
 
 
 def _number(value: Any, form: str, absent: str = "none") -> str:

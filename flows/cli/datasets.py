@@ -64,21 +64,21 @@ def dataset_ls(
         except InputError:
             continue  # no dataset, or none that is published
         except StoreError as error:
-            rows.append((url, "cannot be read"))
+            rows.append((family, "cannot be read"))
             problems.append(str(error))
             continue
         *drawn, calibration = [len(dataset.cases(split)) for split in SPLITS]
         splits = "/".join(map(str, drawn))
         splits += f" + {calibration} calibration" if calibration else ""
         published = f"{dataset.info.time:%Y-%m-%d %H:%M}"
-        rows.append((dataset.url, dataset.version, len(dataset), splits, published))
+        rows.append((family, dataset.version, len(dataset), splits, published))
     if not rows:
         raise InputError(
             f"no dataset in {base}; generate one with:"
             f" courant generate cylinder-flow --store {base}"
         )
     columns = ("version", "cases", "train/validation/test", "published")
-    print_table([Column("dataset", overflow="fold"), *columns], rows)
+    print_table(("dataset", *columns), rows)
     if problems:
         terminal.fail("\n".join(problems))
 
@@ -121,14 +121,14 @@ def dataset_show(
             found = opened.statistics[field.name]
             values = [f"{found[each][number]:.3g}" for each in FIGURES]
             rows.append([*(("", "") if number else names), component, *values])
-    print_table([Column("field", no_wrap=True), "unit", "", *FIGURES], rows)
+    print_table(("field", "unit", "", *FIGURES), rows)
     for each in left_out(opened):
         print_line(f"left out of these statistics, with nearly all of the variance: {each}")
     rows = []
     for quantity in schema.quantities:
         values = [f"{opened.quantity_statistics[quantity.name][each]:.3g}" for each in FIGURES]
         rows.append([quantity.name, quantity.unit, *values, quantity.meaning])
-    print_table(("quantity", "unit", *FIGURES, ""), rows)
+    print_table(("quantity", "unit", *FIGURES, Column("")), rows)
     rows = []
     for case_id, row in opened.design.iterrows():
         accepted = row["status"] == "accepted"
@@ -138,8 +138,7 @@ def dataset_show(
         cells = f"{row['num_points']:.0f}" if accepted else ""
         place = split if accepted else ended
         rows.append([str(case_id), ", ".join(values), place, cells, f"{row['wall_time_s']:.1f}"])
-    ids = Column("case", no_wrap=True)
-    print_table((ids, "parameters", Column("split", min_width=11), "cells", "solve (s)"), rows)
+    print_table(("case", Column("parameters"), Column("split"), "cells", "solve (s)"), rows)
     if (source := schema.source) is not None:
         print_line(f"imported from {source.name}, {source.url}, {source.licence}")
     elif commands := how_to_make(opened):
@@ -161,7 +160,7 @@ def dataset_versions(dataset: asks.Dataset) -> None:
         published = f"{info.time:%Y-%m-%d %H:%M}"
         counts = line.num_cases, line.num_new
         rows.append([info.name, published, info.metadata["author"], *counts, *sizes, info.message])
-    print_table([*columns, Column("message", overflow="fold")], rows)
+    print_table([*columns, Column("message")], rows)
     for line in lines:
         if command := run_command(line.info):
             print_line(f"{line.info.name}  {command}")
@@ -195,12 +194,12 @@ def dataset_diff(
     if accepted := [f"{count} {split}" for split, count in found.new_splits.items() if count]:
         rows.append(["newly accepted", ", ".join(accepted)])
     rows.append(["added on disk", size_text(found.num_bytes_added)])
-    print_table((f"{before} -> {after}", ""), rows)
+    print_table((f"{before} -> {after}", Column("")), rows)
     rows = [
         [name, figure] + [", ".join(f"{value:.4g}" for value in each) for each in both]
         for name, figure, *both in found.statistics
     ]
-    print_table(("statistic", "", before, after), rows)
+    print_table(("statistic", "", Column(before), Column(after)), rows)
 
 
 @dataset_app.command("export", epilog="Example: courant dataset export DATASET s3://bucket/plain")
@@ -271,7 +270,7 @@ def dataset_verify(dataset: asks.Dataset, version: asks.Version = None) -> None:
         print_line(f"{where}: all {found.num_chunks} chunks of {cases} are intact")
         return
     rows = ((each.case or "(all)", each.place, each.problem) for each in found.findings)
-    print_table(("case", "where", "what is wrong"), rows)
+    print_table(("case", Column("where"), Column("what is wrong")), rows)
     damaged = {finding.case for finding in found.findings if finding.case}
     print_line(
         f"{where}: {len(found.findings)} findings in {len(damaged)} of {found.num_cases} cases;"
@@ -544,7 +543,7 @@ def _print_plan(plan: FolderPlan) -> None:
         split = plan.splits.get(case.name, "")
         rows.append([case.name, case.place, *values, times, split, there])
     titles = ("case", "place", *names, "times", "split", "")
-    print_table([Column(each, overflow="fold") for each in titles], rows)
+    print_table(titles, rows)
 
 
 @import_app.command(

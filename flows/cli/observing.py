@@ -484,7 +484,7 @@ def families(
         rows = (
             (each.name, each.title, each.application, ", ".join(each.presets)) for each in every
         )
-        terminal.print_table(("family", "", "solver", "presets"), rows)
+        terminal.print_table(("family", Column(""), "solver", "presets"), rows)
         return
     family = get_family(name)
     kind = "transient" if family.transient else "steady"
@@ -493,7 +493,7 @@ def families(
     _print_space("parameter", family.design_space, {})
     _print_space("setting", family.settings_space, family.presets)
     fields = ((each.name, each.unit, ", ".join(each.components)) for each in family.fields)
-    terminal.print_table(("field", "unit", "components"), fields)
+    terminal.print_table(("field", "unit", Column("components")), fields)
     header = ",".join(family.design_space.names)
     terminal.print_line(f"\nFirst line of a file for --designs: {header}")
 
@@ -507,5 +507,5 @@ def _print_space(
         rows.append(
             [each.name, each.unit, f"{each.low:g} to {each.high:g}", *values, each.description]
         )
-    terminal.print_table((title, "unit", "range", *presets, ""), rows)
+    terminal.print_table((title, "unit", "range", *presets, Column("")), rows)
     terminal.print_line("")

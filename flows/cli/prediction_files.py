@@ -18,6 +18,7 @@ import numpy as np
 
 import courant
 from courant.data.normalisation import Channel
+from courant.evaluation.metrics import METRICS, ErrorSums
 from courant.report.fields import draw_prediction
 from courant.report.page import plain
 from flows.settings import check_folder, load_settings
@@ -93,6 +94,24 @@ class WrittenPrediction:
     """Half-widths, shaped as the values"""
     solved: np.ndarray | None = None
     """The solver's values, shaped as the values; NaN at times that it has not reached"""
+
+    @property
+    def error_lines(self) -> list[str]:
+        """Describe each field's error, where there is a solution, over the steps that it has."""
+        if self.solved is None:
+            return []
+        there = ~np.isnan(self.solved).any(axis=(-2, -1))
+        names = [each.name for each in self.surrogate.normaliser.channels]
+        fields = [each.field for each in self.surrogate.normaliser.channels]
+        lines = []
+        for name in dict.fromkeys(fields):
+            columns = [c for c, field in enumerate(fields) if field == name]
+            sums = ErrorSums([names[c] for c in columns])
+            sums.add(self.values[there][..., columns], self.solved[there][..., columns])
+            found = sums.total()
+            measured = [f"{METRICS[key].label} {value:.3f}" for key, value in found.items()]
+            lines.append(f"error of {plain(name)}  {', '.join(measured)}")
+        return lines
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -177,7 +196,8 @@ def write_prediction(
     beside = "" if solved is None else ", with the solver's field and the error"
     refusal = f"\nno band of the field holds: {bands.no_field}" if bands and bands.no_field else ""
     on = f"{extent} on " if extent else ""
-    return f"{out}: {on}{counted(stored.num_points, 'point')}{beside}{refusal}"
+    described = f"{out}: {on}{counted(stored.num_points, 'point')}{beside}"
+    return "\n".join([described, *found.error_lines]) + refusal
 
 
 def predict_to_files(
@@ -247,6 +267,8 @@ def predict_to_files(
         if each.name in {*design.quantities, *alone}
     ]
     print_table(("quantity", *columns, "unit"), rows)
+    for line in found.error_lines:
+        print_line(line)
     for name, why in design.not_predicted.items():
         print_line(f"{plain(name)} is not predicted: {why}")
     if bands is not None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import os
 import re
 import shlex
 import shutil
@@ -41,7 +40,7 @@ from simgen.foam.log import SolverLog, residual_figures
 from simgen.foam.mesh import read_boundary, read_points, time_directories
 from simgen.foam.run import find_openfoam, run_application
 from simgen.meshing import check_mesh
-from simgen.whole_file import pack_folder
+from simgen.whole_file import cache_folder, pack_folder
 
 RECORD = "template.json"
 TURBULENCE = {"k", "epsilon", "omega", "nut", "nuTilda", "alphat", "nuSgs", "R", "kl", "kt"}
@@ -391,8 +390,7 @@ def find(name: str, store: str) -> TemplateFamily | None:
     except (OSError, ValueError, BotoCoreError) as error:
         raise StoreError(f"{url} cannot be read: {error}") from error
     digest = hashlib.sha256(content).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    folder = cache / "courant/templates" / f"{name}-{digest}"
+    folder = cache_folder("templates") / f"{name}-{digest}"
     if not (folder / RECORD).exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as part:

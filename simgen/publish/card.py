@@ -199,9 +199,13 @@ def run_command(version: VersionInfo, store: str = STORE) -> str:
         return ""
     words = ["courant", "generate", run["family"]]
     names = ("designs",) if run.get("designs") else ("cases", "sampler", "seed")
-    for name in (*names, "preset", "split", "time_limit_s"):
+    for name in ("template", *names, "preset", "split", "time_limit_s"):
         if run.get(name) is not None:
             words += [f"--{name.removesuffix('_s').replace('_', '-')}", str(run[name])]
+    for name, place in (run.get("vary") or {}).items():
+        words += ["--vary", f"{name}={place}"]
+    if run.get("fields"):
+        words += ["--fields", ",".join(run["fields"])]
     for name, value in (run.get("settings") or {}).items():
         words += ["--set", f"{name}={value!r}"]
     return shlex.join([*words, "--store", store])

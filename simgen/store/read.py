@@ -36,7 +36,14 @@ from simgen.errors import InputError, StoreError
 from simgen.moments import is_significant
 from simgen.store.schema import CaseTable, MismatchError, Record, Schema
 from simgen.store.split import LEFT_OUT, PUBLISHED, SPLITS, LeftOut, counts_of
-from simgen.store.versions import VersionInfo, Versions, check_process, open_repository, translated
+from simgen.store.versions import (
+    IsStoreError,
+    VersionInfo,
+    Versions,
+    check_process,
+    open_repository,
+    translated,
+)
 from simgen.whole_file import whole_file
 
 if TYPE_CHECKING:
@@ -55,10 +62,16 @@ DETAILS = ("gates", "log_tail", "provenance")
 def open_dataset(url: str | Path, version: str | None = None) -> Dataset:
     """Open a published version of the dataset at `url`, by default the newest.
 
-    `url` is a local path or s3://bucket/prefix. Raises InputError for a dataset or version that
-    does not exist, StoreError for a store that cannot be read or is damaged.
+    `url` is a local path or s3://bucket/prefix, of a dataset or of a store with one in it. Raises
+    InputError for a dataset or version that does not exist, StoreError for a store that cannot be
+    read or is damaged.
     """
-    return Dataset(str(url), version)
+    try:
+        return Dataset(str(url), version)
+    except IsStoreError as error:
+        if len(error.datasets) > 1:
+            raise
+        return Dataset(error.datasets[0], version)
 
 
 class Dataset:

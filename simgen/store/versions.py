@@ -16,7 +16,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
@@ -168,6 +168,17 @@ def explain(url: str, message: str) -> str:
 
 MOST_NAMED = 5
 """Datasets of a store that are named"""
+
+
+class IsStoreError(InputError):
+    """A store, where a dataset was asked for; `datasets` are the URLs of those in it."""
+
+    def __init__(self, url: str, names: Sequence[str]) -> None:
+        self.datasets = [f"{url.rstrip('/')}/{name}" for name in names]
+        named = " or ".join([*self.datasets[:1], *names[1:MOST_NAMED]])
+        super().__init__(f"there is no dataset at {url}; it is a store: give {named}")
+
+
 _WAY_TO_ONE = "courant generate FAMILY --store STORE makes one at STORE/FAMILY"
 _KINDS = "use a local path or s3://bucket/prefix"
 
@@ -197,9 +208,9 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
             if not files.isdir(f"{path}/snapshots"):  # another writer's first commit
                 if not create:
                     found = [each for each in folders_in(url) if files.isdir(f"{path}/{each}/refs")]
-                    names = " or ".join(found[:MOST_NAMED])
-                    way = f"it is a store: give {url}/{names}" if found else _WAY_TO_ONE
-                    raise InputError(f"there is no dataset at {url}; {way}")
+                    if found:
+                        raise IsStoreError(url, found)
+                    raise InputError(f"there is no dataset at {url}; {_WAY_TO_ONE}")
                 try:  # without its configuration, over which two writers would stop each other
                     icechunk.Repository.create(storage, **_FORMAT)
                     sync_all(url)

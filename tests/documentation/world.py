@@ -34,8 +34,8 @@ from tests.imports.foam_cases import write_case
 from tests.world import SPACE, duct, tiny_steady, travelling_wave
 
 TRANSIENT = "demo-run/runs/cylinder-flow-demo-0123456789"
-OTHER = "demo-run/runs/cylinder-flow-demo-1123456789"
-THIRD = "demo-run/runs/cylinder-flow-demo-2123456789"
+OTHER = "runs/cylinder-flow-demo-1123456789"
+THIRD = "runs/cylinder-flow-demo-2123456789"
 STEADY = "runs/branched-pipe-small-0123456789"
 NUM_FRAMES, INTERVAL_S = 150, 2.0
 PIPES_SIZE, COARSER, GRIDS = 10.0, (12.0,), (10.0, 7.0, 5.0, 3.5)  # mm, of their cells

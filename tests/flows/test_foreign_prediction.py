@@ -183,8 +183,12 @@ def test_a_rollout_is_a_series_of_files_with_their_times(run, mesh, tmp_path):
     )
     surrogate = courant.load(run)
     case = surrogate.open_dataset()[0]
-    assert "2 steps from 26 to 29 s" in write_prediction(run, case.id, 23.0, 2, stored)
+    line, error = write_prediction(run, case.id, 23.0, 2, stored).splitlines()
     predicted = surrogate.predict_case(case, start_s=23.0, steps=2)
+    truth = case["velocity"][[list(case.time).index(time) for time in (26.0, 29.0)]]
+    nmae = abs(predicted - truth).sum() / abs(truth).sum()
+    assert "2 steps from 26 to 29 s" in line
+    assert error.startswith(f"error of velocity  NMAE {nmae:.3f}")
     for file, times in ((own, [3, 6]), (stored, [26, 29])):
         entries = ElementTree.parse(file).getroot().findall("Collection/DataSet")
         assert [float(entry.get("timestep")) for entry in entries] == times

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -93,12 +94,16 @@ def test_an_experiment_that_cannot_be_read_or_has_a_recipe_beside_it(command, wa
 
 
 def test_a_folder_of_datasets_or_runs_is_named_with_what_is_in_it(waves, tmp_path):
-    assert f"give {waves}" in refused("train", waves.rpartition("/")[0])
+    store = tmp_path / "store"
+    shutil.copytree(waves, store / "one")
+    assert simgen.open_dataset(store).url == f"{store}/one"
+    shutil.copytree(waves, store / "two")
+    assert f"give {store}/one or two" in refused("train", str(store))
     for run in ("one-0123456789", "two-0123456789"):
         (tmp_path / run).mkdir()
         (tmp_path / run / "experiment.json").write_text("{}")
     line = refused("evaluate", str(tmp_path))
-    assert line.endswith("is a folder of runs; give one: one-0123456789, two-0123456789")
+    assert line.endswith("several runs; give one: one-0123456789, two-0123456789")
 
 
 def test_an_experiment_that_does_not_fit_its_dataset(waves, tmp_path):

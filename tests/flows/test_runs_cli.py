@@ -1,5 +1,6 @@
 """`courant runs`: what is on the tables is what lies in the run directories, on disk and on S3."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,7 @@ def runs(waves, tmp_path_factory) -> Path:
     return folder
 
 
-def shown(*arguments: str, width: int = 300) -> str:
-    screen.width = width
+def shown(*arguments: str) -> str:
     done = CliRunner().invoke(app, ["runs", *arguments])
     assert done.exit_code == 0, done.output
     return done.stdout
@@ -40,13 +40,32 @@ def test_runs_are_listed_with_their_dataset_version_size_and_errors(runs, waves)
     assert eight.num_parameters == sum(weight.numel() for weight in weights)
     assert (eight.version, eight.snapshot_id, eight.epoch) == ("v1", waves.snapshot_id, 2)
     assert eight.validation_nmae is not None and eight.test_nmae is None
-    _, first, _ = shown("ls", str(runs)).splitlines()
+    heading, first, _ = shown("ls", str(runs)).splitlines()
+    names = ["run", "version", "epochs", "NMAE", "test", "started", "took"]
+    assert heading.split("\t") == names
     nmae, size = f"{eight.validation_nmae:.3f}", f"{eight.num_parameters:,}"
-    assert {"eight", "cylinder-flow", "v1", "2/2", nmae} <= set(first.split())
+    assert first.split("\t")[:5] == ["eight", "v1", "2/2", nmae, ""]
     assert size in shown("show", str(runs / "eight"))
-    heading, *lines = shown("ls", str(runs), width=80).splitlines()
-    assert heading.split() == ["run", "dataset", "epochs", "NMAE", "test", "started", "trained"]
-    assert max(map(len, [heading, *lines])) <= 80
+
+
+def test_a_row_of_a_terminal_is_a_line_however_long_its_names_are(runs, monkeypatch):
+    long = "a-run-whose-name-is-as-long-as-that-of-an-experiment-can-be-0123456789"
+    shutil.copytree(runs / "eight", runs / "listed" / long)
+    monkeypatch.setattr(screen, "_force_terminal", True)
+    monkeypatch.setattr(screen, "_width", 60)
+    heading, line = shown("ls", str(runs / "listed")).splitlines()
+    assert line.startswith(f"{long}  v1 ") and len(heading) == len(line)
+    assert len(shown("ls", str(runs)).splitlines()) == 3
+
+
+def test_a_run_is_named_by_the_beginning_of_its_name_or_its_folder(runs, tmp_path):
+    shutil.copytree(runs / "four", tmp_path / "runs" / "four-0123456789")
+    for place in ("runs", "runs/four", "runs/four-0123456789"):
+        assert courant.load(tmp_path / place).url == str(tmp_path / "runs" / "four-0123456789")
+    shutil.copytree(runs / "four", tmp_path / "runs" / "four-1123456789")
+    for place in ("runs", "runs/four"):
+        with pytest.raises(InputError, match="give one: four-0123456789, four-1123456789"):
+            courant.load(tmp_path / place)
 
 
 def test_runs_are_shown_and_compared_with_their_settings(runs):

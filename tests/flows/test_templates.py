@@ -1,6 +1,7 @@
 """A case of one's own goes from its dictionaries to a predicted design, by commands alone."""
 
 import socket
+import shlex
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import simgen
 from courant.prediction.surrogate import load
 from flows.cli.app import app
 from simgen.cases import FAMILIES, TEMPLATES
+from simgen.publish.card import how_to_make
 from tests.simgen.test_template import CASE, NU, SPEED, WIDTH
 
 pytestmark = pytest.mark.openfoam
@@ -43,6 +45,9 @@ def test_a_case_is_varied_trained_on_and_asked_for_a_design(
     dataset = simgen.open_dataset("store/cavity-case")
     assert [each.name for each in dataset.schema.parameters] == ["speed", "W", "nu"]
     assert len(dataset.cases()) == 4
+    (remake,) = how_to_make(dataset, "again")
+    run(*shlex.split(remake)[1:])
+    assert simgen.open_dataset("again").cases() == dataset.cases()
     for case in map(dataset.__getitem__, dataset.cases()):
         assert case.time is not None and case.time.tolist() == [0.05, 0.1, 0.15]
         lid = case.boundary["velocity"][-1][case.boundary.points[:, 1] > 0.0999]

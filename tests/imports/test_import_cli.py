@@ -50,7 +50,7 @@ def test_a_folder_is_described_then_imported_and_listed(courant, tmp_path) -> No
     printed = courant(*words)
     assert "store/tunnel v1: 3 cases of the folder, 3 new, 1 skipped, 1 left out" in printed
     assert "run1" in courant(*words, "--dry-run") and "on record" in courant(*words, "--dry-run")
-    assert "store/tunnel" in courant("ls", "store")
+    assert "tunnel\tv1\t3" in courant("ls", "store")
     assert "imported from Tunnel" in courant("show", "store/tunnel")
 
 
