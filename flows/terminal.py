@@ -109,7 +109,7 @@ def print_table(columns: Iterable[str | Column], rows: Iterable[Iterable[object]
     if not screen.is_terminal:
         for row in ([str(each.header) for each in named], *cells):
             safe = (screen.safe(without_user_info(" ".join(cell.split()))) for cell in row)
-            screen.file.write("\t".join(safe) + "\n")
+            typer.echo("\t".join(safe))
         return
     table = Table(*named, box=None, header_style="bold", pad_edge=False)
     for row in cells:
