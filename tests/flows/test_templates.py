@@ -1,7 +1,7 @@
 """A case of one's own goes from its dictionaries to a predicted design, by commands alone."""
 
-import socket
 import shlex
+import socket
 from pathlib import Path
 
 import pytest
