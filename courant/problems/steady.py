@@ -86,10 +86,10 @@ class SteadyProblem(Problem):
 
     def training(self, dataset: Dataset, order: BatchOrder, device: torch.device) -> Batches:
         source = SteadySource(dataset, dataset.cases("train"), self)
-        num_points = dataset.design.loc[list(source.ids), "num_points"]
+        num_points = [dataset.records[case]["num_points"] for case in source.ids]
         # Clouds of all kinds grow with the mesh: the first case's bytes per cell are those of all.
-        size = source.read(0).num_bytes / num_points.iloc[0] * num_points.sum()
-        streamed = bool(size > self.data.resident_gb * 1e9)
+        size = source.read(0).num_bytes / num_points[0] * sum(num_points)
+        streamed = size > self.data.resident_gb * 1e9
         return SteadyBatches(source, order, device, streamed=streamed)
 
     def validation(self, dataset: Dataset, num: int, device: torch.device) -> Samples:

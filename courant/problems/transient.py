@@ -378,9 +378,10 @@ class WindowReader:
     @property
     def all_bytes(self) -> float:
         """The memory that all snapshots take, with every case padded to the largest."""
-        design = self.dataset.design.loc[self._cases]
-        width = len(self.normaliser.read_channels)
-        return 4.0 * float(design["num_snapshots"].sum() * design["num_points"].max() * width)
+        rows = [self.dataset.records[case] for case in self._cases]
+        snapshots = sum(row["num_snapshots"] for row in rows)
+        width = max(row["num_points"] for row in rows) * len(self.normaliser.read_channels)
+        return 4.0 * snapshots * width
 
     def read_all(self) -> TrajectorySet:
         """Read all trajectories; images share the frames of their case."""
@@ -454,10 +455,11 @@ class WindowReader:
         """The first cases whose fields fit into the cache together."""
         components = {field.name: len(field.components) for field in self.dataset.schema.fields}
         names = {each.field for each in self.normaliser.read_channels}
-        design = self.dataset.design.loc[self._cases]
+        rows = [self.dataset.records[case] for case in self._cases]
         size = 4 * sum(components[name] for name in names)
-        total = (design["num_points"] * design["num_snapshots"] * size).cumsum()
-        return frozenset(design.index[(total <= self._cache.max_bytes).to_numpy()])
+        total = np.cumsum([row["num_points"] * row["num_snapshots"] * size for row in rows])
+        fitting = int(np.searchsorted(total, self._cache.max_bytes, side="right"))
+        return frozenset(self._cases[:fitting])
 
     def _prepare(self, number: int) -> dict[str, Tensor]:
         """Prepare what a TrajectorySet holds of one case besides its snapshots, as K = 1."""

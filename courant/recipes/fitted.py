@@ -36,8 +36,8 @@ def fitted_recipe(dataset: Dataset) -> Experiment:
     )
     distance = CHANNELS_PER_PATCH_KIND * len(schema.measured_kinds)
     known = solved if schema.transient or schema.boundary else 0
-    points = dataset.design.loc[ids, "num_points"]
-    drawn = MOST_POINTS if points.max() > MOST_POINTS else None
+    points = [dataset.records[case]["num_points"] for case in ids]
+    drawn = MOST_POINTS if max(points) > MOST_POINTS else None
     return Experiment(
         name=f"{schema.family}-fitted",
         family=schema.family,
@@ -49,7 +49,7 @@ def fitted_recipe(dataset: Dataset) -> Experiment:
             num_parameters=len(schema.parameters),
             dimension=schema.dimension,
             transient=schema.transient,
-            num_anchors=max(1, min(MOST_ANCHORS, int(points.min()))),
+            num_anchors=max(1, min(MOST_ANCHORS, min(points))),
         ),
         data=_data(dataset, drawn),
         training=TrainingConfig(
@@ -77,8 +77,8 @@ def _data(dataset: Dataset, drawn: int | None) -> SteadyData | TransientData:
         )
     # A case with fewer snapshots than a window has would never be seen.
     ids = [*dataset.cases("train"), *dataset.cases("validation")]
-    numbers = dataset.design.loc[ids, "num_snapshots"]
-    shortest, least = str(numbers.idxmin()), int(numbers.min())
+    shortest = min(ids, key=lambda case: dataset.records[case]["num_snapshots"])
+    least = dataset.records[shortest]["num_snapshots"]
     if least < 2:
         raise InputError(f"{dataset.url}: case {shortest} has a single snapshot; there is no step")
     interval = float(np.diff(np.asarray(dataset[shortest].time)).mean())
