@@ -28,7 +28,7 @@ from courant.sweeps import benchmark, search_space, sweep
 from flows import request_models as asks
 from flows.settings import absolute, beside, check_folder, check_job_reach, load_settings
 from flows.solving import Execution, solve_cases
-from flows.terminal import Bars, announce
+from flows.terminal import Bars, TrialBars, announce
 from simgen.case import CaseFamily
 from simgen.cases import add_template, get_family
 from simgen.design_space import DesignPoint, unique
@@ -397,19 +397,9 @@ class Trials(asks.SweepRequest):
         plan = self.plan()
         folder = plan.folder.url
         runs, _, name = folder.rpartition("/")
-        ended, errors = set[int](), list[float]()
         ids = about(dataset=plan.dataset_url, sweep=name)
-        with ids, Bars(f"sweep {plan.space.name}", len(plan.trials)) as bars:
-
-            def on_trial(result: sweep.TrialResult) -> None:
-                if result.nmae is not None:
-                    errors.append(result.nmae)
-                if result.state != "running":
-                    ended.add(result.number)
-                    announce(result.line())
-                best = f", lowest NMAE {min(errors):.3f}" if errors else ""
-                bars.show(len(ended), f"trial {result.number}, epoch {result.epochs}{best}")
-
+        epochs = plan.experiment.training.epochs
+        with ids, TrialBars(f"sweep {plan.space.name}", len(plan.trials), epochs) as bars:
             for line in (f"sweep {folder}", *plan.left_out):
                 announce(line)
             bars.show(0, "starting trials")
@@ -425,7 +415,7 @@ class Trials(asks.SweepRequest):
 
                 names = ("early_stopping", "cpus_per_trial", "gpus_per_trial")
                 limits = {name: getattr(self, name) for name in names}
-                results = run_sweep(plan, on_trial=on_trial, **limits)
+                results = run_sweep(plan, on_trial=bars.show_trial, **limits)
         page, best = write_sweep_page(plan, results), f"{folder}/{sweep.BEST}"
         return FinishedTrials(page, sweep_line(plan, results), f"{folder}/trials", best)
 

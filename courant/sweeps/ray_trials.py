@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
@@ -32,7 +33,16 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records, write_status
 from courant.sweeps import benchmark as plans
 from courant.sweeps.search_space import label
-from courant.sweeps.sweep import ENDED, Sweep, Trial, TrialResult, is_done, read_result, write_table
+from courant.sweeps.sweep import (
+    ENDED,
+    Sweep,
+    Trial,
+    TrialResult,
+    copy_twin,
+    is_done,
+    read_result,
+    write_table,
+)
 from simgen.errors import InputError
 from simgen.log_lines import log_context
 
@@ -40,9 +50,11 @@ if TYPE_CHECKING:
     from courant.runs.record import EpochRecord
     from simgen.log_lines import LogContext
 
-OnTrial = Callable[[TrialResult], None]  # called after each validation, and at the end
-OnEnd = Callable[[Mapping[int, TrialResult]], None]  # called with results by number
+OnTrial = Callable[[TrialResult], None]  # called at the start, with each epoch, and at the end
+OnChange = Callable[[Mapping[int, TrialResult]], None]  # called with results by number
 MAX_TRIAL_FAILURES = 3
+RUNNING = "RUNNING"  # to Tune
+EVERY_S = 2.0  # between two looks at the running trials
 REDUCTION_FACTOR = 4  # of the trials at a rung, one in so many continues; so far apart are rungs
 FIRST_RUNG = 9
 """The first rung is at this fraction of the epochs: with factor 4, decisions at a ninth and at four
@@ -114,7 +126,12 @@ def run_sweep(
     for resources that no node has, TrainingError when a trial keeps dying or none could be
     measured.
     """
+    for trial in sweep.trials:
+        copy_twin(trial)
     results = {trial.number: read_result(trial) for trial in sweep.trials}
+    if on_trial is not None:
+        for result in results.values():
+            on_trial(result)
     waiting = [
         trial for trial in sweep.trials if not is_done(results[trial.number], early_stopping)
     ]
@@ -131,7 +148,7 @@ def run_sweep(
             scheduler = halving(sweep.experiment.training.epochs, done)
         with ray_session(quiet=on_trial is not None):
             share = Share.of(sweep.experiment, cpus_per_trial, gpus_per_trial)
-            run_trials(waiting, sweep, share, on_trial, on_end=write, scheduler=scheduler)
+            run_trials(waiting, sweep, share, on_trial, on_change=write, scheduler=scheduler)
     return list(results.values())
 
 
@@ -186,7 +203,7 @@ def run_trials(
     share: Share,
     on_trial: OnTrial | None = None,
     *,
-    on_end: OnEnd = lambda results: None,
+    on_change: OnChange = lambda results: None,
     scheduler: TrialScheduler | None = None,
     count: bool = False,
 ) -> None:
@@ -197,7 +214,7 @@ def run_trials(
     """
     from courant.training.train import TrainingError
 
-    follower = Follower(trials, on_trial, on_end)
+    follower = Follower(trials, on_trial, on_change)
     trainable = tune.with_parameters(
         run_trial,
         trials={each.number: (each.experiment.model_dump_json(), each.run.url) for each in trials},
@@ -239,7 +256,7 @@ def run_trials(
         raise TrainingError(
             f"{of.folder.url}: Ray Tune stopped ({_last_line(error)}); run the same again to go on"
         ) from error
-    on_end(follower.results)
+    on_change(follower.results)
     left = [each for each in trials if follower.results[each.number].state not in ENDED]
     if count:
         left = [each for each in trials if not plans.is_complete(each, evaluated=True)]
@@ -259,22 +276,31 @@ def _last_line(error: BaseException) -> str:
 class Follower(tune.Callback):
     """Follow the trials in the process that runs them, and keep their results up to date."""
 
-    def __init__(self, trials: Sequence[Trial], on_trial: OnTrial | None, on_end: OnEnd) -> None:
+    def __init__(
+        self, trials: Sequence[Trial], on_trial: OnTrial | None, on_change: OnChange
+    ) -> None:
         self._trials = {trial.number: trial for trial in trials}
         self.results = {number: read_result(trial) for number, trial in self._trials.items()}
-        self._on_trial, self._on_end = on_trial, on_end
+        self._on_trial, self._on_change, self._next_s = on_trial, on_change, 0.0
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the callers' functions: Tune pickles callbacks, and a display has no pickle."""
-        return {**self.__dict__, "_on_trial": None, "_on_end": None}
+        return {**self.__dict__, "_on_trial": None, "_on_change": None}
 
-    def on_trial_result(
-        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
-    ) -> None:
-        if result.get("validation_nmae") is not None:
-            # The figures of the weights that the run keeps, which the last epoch's need not be.
-            found = read_result(self._trials[trial.config["trial"]["number"]])
-            self._update(replace(found, state="running", epochs=result["epoch"]))
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        found = read_result(self._trials[trial.config["trial"]["number"]])
+        self._update(replace(found, state="running"))
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Read how far the running trials are, every few seconds."""
+        if time.monotonic() < self._next_s:
+            return
+        self._next_s = time.monotonic() + EVERY_S
+        for number in (each.config["trial"]["number"] for each in trials if each.status == RUNNING):
+            # Of the weights that the run keeps, which the last epoch's need not be.
+            found = replace(read_result(self._trials[number]), state="running")
+            if found != self.results[number]:
+                self._update(found)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Record a trial's end; one that the scheduler stops waits, and writes no more."""
@@ -283,10 +309,10 @@ class Follower(tune.Callback):
         if result.state not in ENDED:
             write_status(ended.run, "stopped", epochs=result.epochs, best_epoch=result.best_epoch)
         self._update(read_result(ended))
-        self._on_end(self.results)
 
     def _update(self, result: TrialResult) -> None:
         self.results[result.number] = result
+        self._on_change(self.results)
         if self._on_trial is not None:
             self._on_trial(result)
 

@@ -2,7 +2,7 @@
 
     <runs>/<experiment>-<space>-<hash>/
         trials/<run>/                 run directories, as `courant train` makes them
-        trials.csv  trials.json       the table, rewritten as trials end
+        trials.csv  trials.json       the table, rewritten with each epoch of a trial
         best.json                     the best trial's experiment, for `courant train --experiment`
         ray/                          Ray Tune's notes, TensorBoard event files among them
 
@@ -24,8 +24,20 @@ from typing import TYPE_CHECKING, Literal
 
 from courant.experiment import MACHINE, MAX_NAME, Experiment
 from courant.runs.directory import RunDirectory
-from courant.runs.record import STATUS, best_record, read_records, read_status
+from courant.runs.record import (
+    DATASET,
+    ENVIRONMENT,
+    EXPERIMENT,
+    METRICS,
+    NORMALISER,
+    STATUS,
+    best_record,
+    is_finished,
+    read_records,
+    read_status,
+)
 from courant.runs.summary import RunSummary
+from courant.runs.weights import WEIGHTS
 from courant.sweeps.search_space import BASELINE, CHOICE, SearchSpace, Setting, Value, label
 from simgen.errors import InputError, StoreError
 
@@ -47,6 +59,8 @@ class Trial:
     setting: Setting
     experiment: Experiment
     run: RunDirectory
+    twin: RunDirectory | None = None
+    """Where a training of the same experiment under the recipe's own name would be"""
 
 
 @dataclass(frozen=True)
@@ -63,6 +77,7 @@ class TrialResult:
     setting: Setting
     run: str  # URL of the run directory
     reason: str = ""  # of a failed trial
+    left_s: float | None = None  # estimated, for the remaining epochs
 
     def line(self) -> str:
         """Format for a log: `trial 3  num_anchors 32  stopped after 5 epochs  NMAE 0.301`."""
@@ -150,7 +165,9 @@ def plan_sweep(
         )
         open_problem(made, dataset)
         run = folder / TRIALS / made.run_id(dataset.snapshot_id)
-        trials.append(Trial(number, setting, made, run))
+        usual = {"checkpoint_every": training.checkpoint_every}
+        twin = made.derive(name=experiment.name, training=usual).run_id(dataset.snapshot_id)
+        trials.append(Trial(number, setting, made, run, RunDirectory(runs_url) / twin))
         seen.append(setting)
     return Sweep(
         folder, space, left_out, experiment, dataset.url, dataset.version, seed, tuple(trials)
@@ -174,7 +191,19 @@ def read_result(trial: Trial) -> TrialResult:
         setting=trial.setting,
         run=trial.run.url,
         reason=status.reason if status else "",
+        left_s=records[-1].eta_s if records else None,
     )
+
+
+def copy_twin(trial: Trial) -> None:
+    """Make the finished training of the same experiment the trial's run, if there is one."""
+    twin, run = trial.twin, trial.run
+    if twin is None or run.exists(EXPERIMENT) or not is_finished(twin):
+        return
+    for name in (DATASET, NORMALISER, WEIGHTS, ENVIRONMENT, METRICS, STATUS):
+        run.write_bytes(name, twin.read_bytes(name, limit=twin.size(name)))
+    # Last: before it, the trial is copied again.
+    run.write_json(EXPERIMENT, trial.experiment.model_dump(mode="json"))
 
 
 def is_done(result: TrialResult, early_stopping: bool) -> bool:

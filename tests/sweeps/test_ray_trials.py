@@ -66,7 +66,8 @@ def test_the_good_setting_is_found_the_others_are_stopped_and_can_be_trained_to_
 
     results = run_sweep(sweep, on_trial=on_trial)
     assert {(result.number, result.state) for result in seen} == {
-        (number, state) for number in (2, 3, 4) for state in ("running", "stopped")
+        (1, "finished"),
+        *((number, state) for number in (2, 3, 4) for state in ("waiting", "running", "stopped")),
     }
     assert [(result.state, result.epochs) for result in results] == [("finished", 9)] + 3 * [
         ("stopped", 1)
@@ -85,6 +86,18 @@ def test_the_good_setting_is_found_the_others_are_stopped_and_can_be_trained_to_
     assert [(result.state, result.epochs) for result in to_the_end] == [("finished", 9)] * 4
     assert to_the_end[0] == baseline, "not trained again"
     assert len(read_records(RunDirectory(results[1].run))) == 9
+
+
+def test_a_finished_training_of_the_same_experiment_is_the_trial(
+    waves: Dataset, tmp_path: Path
+) -> None:
+    experiment = tiny_experiment(epochs=2)
+    own = RunDirectory(tmp_path) / experiment.run_id(waves.snapshot_id)
+    fit(experiment, waves, own)
+    text = "design: isolated\nparameters: {training.learning_rate: [1.0e-6]}"
+    (result,) = run_sweep(sweep_of(waves, tmp_path, text, num=1, epochs=2))
+    assert read_records(RunDirectory(result.run)) == read_records(own)
+    assert courant.load(result.run).experiment.name.endswith("trial-01")
 
 
 def test_a_setting_that_diverges_is_in_the_table_and_the_others_go_on(
