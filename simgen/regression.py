@@ -50,6 +50,12 @@ class GaussianProcess:
         weights = np.linalg.solve(covariance, (outputs - mean) / scale)
         return cls(inputs, logs, mean, scale, weights)
 
+    def left_out(self, outputs: np.ndarray) -> np.ndarray:
+        """Return (n, m) the mean at each input, fitted to all but that input's own output."""
+        covariance = _covariance(self.inputs, self.inputs, self.logs)
+        inverse = np.linalg.inv(covariance + _noise(self.inputs, self.logs))
+        return outputs - self.scale * self.weights / np.diag(inverse)[:, None]
+
     def __call__(self, values: np.ndarray) -> np.ndarray:
         return self.mean + self.scale * (_covariance(values, self.inputs, self.logs) @ self.weights)
 

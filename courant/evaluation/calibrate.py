@@ -6,7 +6,7 @@ from the validation split, so that calibration cases are used for nothing but th
 of the solver's mesh comes from a dataset of the same designs on several meshes.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -74,16 +74,17 @@ def calibrate(
             done += 1
 
     scale = bands.fit_scale([next(_predictions(surrogate, case, 1)) for case in read(validation)])
-    known = [each for case in read(train[:MAX_CASES]) for each in _latents(surrogate, case)]
-    largest, errors, distances = [], [], []
-    reach = bands.fit_reach(known)
+    latents = [each for case in read(train[:MAX_CASES]) for each in _latents(surrogate, case)]
+    largest, distances = [], []
+    pairs: dict[str, quantities.Pair] = {}
+    reach = bands.fit_reach(latents)
     for case in read(cases):
         over = [
             float((one.errors / scale.at(one.points, one.values)).max())
             for one in _predictions(surrogate, case, WINDOWS)
         ]
         largest.append(max(over))
-        errors.append(absolute_errors(*quantities.solved_and_predicted(surrogate, dataset, case)))
+        pairs[case.id] = quantities.solved_and_predicted(surrogate, dataset, case)
         if reach is not None:
             distances.append(max(map(reach.distance, _latents(surrogate, case))))
     if reach is not None:
@@ -98,12 +99,19 @@ def calibrate(
         if record["status"] != "withdrawn" and record["settings"] in known_settings
     ][-MOST_CASES:]
     designs = quantities.scaled_designs(dataset, cases)
+    answers, predicted = quantities.ensure_answers(surrogate, trained_on), pairs[cases[0]][1]
+    named = dict.fromkeys([*answers.quantities, *predicted])
+
+    def known(values: Iterable[float]) -> tuple[float | None, ...]:
+        return tuple(map(finite_or_none, values))
+
     found = Bands(
         weights=surrogate.weights,
         version=dataset.version,
         cases=tuple(cases),
         designs=designs.tolist(),
-        quantities={name: tuple(of[name] for of in errors) for name in errors[0]},
+        solved={name: known(quantities.true_values(dataset, name, pairs)) for name in named},
+        of_fields={name: known([of[name] for _, of in pairs.values()]) for name in predicted},
         rollout=rollout,
         field=bands.FieldErrors(scale=scale, largest=tuple(largest)),
         reach=reach,
@@ -114,7 +122,6 @@ def calibrate(
         ),
         grid=grid,
         no_grid=no_grid,
-        regressed=_regress_quantities(trained_on, dataset, cases),
     )
     if weights_digest(run) != surrogate.weights:
         raise InputError(
@@ -150,13 +157,6 @@ def _latents(surrogate: Surrogate, case: StoredCase) -> list[np.ndarray]:
         starts = usable[np.linspace(0, len(usable) - 1, WINDOWS).round().astype(int)].tolist()
     found = [surrogate.pooled_latents(surrogate.prepare_case(case, start)) for start in starts]
     return [latents for latents in found if latents is not None]
-
-
-def absolute_errors(
-    truth: Mapping[str, float], predicted: Mapping[str, float]
-) -> dict[str, float | None]:
-    """Return |predicted - truth| by quantity; None where it is not finite."""
-    return {name: finite_or_none(abs(predicted[name] - truth[name])) for name in truth}
 
 
 def _shared_rollout(
@@ -238,28 +238,3 @@ def grid_errors(
         first = next(iter(without.values()), "the dataset has no quantities")
         raise InputError(f"{place} gives no error of the mesh: {first}")
     return found, without
-
-
-def _regress_quantities(
-    trained_on: Dataset, dataset: Dataset, cases: Sequence[str]
-) -> bands.Regressed | None:
-    """Fit the null of an evaluation, with its errors on cases of a later version; None without."""
-    family = quantities.family_of(trained_on)
-    train = trained_on.cases("train")[: bands.MOST_DESIGNS]
-    if family is None or not train or not trained_on.schema.parameters:
-        return None
-    designs, fresh = (
-        quantities.scaled_designs(trained_on, train),
-        quantities.scaled_designs(dataset, cases),
-    )
-    fits = {}
-    for name in (each.name for each in family.quantities):
-        known = quantities.recorded(trained_on, name, train)
-        if fit := quantities.fit_quantity(designs, known):
-            errors = np.abs(fit(fresh)[:, 0] - quantities.recorded(dataset, name, cases))
-            fits[name] = bands.RegressedQuantity(
-                values=tuple(map(finite_or_none, known)),
-                logs=tuple(fit.logs.tolist()),
-                errors=tuple(map(finite_or_none, errors)),
-            )
-    return bands.Regressed(designs=designs.tolist(), quantities=fits) if fits else None

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import BaseModel
 
-from courant.evaluation.calibrate import absolute_errors, check_settings, newest
-from courant.evaluation.quantities import Pair, recorded, score_quantities, solved_and_predicted
+from courant.evaluation.calibrate import check_settings, newest
+from courant.evaluation.quantities import Pair, score_quantities, solved_and_predicted, true_values
 from courant.prediction.bands import LEVEL, Bands
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.directory import RunDirectory
@@ -27,7 +27,6 @@ from simgen.store.read import Dataset, StoredCase
 
 COVERAGE = "coverage.json"
 FIELD = "field"
-BY_REGRESSION = " by regression"  # ends the name of a quantity from the design parameters alone
 HALVINGS = 3
 
 Box = Mapping[str, tuple[float, float]]  # by parameter, its range's ends; others are free
@@ -41,7 +40,7 @@ class BandScore(BaseModel, frozen=True):
     worst_eighth: float | None  # None with too few cases
     width: float  # mean half-width over mean error; of fields where errors over bands are largest
     error: float | None = None  # of a quantity: absolute errors over absolute values
-    null_error: float | None = None  # of the null; None in the rows `by regression`, which are it
+    null_error: float | None = None  # of the null
 
 
 class OutsideScore(BaseModel, frozen=True):
@@ -63,7 +62,7 @@ class Coverage(BaseModel, frozen=True):
     level: float
     num_cases: int
     without: dict[str, str]  # cases for whose field no band holds, with the reason
-    bands: dict[str, BandScore]  # by quantity, of the field, and `<quantity> by regression`
+    bands: dict[str, BandScore]  # by quantity, and of the field
     outside: dict[str, OutsideScore] = {}  # of cases outside of a box, which count nowhere else
 
 
@@ -73,7 +72,6 @@ class _Held(NamedTuple):
     design: np.ndarray  # (P,) scaled
     error: float
     width: float
-    size: float = 0.0  # of the true value, where the relative error is that of the scored cases
 
 
 def measure_coverage(
@@ -121,17 +119,17 @@ def measure_coverage(
         without |= {case.id: no_field} if no_field else {}
         for name, each in of_case.items():
             found.setdefault(name, []).append(each)
-    scores = score_quantities(surrogate, dataset, pairs, trained_on.cases("train"))
+    scores = score_quantities(surrogate.answers, dataset, pairs, trained_on.cases("train"))
     scored = {}
     for name, of in found.items():
-        designs, errors, widths, sizes = map(np.array, zip(*of, strict=True))
-        score, size = scores.get(name), sum(sizes)
+        designs, errors, widths = map(np.array, zip(*of, strict=True))
+        score = scores.get(name)
         scored[name] = BandScore(
             num_cases=len(of),
             coverage=float((errors <= widths).mean()),
             worst_eighth=worst_eighth(designs, errors / np.maximum(widths, 1e-300)),
             width=float(widths.mean() / max(errors.mean(), 1e-300)),
-            error=score.error if score else float(errors.sum() / size) if size else None,
+            error=score.error if score else None,
             null_error=score.null_error if score else None,
         )
     coverage = Coverage(
@@ -182,20 +180,20 @@ def _compare(
         error = np.abs(values - np.asarray(truth))
         worst = np.unravel_index((error / around.field).argmax(), error.shape)
         found[FIELD] = _Held(design, float(error[worst]), float(around.field[worst]))
+    if (lost := bands.out_of_ranges(surrogate.space, case.parameters)) or len(bands.cases) < 2:
+        return found, around.no_field or lost
     begin, none = problem.start(case), around.no_field
     if begin is not None:
         none = surrogate.no_band(surrogate.prepare_case(case, begin), case.parameters, bands)
         if bands.rollout and problem.steps_to_end(case, begin) != bands.rollout.steps:
             none = "it is another rollout than was calibrated"
-    for name, wrong in ({} if none else absolute_errors(*quantities)).items():
-        width = bands.around(bands.quantities[name], design, level)
-        if wrong is not None and np.isfinite(width):
+    named = {name: np.array([value]) for name, value in quantities[1].items()}
+    answered = surrogate.answers.at(design[None], named, not none)
+    for name, errors in bands.errors(surrogate.answers, not none).items():
+        width = bands.around(errors, design, level)
+        wrong = abs(float(answered[name][0] - true_values(dataset, name, {case.id: quantities})[0]))
+        if np.isfinite(wrong) and np.isfinite(width):
             found[name] = _Held(design, wrong, width)
-    for name, (value, width) in around.by_regression.items():
-        solved = float(recorded(dataset, name, [case.id])[0])
-        if np.isfinite(solved):
-            held = _Held(design, abs(value - solved), width, abs(solved))
-            found[f"{name}{BY_REGRESSION}"] = held
     return found, around.no_field
 
 

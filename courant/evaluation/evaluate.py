@@ -11,7 +11,7 @@ import torch
 
 from courant.evaluation import record as records
 from courant.evaluation.metrics import ALL, ErrorSums
-from courant.evaluation.quantities import measure_quantities
+from courant.evaluation.quantities import ensure_answers, measure_quantities
 from courant.evaluation.record import MODEL, Evaluation, MetricValues, Split
 from courant.evaluation.references import references
 from courant.prediction.surrogate import load
@@ -86,7 +86,7 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
         },
         nmae={name: of.nmae() for name, of in total.items()},
         relative_l2={name: of.relative_l2() for name, of in total.items()},
-        **measure_quantities(surrogate, dataset, ids),
+        **measure_quantities(surrogate, dataset, ids, ensure_answers(surrogate, dataset)),
         timing=records.Timing(
             prediction_s=float(np.median(walls)),
             prediction_total_s=sum(walls),

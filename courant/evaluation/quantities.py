@@ -1,9 +1,10 @@
-"""Measure the quantities of interest of predicted fields, beside the null: parameters alone.
+"""Fit and measure the answers for quantities of interest, beside the null: parameters alone.
 
-Truth and prediction are computed in the same way, from fields on the stored cloud, so that they
-differ by the fields alone. A transient case is rolled out to its end; its quantities are those of
-the times from which the family takes them. The null is a Gaussian process on the design parameters,
-fitted to the quantities that the training cases have on record.
+The truth of an answer is what the solver measured, where that is on record. The quantities of
+fields, solved and predicted, are computed in the same way, from fields on the stored cloud, so that
+they differ by the fields alone. A transient case is rolled out to its end; its quantities are those
+of the times from which the family takes them. The null is a Gaussian process on the design
+parameters, fitted to the quantities that the training cases have on record.
 """
 
 import math
@@ -14,7 +15,10 @@ import numpy as np
 
 from courant.evaluation.metrics import finite_or_none, ratio
 from courant.evaluation.record import QuantityScore
+from courant.prediction.answers import MOST_DESIGNS, Answers, RegressedQuantity
 from courant.prediction.surrogate import NotFiniteError, Surrogate, by_field, quantities_from
+from courant.runs.directory import RunDirectory
+from courant.runs.record import ANSWERS
 from simgen import regression
 from simgen.case import CaseFamily
 from simgen.cases import FAMILIES
@@ -45,6 +49,14 @@ def recorded(dataset: Dataset, name: str, cases: Sequence[str]) -> np.ndarray:
     return dataset.design.loc[list(cases), name].to_numpy(float)
 
 
+def true_values(dataset: Dataset, name: str, pairs: Mapping[str, Pair]) -> np.ndarray:
+    """Return a quantity as the solver measured it, or of solved fields where none is on record."""
+    values = recorded(dataset, name, list(pairs))
+    if np.isfinite(values).any():
+        return values
+    return np.array([solved.get(name, math.nan) for solved, _ in pairs.values()])
+
+
 def scaled_designs(dataset: Dataset, cases: Sequence[str]) -> np.ndarray:
     """Return (cases, P) parameters from the dataset's table, scaled to -1..1 over their ranges."""
     parameters = dataset.schema.parameters
@@ -63,8 +75,76 @@ def fit_quantity(designs: np.ndarray, values: np.ndarray) -> regression.Gaussian
     return regression.gaussian_process(designs[usable], known[:, None])
 
 
+MOST_VALIDATION = 200
+LEAST_VALIDATION = 5
+"""Cases that give the fields a share; one or two would give it by chance"""
+
+
+def ensure_answers(surrogate: Surrogate, dataset: Dataset) -> Answers:
+    """Return the run's answers, which are fitted and kept in the run if there are none."""
+    if not surrogate.answers.weights:
+        found = fit_answers(surrogate, dataset)
+        RunDirectory(surrogate.url).write_json(ANSWERS, found.model_dump(mode="json"))
+        surrogate.answers = found
+    return surrogate.answers
+
+
+def fit_answers(
+    surrogate: Surrogate, dataset: Dataset, shares: Mapping[str, float] | None = None
+) -> Answers:
+    """Regress the family's quantities on the training and validation designs of a version.
+
+    The shares of the fields follow from predictions of the validation cases where none are given.
+    """
+    family, validation = family_of(dataset), dataset.cases("validation")
+    cases = [*validation, *dataset.cases("train")][-MOST_DESIGNS:]
+    designs, found = scaled_designs(dataset, cases), {}
+    predicted = {}
+    if shares is None and len(validation) >= LEAST_VALIDATION:
+        for case in validation[:MOST_VALIDATION]:
+            predicted[case] = solved_and_predicted(surrogate, dataset, dataset[case])[1]
+    for name in (each.name for each in (family.quantities if family else ())):
+        values = recorded(dataset, name, cases)
+        if (fit := fit_quantity(designs, values)) is None:
+            continue
+        share = (shares or {}).get(name, 0.0)
+        if shares is None:
+            known = np.isfinite(values)
+            left_out = np.full(len(cases), math.nan)
+            left_out[known] = fit.left_out(values[known, None])[:, 0]
+            of_fields = [predicted.get(case, {}).get(name, math.nan) for case in cases]
+            share = share_of_fields(values, left_out, np.array(of_fields))
+        found[name] = RegressedQuantity(
+            values=tuple(map(finite_or_none, values)), logs=tuple(fit.logs.tolist()), share=share
+        )
+    return Answers(
+        weights=surrogate.weights,
+        version=dataset.version,
+        designs=designs.tolist() if found else (),
+        quantities=found,
+    )
+
+
+def share_of_fields(truth: np.ndarray, regressed: np.ndarray, of_fields: np.ndarray) -> float:
+    """Return by which share of their difference fields (n,) best correct a regression (n,).
+
+    By least squares over the cases that have all three; 0 where there are too few, and where
+    shares from all other cases do not lessen the absolute error of each.
+    """
+    wrong, change = truth - regressed, of_fields - regressed
+    known = np.isfinite(wrong) & np.isfinite(change)
+    wrong, change = wrong[known], change[known]
+    if len(wrong) < LEAST_VALIDATION or np.isfinite(of_fields).sum() < known.sum():
+        return 0.0
+    products, squares = wrong * change, change**2
+    apart = (products.sum() - products) / np.maximum(squares.sum() - squares, 1e-300)
+    if np.abs(wrong - np.clip(apart, 0, 1) * change).sum() >= np.abs(wrong).sum():
+        return 0.0
+    return float(np.clip(products.sum() / squares.sum(), 0, 1))
+
+
 def measure_quantities(
-    surrogate: Surrogate, dataset: Dataset, ids: Sequence[str]
+    surrogate: Surrogate, dataset: Dataset, ids: Sequence[str], answers: Answers
 ) -> dict[str, Any]:
     """Return `quantities` and `not_predicted` of an `Evaluation`."""
     family = family_of(dataset)
@@ -72,8 +152,9 @@ def measure_quantities(
         return {}
     _, reasons = obtainable(family.quantities, surrogate.channels)
     pairs = {id_: solved_and_predicted(surrogate, dataset, dataset[id_]) for id_ in ids}
-    scores = score_quantities(surrogate, dataset, pairs, dataset.cases("train"))
-    return {"quantities": scores, "not_predicted": reasons}
+    scores = score_quantities(answers, dataset, pairs, dataset.cases("train"))
+    missing = {name: why for name, why in reasons.items() if name not in scores}
+    return {"quantities": scores, "not_predicted": missing}
 
 
 def solved_and_predicted(surrogate: Surrogate, dataset: Dataset, case: StoredCase) -> Pair:
@@ -124,7 +205,7 @@ def _compute(
 
 
 def score_quantities(
-    surrogate: Surrogate, dataset: Dataset, pairs: Mapping[str, Pair], train: Sequence[str]
+    answers: Answers, dataset: Dataset, pairs: Mapping[str, Pair], train: Sequence[str]
 ) -> dict[str, QuantityScore]:
     """Score the quantities of cases by id, beside a null that is fitted to the cases `train`."""
     family = family_of(dataset)
@@ -133,25 +214,31 @@ def score_quantities(
     cases = list(pairs)
     designs, known_designs = scaled_designs(dataset, cases), scaled_designs(dataset, train)
 
+    def column(name: str, of: int) -> np.ndarray:
+        return np.array([pair[of].get(name, math.nan) for pair in pairs.values()])
+
     def by_case(values: np.ndarray) -> dict[str, float | None]:
         return dict(zip(cases, map(finite_or_none, values.tolist()), strict=True))
 
+    names = dict.fromkeys(name for _, of_model in pairs.values() for name in of_model)
+    answered = answers.at(designs, {name: column(name, 1) for name in names})
     scores = {}
-    for each in obtainable(family.quantities, surrogate.channels)[0]:
-        truth = np.array([solved[each.name] for solved, _ in pairs.values()])
-        predicted = np.array([of_model[each.name] for _, of_model in pairs.values()])
+    for each in (one for one in family.quantities if one.name in answered):
+        truth = true_values(dataset, each.name, pairs)
         fit = fit_quantity(known_designs, recorded(dataset, each.name, train))
         null = fit(designs)[:, 0] if fit else np.full(len(cases), math.nan)
-        error, rank = _error_and_rank(predicted, truth)
-        null_error, null_rank = _error_and_rank(null, recorded(dataset, each.name, cases))
+        error, rank = _error_and_rank(answered[each.name], truth)
+        null_error, null_rank = _error_and_rank(null, truth)
         scores[each.name] = QuantityScore(
             unit=each.unit,
             meaning=each.meaning,
+            source=answers.source(each.name),
             truth=by_case(truth),
-            predicted=by_case(predicted),
+            predicted=by_case(answered[each.name]),
             null=by_case(null) if fit else {},
             error=error,
             rank_correlation=rank,
+            fields_error=_error_and_rank(column(each.name, 1), column(each.name, 0))[0],
             null_error=null_error,
             null_rank_correlation=null_rank,
         )

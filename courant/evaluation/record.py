@@ -51,27 +51,22 @@ class CaseErrors(BaseModel, frozen=True, extra="forbid"):
 
 
 class QuantityScore(BaseModel, frozen=True, extra="forbid"):
-    """A quantity of interest from predicted fields, beside the null: parameters without fields.
+    """The answers for a quantity of interest, beside the null: parameters without fields.
 
     An error is the sum of absolute errors over the sum of absolute values.
     """
 
     unit: str
     meaning: str
-    truth: dict[str, float | None]  # by case, from its solved fields; None where they give none
+    source: str  # what the answers are made of
+    truth: dict[str, float | None]  # by case, as the solver measured it; None where not on record
     predicted: dict[str, float | None]
     null: dict[str, float | None] = {}  # by a Gaussian process on the parameters, if it was fitted
     error: float | None
     rank_correlation: float | None
+    fields_error: float | None = None  # of predicted fields against solved ones, without regression
     null_error: float | None = None
     null_rank_correlation: float | None = None
-
-    @property
-    def null_wins(self) -> bool:
-        """Whether the design parameters alone have a smaller error than the model."""
-        if self.error is None or self.null_error is None:
-            return False
-        return self.null_error < self.error
 
 
 class Timing(BaseModel, frozen=True, extra="forbid"):

@@ -15,11 +15,9 @@ to -1..1 over the ranges of their parameters.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -29,9 +27,9 @@ from scipy.spatial import cKDTree
 from scipy.special import fdtri, stdtrit
 
 from courant.data_config import Frozen
+from courant.prediction.answers import Answers
 from simgen.design_space import Parameter, scaled
 from simgen.errors import InputError
-from simgen.regression import GaussianProcess
 
 LEVEL = 0.9
 #: Comparing each design with each other one takes memory by their square.
@@ -266,39 +264,6 @@ def fit_grid_error(sizes: np.ndarray, values: np.ndarray, here: float) -> GridEr
     )
 
 
-#: A regression takes memory by the square of their number, and time by its cube.
-MOST_DESIGNS = 500
-
-
-class RegressedQuantity(Frozen):
-    """The Gaussian process of one quantity, and its errors."""
-
-    values: tuple[float | None, ...]
-    """By training design, as the solver measured it; None where it is not on record"""
-    logs: tuple[float, ...]
-    """Logarithms of the length of each parameter, and of the noise over the variance"""
-    errors: tuple[NotNegative | None, ...]
-    """By calibration case, absolute; None where the truth is not on record"""
-
-
-class Regressed(Frozen):
-    """A family's quantities, regressed on the parameters of the training designs alone."""
-
-    designs: tuple[Design, ...] = Field(min_length=1, max_length=MOST_DESIGNS)
-    quantities: dict[str, RegressedQuantity]
-
-    @cached_property
-    def processes(self) -> Mapping[str, GaussianProcess]:
-        """By quantity, of scaled designs (k, P)."""
-        found = {}
-        for name, each in self.quantities.items():
-            values = np.array(each.values, dtype=float)
-            known = np.isfinite(values)
-            designs, logs = np.asarray(self.designs)[known], np.asarray(each.logs)
-            found[name] = GaussianProcess.of(designs, values[known, None], logs)
-        return found
-
-
 COMPONENTS = 8
 LEAST_REACH = 1e-12
 #: A prediction is within reach if its latents are as near to a training case's as this share of
@@ -426,10 +391,9 @@ class DesignBands:
     unsolved: float
     """Share of designs near this one that had no accepted solution"""
     no_field: str = ""
-    """Why the field has none, and below why quantities have none"""
+    """Why the field has none"""
     no_quantities: str = ""
-    by_regression: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
-    """Value and half-width of quantities by the design parameters alone"""
+    """Why the fields give no quantities with bands; those of the regression alone have theirs"""
 
 
 class Bands(Frozen):
@@ -440,8 +404,10 @@ class Bands(Frozen):
     version: str
     cases: tuple[str, ...] = Field(min_length=1, max_length=MOST_CASES)
     designs: tuple[Design, ...]
-    quantities: dict[str, tuple[NotNegative | None, ...]]
-    """Absolute errors by case; None where a case has none"""
+    solved: dict[str, tuple[float | None, ...]]
+    """Quantities by case, as the solver measured them; None where a case has none"""
+    of_fields: dict[str, tuple[float | None, ...]]
+    """The same of the predicted fields"""
     rollout: CalibratedRollout | None = None
     field: FieldErrors
     reach: Reach | None = None
@@ -453,35 +419,36 @@ class Bands(Frozen):
     """By quantity, where the mesh was studied"""
     no_grid: dict[str, str] = Field(default_factory=dict)
     """Why the study gave no error, by quantity"""
-    regressed: Regressed | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Bands:
-        columns = [self.designs, self.field.largest, *self.quantities.values()]
+        columns = [self.designs, self.field.largest]
+        columns += [*self.solved.values(), *self.of_fields.values()]
         if {len(column) for column in columns} != {len(self.cases)}:
             raise ValueError("it has not one value for each case")
         return self
 
-    def by_regression(
-        self, design: np.ndarray, level: float = LEVEL
-    ) -> dict[str, tuple[float, float]]:
-        """Return value and half-width of each regressed quantity; empty outside of `ranges`."""
-        found = {}
-        if self.regressed is not None and not outside(self.ranges, design):
-            for name, process in self.regressed.processes.items():
-                errors = self.regressed.quantities[name].errors
-                if (width := self.around(errors, design, level)) < math.inf:
-                    found[name] = float(process(design[None])[0, 0]), width
-        return found
+    def errors(self, answers: Answers, usable: bool = True) -> dict[str, np.ndarray]:
+        """Return the answers' absolute errors (n,) by case; NaN where one is not known.
+
+        Where fields are not `usable`, of the quantities that are regressed alone.
+        """
+        named = {name: np.array(of, dtype=float) for name, of in self.of_fields.items()}
+        found = answers.at(np.asarray(self.designs), named, usable)
+        return {
+            name: np.abs(found[name] - np.array(truth, dtype=float))
+            for name, truth in self.solved.items()
+            if name in (found if usable else answers.quantities)
+        }
 
     def around(
-        self, errors: Sequence[float | None], design: np.ndarray, level: float = LEVEL
+        self, errors: Sequence[float] | np.ndarray, design: np.ndarray, level: float = LEVEL
     ) -> float:
-        """Return the half-width at a design from one error for each case, or None.
+        """Return the half-width at a design from one error for each case; NaN ones are left out.
 
         It is infinite with too few calibration cases.
         """
-        sizes = np.array(errors, dtype=float)
+        sizes = np.asarray(errors)
         known = np.isfinite(sizes)
         return half_width(np.asarray(self.designs)[known], sizes[known], design, level)
 

@@ -30,6 +30,7 @@ from courant.data.normalisation import Channel, Normaliser, powers_of
 from courant.data_config import SteadyData
 from courant.experiment import parse_experiment
 from courant.field_model import FieldDecomposition, FieldModel, Inputs, Queries
+from courant.prediction.answers import Answers
 from courant.prediction.bands import LEVEL, Bands, DesignBands, least_cases, pooled
 from courant.prediction.monitor import Monitor, RolloutQuality
 from courant.prediction.shared_mesh import SharedMesh, meshing_family
@@ -51,7 +52,7 @@ from simgen.whole_file import cache_folder
 if TYPE_CHECKING:
     from simgen.store.read import Dataset, StoredCase
 
-Calibrated = TypeVar("Calibrated", Bands, Monitor)
+Calibrated = TypeVar("Calibrated", Answers, Bands, Monitor)
 QUERY_CHUNK = 65_536
 """Query points that go through the decoder at a time"""
 NORMALISER = "normaliser.json"
@@ -82,6 +83,11 @@ class PredictedDesign:
     times: np.ndarray | None
     """(T,) s"""
     quantities: Mapping[str, float]
+    """The answers, by regression and from the fields"""
+    sources: Mapping[str, str]
+    """What each of them is made of, in words (`courant.prediction.answers`)"""
+    of_fields: Mapping[str, float]
+    """Those of the predicted fields alone"""
     not_predicted: Mapping[str, str]
     """The family's other quantities, with the reason"""
     seconds: Seconds
@@ -93,8 +99,6 @@ class PredictedDesign:
     """None where the run is not calibrated"""
     fine: Mapping[str, tuple[float, float]] = field_of(default_factory=dict)
     """Interval of quantities on an infinitely fine mesh, but for the model's error"""
-    fine_by_regression: Mapping[str, tuple[float, float]] = field_of(default_factory=dict)
-    """The same of the values by regression"""
     solved: np.ndarray | None = None
     """The solver's values, like the predicted ones, where it solved the design"""
     solved_quantities: Mapping[str, float] | None = None
@@ -180,6 +184,11 @@ class Surrogate:
     def space(self) -> list[Parameter]:
         """The design parameters of the training's dataset."""
         return [Parameter(**each) for each in self.dataset["parameters"]]
+
+    @cached_property
+    def answers(self) -> Answers:
+        """The regressed quantities of `courant evaluate`; without any where none were fitted."""
+        return self._calibrated(record.ANSWERS, Answers) or Answers()
 
     @cached_property
     def bands(self) -> Bands | None:
@@ -405,11 +414,8 @@ class Surrogate:
         prepared = self.prepare(cloud.points, **known, steps=steps)
         values = check_finite(self.predict_prepared([prepared])[0])
         seconds = replace(seconds, prediction=time.perf_counter() - began)
-        bands = self.bands_around(prepared, values, cloud.points, point.parameters, begin)
-        if bands is not None and start_of is not None:
-            why = "it starts from the state of another design"
-            bands = replace(bands, quantities={}, field=None, no_field=why, no_quantities=why)
-
+        why = "" if start_of is None else "it starts from the state of another design"
+        bands = self.bands_around(prepared, values, cloud.points, point.parameters, begin, none=why)
         times = None if begin is None else self.times(begin, steps)
         channels = self.normaliser.channels
         solved, since_s = None, 0.0
@@ -428,23 +434,28 @@ class Surrogate:
             fields = CaseFields(point.parameters, point.settings, states)
             return quantities_from(wanted, fields, since_s)
 
+        of_fields, answers = quantities(values), self.answers
+        # Without bands nothing is known of which rollouts were compared with the solver's.
+        usable = not bands.no_quantities if bands else begin is None
+        columns = {name: np.array([value]) for name, value in of_fields.items()}
+        design = self.scaled(point.parameters)[None]
+        answered = {n: float(of[0]) for n, of in answers.at(design, columns, usable).items()}
         # Meshes were studied where quantities were calibrated.
-        grid, predicted = self.bands.grid if self.bands else {}, quantities(values)
-        alone = bands.by_regression if bands else {}
-        holds = bands is not None and not bands.no_quantities
+        grid, widths = (self.bands.grid, bands.quantities) if self.bands and bands else ({}, {})
         return PredictedDesign(
             point=point,
             cloud=bare,
             values=values,
             times=times,
-            quantities=predicted,
-            not_predicted=reasons,
+            quantities=answered,
+            sources={name: answers.source(name, usable) for name in answered},
+            of_fields=of_fields,
+            not_predicted={name: why for name, why in reasons.items() if name not in answered},
             seconds=seconds,
             known_geometry=known_geometry,
             prepared=prepared,
             bands=bands,
-            fine={n: of.fine(predicted[n]) for n, of in grid.items() if holds and n in predicted},
-            fine_by_regression={n: of.fine(alone[n][0]) for n, of in grid.items() if n in alone},
+            fine={n: of.fine(answered[n]) for n, of in grid.items() if n in widths},
             solved=solved,
             solved_quantities=None if solved is None else quantities(solved),
         )
@@ -462,21 +473,31 @@ class Surrogate:
         start_s: float | None = None,
         level: float = LEVEL,
         bands: Bands | None = None,
+        none: str = "",
     ) -> DesignBands | None:
         """Return the bands of a prediction from `prepared`; None where the run is not calibrated.
 
-        values (T, N, C) of a rollout from `start_s`, or (N, C), at points (N, 3) m.
+        values (T, N, C) of a rollout from `start_s`, or (N, C), at points (N, 3) m; `none` is a
+        reason why no band of the fields holds.
         """
         if (bands := bands or self.bands) is None:
             return None
         design = self.scaled(parameters)
-        unsolved, alone = bands.outcomes.unsolved_near(design), bands.by_regression(design, level)
-        none = self.no_band(prepared, parameters, bands)
-        if not none and len(bands.cases) < (least := least_cases(level)):
-            none = f"a level of {level:.0%} needs {least} calibration cases, the run has"
-            none += f" {len(bands.cases)}"
-        if none:
-            return DesignBands(level, {}, None, unsolved, none, none, alone)
+        unsolved = bands.outcomes.unsolved_near(design)
+        errors, around = bands.errors, bands.around
+        lost = bands.out_of_ranges(self.space, parameters)
+        if not lost and len(bands.cases) < (least := least_cases(level)):
+            lost = f"a level of {level:.0%} needs {least} calibration cases, the run has"
+            lost += f" {len(bands.cases)}"
+        if lost:
+            return DesignBands(level, {}, None, unsolved, lost, lost)
+
+        def of_quantities(usable: bool) -> dict[str, float]:
+            of_all = errors(self.answers, usable).items()
+            return {name: around(of, design, level) for name, of in of_all}
+
+        if none := none or bands.out_of_reach(self.pooled_latents(prepared)):
+            return DesignBands(level, of_quantities(False), None, unsolved, none, none)
         states, rollout, step_s = values.reshape(-1, *values.shape[-2:]), bands.rollout, self.step_s
         normaliser = self.normaliser.at(parameters)
         no_field, no_quantities, field = "", "", None
@@ -493,9 +514,8 @@ class Surrogate:
             field = (widths * np.asarray(normaliser.std)).reshape(values.shape)
         else:
             no_field = f"bands are calibrated for {calibrated} steps, {len(states)} were asked for"
-        names = () if no_quantities else bands.quantities
-        quantities = {name: bands.around(bands.quantities[name], design, level) for name in names}
-        return DesignBands(level, quantities, field, unsolved, no_field, no_quantities, alone)
+        quantities = of_quantities(not no_quantities)
+        return DesignBands(level, quantities, field, unsolved, no_field, no_quantities)
 
     def no_band(self, prepared: Batch, parameters: Mapping[str, float], bands: Bands) -> str:
         """Return why no band holds for a request, by its parameters or its latents; else empty."""

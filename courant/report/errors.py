@@ -10,12 +10,13 @@ from matplotlib.figure import Figure
 from courant.evaluation import record
 from courant.evaluation.metrics import ALL, METRICS
 from courant.evaluation.quantities import dependences
+from courant.prediction.answers import REGRESSION
 from courant.prediction.bands import LEVEL
 from courant.problems.problem import read_states
 from courant.report import drawing
 from courant.report import page as pages
 from courant.report.context import Context, ranked_cases
-from courant.report.page import Cell, Panel, PanelTable, Picture, number, plain
+from courant.report.page import Cell, Panel, PanelTable, Picture, listed, number, plain
 from simgen.design_space import with_unit
 
 REFERENCES = {
@@ -230,25 +231,29 @@ def quantities_panel(context: Context) -> Panel | None:
     pictures, tables, notes = [], [], []
     arrays: dict[str, np.ndarray] = {}
     if scores:
-        judged = [each for each in scores.values() if None not in (each.error, each.null_error)]
-        won = sum(not each.null_wins for each in judged)
+        alone = [plain(name) for name, each in scores.items() if each.source == REGRESSION]
         bars = f" Bars are the bands of {LEVEL:.0%}, where they hold." if widths else ""
         pictures.append(
             Picture(
                 "quantities.png",
-                f"For each {evaluation.split} case, the quantity from the predicted fields against"
-                " that from the solved ones; diamonds are a Gaussian process on the design"
-                f" parameters alone.{bars}",
+                f"For each {evaluation.split} case, the answer against what the solver measured;"
+                " diamonds are a Gaussian process on the parameters of the training designs alone."
+                f"{bars}",
                 draw_quantities(scores, widths),
-                look_for="Points should lie on the line, and nearer to it than the diamonds.",
-                score=f"Better than the parameters alone: {won} of {len(judged)} quantities"
-                if judged
-                else "No regression to compare with",
+                look_for="Points should lie on the line, no farther from it than the diamonds.",
+                score=f"The fields add nothing to a regression on the parameters: {listed(alone)}"
+                if alone
+                else "The fields are part of every answer",
             )
         )
         tables.append(quantity_table(scores))
         arrays["cases"] = np.array(list(evaluation.cases), dtype=str)
-        notes.append("An error is the sum of absolute errors over the sum of absolute values.")
+        notes.append(
+            "An answer is a regression on the design parameters, fitted to training and validation"
+            " cases, and what the predicted fields add to it. An error is the sum of absolute"
+            " errors over the sum of absolute values; that of the fields alone is against solved"
+            " fields."
+        )
     for name, each in scores.items():
         arrays[f"{name}.truth"] = _values(each.truth)
         arrays[f"{name}.prediction"] = _values(each.predicted)
@@ -285,9 +290,17 @@ def half_widths(context: Context) -> dict[str, np.ndarray]:
     designs = [surrogate.scaled(case.parameters) for case in cases]
     starts = [(case, surrogate.prepare_case(case, surrogate.problem.start(case))) for case in cases]
     holds = [not surrogate.no_band(start, case.parameters, bands) for case, start in starts]
+    of_all, alone = (bands.errors(surrogate.answers, usable) for usable in (True, False))
     return {
-        name: np.where(holds, [bands.around(errors, design) for design in designs], np.nan)
-        for name, errors in bands.quantities.items()
+        name: np.array(
+            [
+                bands.around((of_all if usable else alone).get(name, ()), design)
+                if not bands.out_of_ranges(surrogate.space, case.parameters)
+                else np.nan
+                for case, design, usable in zip(cases, designs, holds, strict=True)
+            ]
+        )
+        for name in of_all
         if name in context.evaluation.quantities
     }
 
@@ -302,7 +315,7 @@ def draw_quantities(
         if score.null:
             null = _values(score.null)
             axis.plot(truth, null, "D", ms=5, color=drawing.PALETTE[1], label="parameters alone")
-        axis.plot(truth, predicted, "o", ms=6, color=drawing.MODEL_COLOR, label="model")
+        axis.plot(truth, predicted, "o", ms=6, color=drawing.MODEL_COLOR, label="answer")
         if (width := widths.get(name)) is not None and (holds := np.isfinite(width)).any():
             style: drawing.Style = {"fmt": "none", "ecolor": drawing.MODEL_COLOR, "capsize": 2}
             axis.errorbar(truth[holds], predicted[holds], width[holds], **style)
@@ -318,6 +331,7 @@ def quantity_table(quantities: Mapping[str, record.QuantityScore]) -> PanelTable
     rows = []
     for name, score in quantities.items():
         row: dict[str, str | Cell] = {"quantity": plain(name), "meaning": score.meaning}
+        row["by"] = score.source
         pairs = {
             "error": (score.error, score.null_error),
             "rank correlation": (score.rank_correlation, score.null_rank_correlation),
@@ -326,10 +340,12 @@ def quantity_table(quantities: Mapping[str, record.QuantityScore]) -> PanelTable
             wins = None
             if ours is not None and null is not None and ours != null:
                 wins = (ours < null) == (what == "error")
-            row[f"{what}, model"] = Cell.judged(number(ours), wins)
+            row[f"{what}, answer"] = Cell.judged(number(ours), wins)
             row[f"{what}, parameters alone"] = number(null)
+            if what == "error":
+                row["error, fields alone"] = number(score.fields_error)
         rows.append(row)
-    return PanelTable(rows, words=("quantity", "meaning"))
+    return PanelTable(rows, words=("quantity", "meaning", "by"))
 
 
 def trust_table(context: Context, widths: Mapping[str, np.ndarray]) -> PanelTable | None:
@@ -337,7 +353,7 @@ def trust_table(context: Context, widths: Mapping[str, np.ndarray]) -> PanelTabl
 
     A band is the median over the evaluated cases; `widths` (n,) are NaN where none holds.
     """
-    surrogate, bands = context.surrogate, context.surrogate.bands
+    bands = context.surrogate.bands
     if bands is None:
         return None
 
@@ -345,19 +361,15 @@ def trust_table(context: Context, widths: Mapping[str, np.ndarray]) -> PanelTabl
         known = values[np.isfinite(values)]
         return f"± {np.median(known):.2g}" if len(known) else "none"
 
-    cases = [context.dataset[case] for case in context.evaluation.cases]
-    alone = [bands.by_regression(surrogate.scaled(case.parameters)) for case in cases]
     rows = []
     for each in context.dataset.schema.quantities:
-        regressed = np.array([of[each.name][1] for of in alone if each.name in of])
         mesh, interval = bands.grid.get(each.name), bands.no_grid.get(each.name, "not studied")
         if mesh:
             interval = f"{mesh.low:+.1%} to {mesh.high:+.1%} ({mesh.num_designs} designs)"
         rows.append(
             {
                 "quantity": with_unit(plain(each.name), each.unit),
-                f"{LEVEL:.0%} band, model": median(widths.get(each.name, np.zeros(0))),
-                f"{LEVEL:.0%} band, by regression on the parameters": median(regressed),
+                f"{LEVEL:.0%} band": median(widths.get(each.name, np.zeros(0))),
                 "on an infinitely fine mesh": interval,
             }
         )

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from courant.evaluation.metrics import ALL
 from courant.evaluation.record import DMD, MODEL, PERSISTENCE, POD_GP, POD_RBF, Evaluation
 from courant.runs.directory import RunDirectory
-from courant.runs.record import BANDS, METRICS, MONITOR
+from courant.runs.record import ANSWERS, BANDS, METRICS, MONITOR
 from courant.sweeps.sweep import TABLE, sweep_of
 from simgen.design_space import with_unit
 from simgen.errors import InputError, StoreError
@@ -144,17 +144,8 @@ def reference(name: str) -> str:
 
 
 def summary_line(evaluation: Evaluation) -> str:
-    """Compare the model's error with each reference's, and count where it beats the first of them.
-
-    Quantities that the null predicts better come before all.
-    """
+    """Compare the model's error with each reference's, and count where it beats the first."""
     ours, first = evaluation.overall[MODEL].nmae, evaluation.references[0]
-    line = ""
-    if lost := [plain(name) for name, each in evaluation.quantities.items() if each.null_wins]:
-        line = (
-            f"A regression on the design parameters alone predicts {listed(lost)} better than the"
-            " model does. "
-        )
     beside = []
     for name in evaluation.references:
         theirs = evaluation.overall[name].nmae
@@ -169,7 +160,7 @@ def summary_line(evaluation: Evaluation) -> str:
         steps = zip(*(evaluation.nmae[name][ALL] for name in (MODEL, first)), strict=True)
         wins, what = [mine < other for mine, other in steps], "rollout steps"
     return (
-        f"{line}NMAE {ours:.3f} on the {evaluation.split} split, {listed(beside)}. Over the"
+        f"NMAE {ours:.3f} on the {evaluation.split} split, {listed(beside)}. Over the"
         f" variation of the fields (RAE) the error is {evaluation.overall[MODEL]['rae']:.3f}."
         f" The model is better than {reference(first)} on {sum(wins)} of {len(wins)} {what}."
     )
@@ -269,7 +260,7 @@ def page_url(folder: RunDirectory) -> str:
 
 def _inputs(run: RunDirectory, evaluation: Evaluation) -> dict[str, Any]:
     made = {"run": run.url, "fingerprint": evaluation.fingerprint, "generator": GENERATOR}
-    read = [(run, name) for name in (BANDS, MONITOR, METRICS) if run.exists(name)]
+    read = [(run, name) for name in (ANSWERS, BANDS, MONITOR, METRICS) if run.exists(name)]
     if (sweep := sweep_of(run)) is not None:
         read.append((sweep, TABLE))  # what the search for settings took
     digests = {name: hashlib.sha256(of.read_bytes(name)).hexdigest()[:16] for of, name in read}

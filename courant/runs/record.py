@@ -45,7 +45,7 @@ EXPERIMENT, DATASET, NORMALISER = "experiment.json", "dataset.json", "normaliser
 ENVIRONMENT, METRICS, STATUS = "environment.json", "metrics.jsonl", "status.json"
 HEARTBEAT = "heartbeat.json"
 # Of what is calibrated after the training: `courant.prediction` has their contents.
-MONITOR, BANDS = "monitor.json", "bands.json"
+MONITOR, BANDS, ANSWERS = "monitor.json", "bands.json", "answers.json"
 MOST_NAMED = 5
 """Runs of a folder that are named"""
 State = Literal["running", "finished", "failed", "stopped"]

@@ -21,7 +21,7 @@ EVALUATION = "evaluation.json"
 NEEDED = (record.EXPERIMENT, record.DATASET, record.NORMALISER, WEIGHTS)
 RECORDS = (
     *(record.ENVIRONMENT, record.METRICS, record.STATUS),
-    *(EVALUATION, record.BANDS, record.MONITOR),
+    *(EVALUATION, record.ANSWERS, record.BANDS, record.MONITOR),
 )
 _DATE = (1980, 1, 1, 0, 0, 0)
 """The first date that archives know; without one the bytes would differ each time"""

@@ -59,8 +59,6 @@ class DesignBandsAnswer(BaseModel):
     quantities: dict[str, float]
     values: list[list[float]] | None  # (N, C), around all values at once; null where no band holds
     fine: dict[str, Interval]  # by quantity, on an infinitely fine mesh, but for the model's error
-    by_regression: dict[str, Interval]  # value and half-width, from the parameters alone
-    fine_by_regression: dict[str, Interval]
     no_field: str  # why the field has no band; else empty
     unsolved: float  # share of the designs near this one that had no accepted solution
 
@@ -70,6 +68,7 @@ class PredictedQuantities(BaseModel):
 
     channels: list[str]
     quantities: dict[str, float | None]  # null where the fields do not give one
+    sources: dict[str, str]  # what each is made of: regression, fields, or both
     not_predicted: dict[str, str]  # the family's other quantities, with the reason
     bands: DesignBandsAnswer | None  # the field's in `POST /designs` alone; null: not calibrated
     known_geometry: bool
@@ -330,14 +329,13 @@ class Explored:
                 quantities=_finite(bands.quantities),
                 values=None if field is None else field.tolist(),
                 fine=_finite(found.fine),
-                by_regression=dict(bands.by_regression),
-                fine_by_regression=_finite(found.fine_by_regression),
                 no_field=bands.no_field,
                 unsolved=bands.unsolved,
             )
         return {
             "channels": list(self.surrogate.channels),
             "quantities": {n: finite_or_none(value) for n, value in found.quantities.items()},
+            "sources": dict(found.sources),
             "not_predicted": dict(found.not_predicted),
             "bands": answer,
             "known_geometry": found.known_geometry,

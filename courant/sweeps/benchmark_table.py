@@ -294,7 +294,7 @@ def quantity_rows(found: Mapping[str, Sequence[Evaluation]]) -> tuple[QuantityRo
         models = {}
         for model, evaluations in found.items():
             scores = [each.quantities.get(name) for each in evaluations]
-            errors = [each.error for each in scores if each and each.error is not None]
+            errors = [s.fields_error for s in scores if s and s.fields_error is not None]
             if errors and len(errors) == len(scores):
                 models[model] = Interval.of(errors)
         of_all = [each.quantities[name].null_error for each in every if name in each.quantities]

@@ -195,6 +195,17 @@ def execute_stage(name: str, asked: Asked, verbose: bool) -> Any:
 
 
 def _print_report(report: Any) -> None:
+    from courant.evaluation.record import read_evaluation
+
+    evaluation = read_evaluation(RunDirectory(report.run))
+    rows = []
+    for name, score in (evaluation.quantities if evaluation else {}).items():
+        errors = (score.error, score.fields_error, score.null_error)
+        texts = ("" if each is None else f"{each:.1%}" for each in errors)
+        rows.append((_plain(name), score.source, *texts))
+    if rows:
+        columns = ("by", "error", "of the fields alone", "of the parameters alone")
+        print_table(("quantity", *columns), rows)
     print_line(f"run     {report.run}\nreport  {report.url}\n{report.verdict}")
 
 
@@ -461,13 +472,9 @@ def calibrate(
 
     with progress_bar("calibrating") as progress:
         bands = calibrate_run(absolute(run), dataset, absolute(grid) if grid else None, progress)
-    names = "".join(f", {_plain(name)}" for name in bands.quantities)
+    names = "".join(f", {_plain(name)}" for name in bands.solved)
     cases = counted(len(bands.cases), "calibration case")
     print_line(f"bands  {cases} of {bands.version}: the fields{names}")
-    if (regressed := bands.regressed) is not None:
-        named = ", ".join(map(_plain, regressed.quantities))
-        designs = counted(len(regressed.designs), "training design")
-        print_line(f"by regression on the parameters of {designs}: {named}")
     for name, error in bands.grid.items():
         ends = f"{error.low:+.1%} to {error.high:+.1%}"
         how = f"order {error.order:.1f}, {error.num_designs} designs"

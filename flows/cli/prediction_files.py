@@ -240,7 +240,7 @@ def predict_to_files(
     print_line(f"{out}: {f'{extent} on ' if extent else ''}{counted(cloud.num_points, 'cell')}")
     what = "the prediction" if design.solved is None else "solution, prediction and error"
     print_line(f"{picture}: {what}")
-    widths, alone = (bands.quantities, bands.by_regression) if bands else ({}, {})
+    widths = bands.quantities if bands else {}
 
     def width_text(name: str) -> str:
         width = widths.get(name, math.inf)
@@ -248,23 +248,18 @@ def predict_to_files(
 
     columns = {
         "predicted": {name: f"{value:.4g}" for name, value in design.quantities.items()},
+        "by": design.sources,
         f"{bands.level if bands else 0:.0%} band": {
             name: width_text(name) for name in (design.quantities if widths else ())
         },
         "fine mesh": {k: f"{low:.3g} to {high:.3g}" for k, (low, high) in design.fine.items()},
-        "by regression": {
-            name: f"{value:.4g} +- {two_digits(width)}" for name, (value, width) in alone.items()
-        },
-        "that on a fine mesh": {
-            k: f"{low:.3g} to {high:.3g}" for k, (low, high) in design.fine_by_regression.items()
-        },
         "solver": {k: f"{value:.4g}" for k, value in (design.solved_quantities or {}).items()},
     }
     columns = {title: cells for title, cells in columns.items() if cells}
     rows = [
         (plain(each.name), *(column.get(each.name) for column in columns.values()), each.unit)
         for each in surrogate.family(dataset).quantities
-        if each.name in {*design.quantities, *alone}
+        if each.name in design.quantities
     ]
     print_table(("quantity", *columns, "unit"), rows)
     for line in found.error_lines:

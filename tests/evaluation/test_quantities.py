@@ -13,10 +13,17 @@ import simgen
 from bench.synthetic_cases import publish_cases
 from courant.data.normalisation import Normaliser
 from courant.evaluation import quantities
-from courant.evaluation.quantities import measure_quantities
+from courant.evaluation.quantities import (
+    fit_answers,
+    measure_quantities,
+    scaled_designs,
+    share_of_fields,
+)
+from courant.prediction.answers import BOTH, FIELDS, REGRESSION, Answers, RegressedQuantity
 from courant.prediction.surrogate import NotFiniteError
 from courant.problems import open_problem
 from courant.report.errors import sensitivity_panel
+from simgen import regression
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.cases.cylinder.family import CylinderFlow
@@ -51,6 +58,7 @@ def surrogate_of(
     return SimpleNamespace(
         problem=problem,
         normaliser=normaliser,
+        weights="digest",
         channels=tuple(each.name for each in normaliser.channels),
         times=lambda start, steps: problem.times(start, problem.steps(steps)),
         predict_case=lambda case, start_s, steps: predict(problem, case, start_s, steps),
@@ -70,31 +78,67 @@ ALL = ("velocity", "kinematic_pressure")
 
 def test_solved_fields_in_place_of_predicted_ones_make_no_error(ducts: Dataset) -> None:
     ids = ducts.cases("test")
-    found = measure_quantities(steady(ducts, 1.0, ALL), ducts, ids)["quantities"]
+    found = measure_quantities(steady(ducts, 1.0, ALL), ducts, ids, Answers())["quantities"]
     assert list(found) == ["pressure_loss", "branch1_share", "peak_speed"]
-    for score in found.values():
-        assert score.error == 0 and score.rank_correlation == pytest.approx(1)
-        assert score.predicted == score.truth and list(score.truth) == ids
+    assert all(score.fields_error == 0 for score in found.values())
+    # Of two, the solver's own measure is on record, which is the truth.
+    share = found["branch1_share"]
+    assert share.error == 0 and share.rank_correlation == pytest.approx(1)
+    assert share.predicted == share.truth and list(share.truth) == ids
+    assert found["peak_speed"].truth[ids[0]] == ducts.design.loc[ids[0], "peak_speed"]
     speeds = np.linalg.norm(ducts[ids[0]]["velocity"][:], axis=1)
-    assert found["peak_speed"].truth[ids[0]] == pytest.approx(float(speeds.max()))
+    assert found["peak_speed"].predicted[ids[0]] == pytest.approx(float(speeds.max()))
     other: Any = SimpleNamespace(schema=replace(ducts.schema, family="unknown here"))
-    assert measure_quantities(steady(ducts, 1.0, ALL), other, []) == {}
+    assert measure_quantities(steady(ducts, 1.0, ALL), other, [], Answers()) == {}
 
 
-def test_an_error_of_the_fields_is_one_of_the_quantities_and_the_null_may_win(
-    ducts: Dataset,
-) -> None:
-    found = measure_quantities(steady(ducts, 1.3, ALL), ducts, ducts.cases("test"))["quantities"]
+def test_an_answer_is_the_regression_where_fields_add_nothing(ducts: Dataset) -> None:
+    surrogate, ids = steady(ducts, 1.3, ALL), ducts.cases("test")
+    answers = fit_answers(surrogate, ducts)
+    fitted = [*ducts.cases("validation"), *ducts.cases("train")]
+    np.testing.assert_array_equal(answers.designs, scaled_designs(ducts, fitted))
+    found = measure_quantities(surrogate, ducts, ids, answers)["quantities"]
     loss, share, speed = (found[name] for name in found)
-    assert loss.error == pytest.approx(0.3, rel=1e-4)
-    assert loss.rank_correlation == pytest.approx(1)
+    assert loss.fields_error == pytest.approx(0.3, rel=1e-4)
     # Smooth in the parameters, unknown of some training cases.
-    assert loss.null_error is not None and loss.null_error < 0.1 and loss.null_wins
+    assert loss.null_error is not None and loss.null_error < 0.1
+    assert loss.error is not None and loss.error <= loss.null_error
+    assert (loss.source, share.source) == (REGRESSION, FIELDS)
     assert all(value is not None for value in loss.null.values())
     assert speed.null_error is not None and speed.null_error > 0.05, "its record is noise"
     # A factor leaves shares alone, and without a record there is no null.
-    assert share.error == pytest.approx(0, abs=1e-6)
-    assert share.null == {} and share.null_error is None and not share.null_wins
+    assert share.fields_error == pytest.approx(0, abs=1e-6)
+    assert share.null == {} and share.null_error is None
+
+
+def test_fields_have_a_share_where_they_correct_cases_that_were_left_out() -> None:
+    generator = np.random.default_rng(4)
+    designs = generator.uniform(-1, 1, (40, 2))
+    hidden = generator.normal(size=40)  # of which the parameters know nothing
+    truth = designs[:, 0] + hidden
+    process = regression.gaussian_process(designs, truth[:, None])
+    left_out = process.left_out(truth[:, None])[:, 0]
+    rest = np.arange(40) != 3
+    without = regression.GaussianProcess.of(designs[rest], truth[rest, None], process.logs)
+    scale = truth.std() / truth[rest].std()
+    assert left_out[3] == pytest.approx(without(designs[3:4])[0, 0], abs=0.1 * scale)
+    useful, noise = truth + 0.3 * generator.normal(size=40), generator.normal(size=40)
+    share = share_of_fields(truth, left_out, useful)
+    assert 0.8 < share <= 1
+    assert share_of_fields(truth, left_out, designs[:, 0] + noise) < 0.3
+    assert share_of_fields(truth[:4], left_out[:4], useful[:4]) == 0, "too few"
+    unknown = np.where(np.arange(40) < 3, np.nan, useful)
+    assert 0.8 < share_of_fields(truth, left_out, unknown) <= 1
+
+    quantity = RegressedQuantity(values=truth.tolist(), logs=process.logs.tolist(), share=share)
+    answers = Answers(designs=designs.tolist(), quantities={"head": quantity})
+    at = generator.uniform(-1, 1, (2, 2))
+    of_fields, alone = np.array([2.0, np.nan]), process(at)[:, 0]
+    found = answers.at(at, {"head": of_fields, "other": of_fields})
+    assert found["head"][0] == pytest.approx(alone[0] + share * (2.0 - alone[0]))
+    assert found["head"][1] == pytest.approx(alone[1]) and found["other"][0] == 2.0
+    np.testing.assert_allclose(answers.at(at, {"head": of_fields}, False)["head"], alone)
+    assert answers.source("head") == BOTH and answers.source("head", False) == REGRESSION
 
 
 def test_values_that_differ_by_rounding_have_no_rank() -> None:
@@ -106,7 +150,7 @@ def test_values_that_differ_by_rounding_have_no_rank() -> None:
 
 def test_what_is_not_modelled_cannot_be_had_from_the_fields(ducts: Dataset) -> None:
     plane = steady(ducts, 1.0, ("velocity.x", "velocity.z"))
-    found = measure_quantities(plane, ducts, ducts.cases("test"))
+    found = measure_quantities(plane, ducts, ducts.cases("test"), Answers())
     assert list(found["quantities"]) == ["branch1_share"]
     assert found["not_predicted"] == {
         "pressure_loss": "needs kinematic_pressure.p",
@@ -134,7 +178,7 @@ def test_a_rollout_goes_to_the_cases_end_and_one_that_diverges_tells_nothing(
         return np.stack([problem.solution(case, time) for time in times])
 
     ids = dataset.cases()
-    found = measure_quantities(surrogate_of(dataset, experiment, roll_out), dataset, ids)
+    found = measure_quantities(surrogate_of(dataset, experiment, roll_out), dataset, ids, Answers())
     score = found["quantities"]["speed"]
     assert asked == [(1.0, 29)] * len(ids), "cases end at 30 s"
     # The second half of the run counts.

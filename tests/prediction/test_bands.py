@@ -16,9 +16,10 @@ import simgen
 from bench.synthetic_cases import publish_cases
 from courant.evaluation import coverage
 from courant.evaluation.calibrate import calibrate, grid_errors
-from courant.evaluation.coverage import BY_REGRESSION, FIELD, measure_coverage, worst_eighth
+from courant.evaluation.coverage import FIELD, measure_coverage, worst_eighth
 from courant.evaluation.quantities import measure_quantities, scaled_designs
 from courant.prediction import bands as banding
+from courant.prediction.answers import FIELDS, REGRESSION
 from courant.prediction.surrogate import solved_state
 from courant.runs.directory import RunDirectory
 from courant.runs.record import BANDS
@@ -178,11 +179,18 @@ def test_a_calibrated_run_has_bands_that_hold_on_fresh_cases(folder: Path) -> No
     with pytest.raises(InputError, match="has no bands of these weights: courant calibrate"):
         measure_coverage(run)
     bands = calibrate(run)
-    assert len(bands.cases) == 40 and list(bands.quantities) == ["branch1_share"]
+    assert len(bands.cases) == 40 and list(bands.of_fields) == ["branch1_share"]
+    answers = courant.load(run).answers
+    assert [answers.source(name) for name in bands.solved] == [REGRESSION, FIELDS]
+    errors = bands.errors(answers)["pressure_loss"]
+    direct = (
+        answers.at(np.array(bands.designs), {})["pressure_loss"] - bands.solved["pressure_loss"]
+    )
+    np.testing.assert_allclose(errors, np.abs(direct))
+    assert list(bands.errors(answers, usable=False)) == ["pressure_loss"]
     found = measure_coverage(run)
-    alone = f"pressure_loss{BY_REGRESSION}"
-    assert found.num_cases > 72 and set(found.bands) == {FIELD, "branch1_share", alone}
-    regressed = found.bands.pop(alone)
+    assert found.num_cases > 72 and set(found.bands) == {FIELD, "branch1_share", "pressure_loss"}
+    regressed = found.bands.pop("pressure_loss")
     assert 0.9 * found.num_cases <= regressed.num_cases <= found.num_cases  # few train it
     assert 0.8 <= regressed.coverage <= 1
     assert regressed.error is not None and regressed.error < 0.05
@@ -190,8 +198,8 @@ def test_a_calibrated_run_has_bands_that_hold_on_fresh_cases(folder: Path) -> No
         assert score.num_cases + len(found.without) == found.num_cases
         assert 0.8 <= score.coverage <= 1.0 and 1.0 <= score.width <= 4.5
     dataset = simgen.open_dataset(str(folder / "branched-pipe"))
-    direct = measure_quantities(courant.load(run), dataset, dataset.cases("test"))["quantities"]
-    assert found.bands["branch1_share"].error == direct["branch1_share"].error
+    scores = measure_quantities(courant.load(run), dataset, dataset.cases("test"), answers)
+    assert found.bands["branch1_share"].error == scores["quantities"]["branch1_share"].error
     assert len(found.without) <= 0.1 * found.num_cases
     narrow, usual = measure_coverage(run, level=0.5).bands[FIELD], found.bands[FIELD]
     assert narrow.coverage < usual.coverage and narrow.width < usual.width
@@ -228,16 +236,18 @@ def test_where_no_band_holds_the_reason_is_given(folder: Path, tmp_path: Path) -
     assert bands.reach is not None
     reach = bands.reach.model_copy(update={"limit": 1e-9})
     far = around(bands.model_copy(update={"reach": reach}))
-    assert "latent state is" in far.no_field and far.field is None and far.quantities == {}
+    assert "latent state is" in far.no_field and far.field is None
+    # The regression does not know of the latents.
+    assert far.quantities == {"pressure_loss": usual.quantities["pressure_loss"]}
 
     place = float(surrogate.scaled(case.parameters)[1])  # of the aperture, 20 to 37 mm
     whole = (-1.0, 1.0)
     narrow = bands.model_copy(update={"ranges": (whole, (place + 0.1, 1.0), *3 * (whole,))})
     low, none = 28.5 + 8.5 * (place + 0.1), around(narrow)
     assert f" mm lies outside of {low:.4g} to 37 mm" in none.no_field
-    assert none.field is None and none.quantities == {} and none.by_regression == {}
+    assert none.field is None and none.quantities == {}
     free = around(narrow.unguarded())
-    assert free.no_field == "" and free.by_regression and free.field is not None
+    assert free.no_field == "" and free.quantities and free.field is not None
 
 
 @pytest.mark.openfoam
@@ -265,13 +275,14 @@ def test_a_design_that_nobody_has_solved_has_bands(
     written = meshio.read(tmp_path / "pipe.vtu")
     assert (np.concatenate(written.cell_data["velocity.x_band"]) > 0).all()
     printed = capsys.readouterr().out
-    loss, width = found.bands.by_regression["pressure_loss"]
-    assert found.fine_by_regression == {}  # no mesh was studied for the pressure loss
-    assert f"{loss:.4g} +- {files.two_digits(width)}" in printed
+    assert list(found.fine) == ["branch1_share"]  # no mesh was studied for the pressure loss
+    assert found.sources == {"branch1_share": FIELDS, "pressure_loss": REGRESSION}
+    assert f"{found.quantities['pressure_loss']:.4g}" in printed and REGRESSION in printed
+    assert f"+- {files.two_digits(found.bands.quantities['pressure_loss'])}" in printed
     assert f"+- {files.two_digits(found.bands.quantities['branch1_share'])}" in printed
     answer = Explored(surrogate, Limits()).design(request)
     np.testing.assert_allclose(answer.bands.values, found.bands.field, rtol=1e-3)
-    assert answer.bands.by_regression == {"pressure_loss": (loss, width)}
+    assert answer.sources == found.sources and answer.bands.quantities == found.bands.quantities
 
 
 def test_cases_outside_of_a_box_are_scored_apart(folder: Path) -> None:
@@ -285,7 +296,7 @@ def test_cases_outside_of_a_box_are_scored_apart(folder: Path) -> None:
     assert others.num_cases + found.num_cases == measure_coverage(run.url, level=0.5).num_cases
     assert 0 < others.exceeding < others.num_cases
     assert (others.by_ranges, others.by_latents) == (others.exceeding, 0)
-    assert found.outside[f"pressure_loss{BY_REGRESSION}"].by_ranges > 0 and not found.without
+    assert found.outside["pressure_loss"].by_ranges > 0 and not found.without
     with pytest.raises(InputError, match="--inside speed: the parameters are baffle_angle"):
         measure_coverage(run.url, inside={"speed": (0, 1)})
     with pytest.raises(typer.BadParameter, match="is not NAME=LOW:HIGH"):
@@ -398,13 +409,15 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 def test_windows_and_whole_rollouts_have_bands_apart(
     calibrated: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coverage, "absolute_errors", lambda *pair: {"strouhal": 0.1})
+    pair = {"strouhal": 0.3}, {"strouhal": 0.4}
+    monkeypatch.setattr(coverage, "solved_and_predicted", lambda *case: pair)
     bands = courant.load(calibrated.url).bands
     assert bands is not None and bands.rollout is not None
-    known = {"strouhal": (0.1,) * len(bands.cases)}
+    known = [{"strouhal": (value,) * len(bands.cases)} for value in (0.3, 0.4)]
 
     def measured(**changed: Any) -> coverage.Coverage:
-        other = bands.model_copy(update={"quantities": known, **changed})
+        named = dict(zip(("solved", "of_fields"), known, strict=True))
+        other = bands.model_copy(update={**named, **changed})
         calibrated.write_json(BANDS, other.model_dump(mode="json"))
         return measure_coverage(calibrated.url)
 

@@ -143,28 +143,20 @@ function showQuantities() {
   const bands = section.bands, around = bands ? bands.quantities : {}, fine = bands ? bands.fine : {};
   const level = bands ? `${Math.round(100 * bands.level)} % band` : "band";
   const unit = (name) => model.quantities.find((each) => each.name === name)?.unit;
-  const alone = bands ? bands.by_regression : {}, regressed = Object.keys(alone).length > 0;
-  const fineAlone = bands ? bands.fine_by_regression : {};
-  const studied = regressed && Object.keys(fineAlone).length > 0;
   const range = (ends) => `${number(ends[0], 3)} to ${number(ends[1], 3)}`;
-  const shown = model.quantities.map((each) => each.name)
-    .filter((name) => name in section.quantities || name in alone);
+  const shown = model.quantities.map((each) => each.name).filter((name) => name in section.quantities);
   const rows = shown.map((name) => [
     named(name, unit(name)),
-    name in section.quantities ? number(section.quantities[name]) : "–",
+    number(section.quantities[name]),
+    section.sources[name],
     name in around ? `±\u00a0${number(around[name], 2)}` : "none",
     name in fine ? range(fine[name]) : "not studied",
-    ...(regressed
-      ? [name in alone ? `${number(alone[name][0])}\u00a0±\u00a0${number(alone[name][1], 2)}` : "none"] : []),
-    ...(studied ? [name in fineAlone ? range(fineAlone[name]) : "not studied"] : []),
     ...(solved ? [number(solved[name])] : [])]);
   fill(element("quantities"),
-    ["", "predicted", level, "on a fine mesh", ...(regressed ? ["by regression"] : []),
-      ...(studied ? ["that on a fine mesh"] : []),
-      ...(solved ? ["solver"] : [])], rows);
+    ["", "predicted", "by", level, "on a fine mesh", ...(solved ? ["solver"] : [])], rows);
   element("missing").textContent = Object.entries(section.not_predicted)
     .map(([name, why]) => `${words(name)} is not predicted: ${why}.`).join(" ");
-  element("start").textContent = section.start && `${section.start}. No band of the model holds for that.`;
+  element("start").textContent = section.start && `${section.start}. No band of the fields holds for that.`;
   const notes = section.warnings.map((each) => `${each}.`);
   if (!bands) notes.push("The run is not calibrated: there is no band of error.");
   else {

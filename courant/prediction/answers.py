@@ -1,0 +1,80 @@
+"""One answer for each quantity of a design: a regression, and what the fields add to it.
+
+    answer = r(x) + share (m - r(x))
+    r       a Gaussian process on the design parameters x, fitted to training and validation cases
+    m       the quantity of the predicted fields
+    share   of the fields, from 0 to 1: least squares on the validation cases, which the model has
+            not learned from, and of which each is left out of r in turn
+
+With a share of 0 the answer is the regression; so it is where the fields are of no use, as those
+of a rollout that ends early. A quantity that the solver did not record is that of the fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+from pydantic import Field
+
+from courant.data_config import Frozen
+from simgen.regression import GaussianProcess
+
+MOST_DESIGNS = 500
+"""A regression takes memory by the square of their number, and time by its cube"""
+REGRESSION, FIELDS, BOTH = "regression", "fields", "regression and fields"
+
+
+class RegressedQuantity(Frozen):
+    """The regression of one quantity, and the share of the fields."""
+
+    values: tuple[float | None, ...]
+    """By design, as the solver measured it; None where it is not on record"""
+    logs: tuple[float, ...]
+    """Logarithms of the length of each parameter, and of the noise over the variance"""
+    share: float = Field(ge=0, le=1)
+
+
+class Answers(Frozen):
+    """The quantities of a run that are regressed on design parameters."""
+
+    weights: str = ""
+    """Digest of the weights whose fields are asked"""
+    version: str = ""
+    """Of the dataset whose cases were fitted"""
+    designs: tuple[tuple[float, ...], ...] = Field(default=(), max_length=MOST_DESIGNS)
+    """Scaled to -1..1: of training and validation cases"""
+    quantities: dict[str, RegressedQuantity] = Field(default_factory=dict)
+
+    @cached_property
+    def processes(self) -> Mapping[str, GaussianProcess]:
+        """By quantity, of scaled designs (k, P)."""
+        found = {}
+        for name, each in self.quantities.items():
+            values = np.array(each.values, dtype=float)
+            known = np.isfinite(values)
+            designs, logs = np.asarray(self.designs)[known], np.asarray(each.logs)
+            found[name] = GaussianProcess.of(designs, values[known, None], logs)
+        return found
+
+    def at(
+        self, designs: np.ndarray, of_fields: Mapping[str, np.ndarray], usable: bool = True
+    ) -> dict[str, np.ndarray]:
+        """Return each quantity (k,) at designs (k, P), given those of the fields (k,).
+
+        Where the fields are not `usable`, a regressed quantity is the regression.
+        """
+        found = dict(of_fields)
+        for name, process in self.processes.items():
+            found[name] = process(designs)[:, 0]
+            if usable and (share := self.quantities[name].share) and name in of_fields:
+                change = share * (of_fields[name] - found[name])
+                found[name] = found[name] + np.where(np.isfinite(change), change, 0.0)
+        return found
+
+    def source(self, name: str, usable: bool = True) -> str:
+        """Return in words what a quantity's answer is made of."""
+        if (regressed := self.quantities.get(name)) is None:
+            return FIELDS
+        return BOTH if usable and regressed.share else REGRESSION
