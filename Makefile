@@ -17,11 +17,12 @@ $(STAMP): pyproject.toml constraints.txt infra/debian-packages
 	@infra/debian-packages $(PYTHON)
 	@echo "Python environment: $(VENV) (2.8 GB, about 3 minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --upgrade "pip>=23.2"
+	@$(BIN)/python -m pip install --quiet --quiet --upgrade "pip>=23.2"
+	@# Twice quiet: pip warns of each place of an index that has not this package
 	@# torch first and pinned: a bare requirement would pull several GB of CUDA libraries onto a machine without a GPU
-	@$(BIN)/python -m pip install --quiet -c constraints.txt $(TORCH_ARGS) torch
+	@$(BIN)/python -m pip install --quiet --quiet -c constraints.txt $(TORCH_ARGS) torch
 	@# setuptools warns of every editable installation, in a frame
-	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --quiet -c constraints.txt -e ".[dev]"
 	@touch $(STAMP)
 
 # Coarse and short: 24 designs in the time of eight, and a model learns from designs.

@@ -5,6 +5,7 @@ as well; of more than MOST_TASKS cases several share one. The work never waits f
 what it does not take is not shown.
 """
 
+import copy
 import inspect
 import logging
 import math
@@ -12,7 +13,7 @@ import os
 import platform
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import BrokenExecutor, CancelledError, Future, wait
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -22,6 +23,7 @@ from prefect import artifacts, flow, runtime, settings, task
 from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import PrefectException
 from prefect.logging.handlers import APILogHandler
+from prefect.states import Cancelled, State
 
 import simgen
 from courant.runs.directory import RunDirectory
@@ -43,6 +45,20 @@ LOOK_S = 5.0
 ANSWER_S = 10.0
 """For the server to take an artifact"""
 
+
+class _Followed(APILogHandler):
+    """Show the lasting lines of a flow within another with the outermost: --watch follows that."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        here = runtime.flow_run.id
+        return fields_here().get("flow_run", here) != here
+
+    def prepare(self, record: logging.LogRecord) -> dict[str, Any]:
+        of_outermost = copy.copy(record)
+        of_outermost.flow_run_id = fields_here()["flow_run"]
+        return super().prepare(of_outermost)
+
+
 keep_loopback_direct()
 # As in the command: threads of torch must sleep while they wait. Read when torch is loaded, later.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -52,6 +68,7 @@ _pages = APILogHandler(logging.INFO)
 _pages.addFilter(lambda record: bool(runtime.flow_run.id))
 logging.getLogger("flows").addHandler(_pages)
 logging.getLogger("flows").setLevel(logging.INFO)
+logging.getLogger("flows.terminal").addHandler(_Followed(logging.INFO))
 
 
 def in_flow(stage: stages.Stage[Any]) -> Any:
@@ -89,7 +106,9 @@ def _in_task(name: str, work: Callable[[], Any]) -> Any:
 
 
 @task(name="solve", task_run_name="{name}", persist_result=False, cache_policy=NO_CACHE)
-def _follow(name: str, cases: Sequence[tuple[DesignPoint, Future[solving.SolvedFork]]]) -> None:
+def _follow(
+    name: str, cases: Sequence[tuple[DesignPoint, Future[solving.SolvedFork]]]
+) -> State[None] | None:
     """Log the progress of cases that are solved elsewhere; end with the last one."""
     scratch = Path(load_settings().scratch)
     for point, future in cases:
@@ -101,8 +120,12 @@ def _follow(name: str, cases: Sequence[tuple[DesignPoint, Future[solving.SolvedF
             if progress and (note := progress_note(progress)) != last:
                 logger.info("%s", note)
                 last = note
-        solved = future.result()
+        try:
+            solved = future.result()
+        except (BrokenExecutor, CancelledError) as error:  # the flow reports what went wrong
+            return Cancelled(message=f"case {point.id}: {error or 'not solved'}")
         logger.info("case %s: %s %s", point.id, solved.status, solved.reason)
+    return None
 
 
 def solve_followed(

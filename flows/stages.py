@@ -246,6 +246,9 @@ class Training(asks.TrainingRequest):
                 on_epoch(record)
 
             announce(f"run {run.url}")
+            announce(
+                "NMAE, the mean error over the mean absolute value, is that of validation cases"
+            )
             if budget := experiment.training.budget_s:
                 announce(f"trains for {duration_text(budget)} at most; --budget gives another time")
             bars.show(0, "reading the dataset")

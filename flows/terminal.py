@@ -201,7 +201,7 @@ class CaseBars(Bars):
     """Bars over running cases: one for all, and one for each case that runs on this machine."""
 
     def __init__(self, num_cases: int, scratch: Path) -> None:
-        self._scratch, self._num_done = scratch, 0
+        self._scratch, self._num_done, self._num_cases = scratch, 0, num_cases
         self._bars: dict[str, rich.progress.TaskID] = {}
         """Of cases that may have begun"""
         super().__init__("cases", num_cases)
@@ -215,9 +215,9 @@ class CaseBars(Bars):
         self._num_done += 1
         if case in self._bars:
             self.remove_task(self._bars.pop(case))
-        announce(
-            f"case {case}  {status}  {duration_text(seconds)}{'  ' + reason if reason else ''}"
-        )
+        number = f"{self._num_done:{len(str(self._num_cases))}}/{self._num_cases}"
+        took = f"{duration_text(seconds)}{'  ' + reason if reason else ''}"
+        announce(f"{number}  case {case}  {status}  {took}")
         self.show(self._num_done)
 
     def get_renderables(self) -> Iterable[RenderableType]:

@@ -1,7 +1,8 @@
 """Export a version: as plain Zarr v3, which `zarr` and `s3fs` alone can read, or for ParaView.
 
 The root's attributes and consolidated metadata come last: an interrupted export has neither, and
-the same command continues it. Tables over cases are attributes of `design`, `splits`, `statistics`.
+the same command continues it. Arrays have units and names as the CF conventions call them, and
+components are coordinates. Tables over cases are attributes of `design`, `splits`, `statistics`.
 Gates, log and provenance of a case are JSON text in an array of bytes, `provenance`: as attributes
 they would all be part of the root's metadata.
 
@@ -35,6 +36,14 @@ from simgen.store.read import DETAILS, Dataset, StoredCase
 from simgen.store.verify import for_each_case
 from simgen.store.versions import explain
 from simgen.whole_file import local_path, whole_file
+
+CF = {
+    "points": {"units": "m", "long_name": "centre of the cell"},
+    "mesh_points": {"units": "m"},
+    "volumes": {"units": "m3", "long_name": "volume of the cell"},
+    "time": {"units": "s", "long_name": "time since the start of the simulation", "axis": "T"},
+}
+"""Attributes of arrays as the CF conventions name them, besides the fields' units"""
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,7 @@ def export(
         ):
             zarr.open_group(store, path=name, mode="a").attrs.put(attributes)
         root = zarr.open_group(store, mode="a")
-        root.attrs.put({**dataset.schema.to_attrs(), "export": origin})
+        root.attrs.put({"Conventions": "CF-1.11", **dataset.schema.to_attrs(), "export": origin})
         with warnings.catch_warnings(category=ZarrUserWarning, action="ignore"):
             zarr.consolidate_metadata(store)  # which the specification of Zarr v3 lacks so far
     except (OSError, BotoCoreError) as error:
@@ -126,7 +135,19 @@ def _export_case(case: StoredCase, store: Store) -> bool:
         return False
     for name in case.arrays():
         array, attrs = case[name], case[name].attrs.asdict()
+        attrs |= {"long_name": name.rpartition("/")[2].replace("_", " "), **CF.get(name, {})}
+        if "unit" in attrs:
+            attrs["units"] = attrs["unit"]
         zarr.from_array(store, data=array, name=f"{path}/{name}", attributes=attrs, overwrite=True)
+    schema = case.dataset.schema
+    named = {f"{field.name}_component": field.components for field in schema.fields}
+    named |= {"axis": ("x", "y", "z")}
+    if schema.measured_kinds:
+        named["patch_kind"] = schema.measured_kinds
+    for name, values in named.items():
+        text = np.array(values, dtype=np.dtypes.StringDType())
+        place, names = f"{path}/{name}", [name]
+        zarr.create_array(store, name=place, data=text, dimension_names=names, overwrite=True)
     zarr.create_array(
         store,
         name=f"{path}/provenance",

@@ -22,7 +22,12 @@ from tests.documentation.pages import ELSEWHERE, SETUPS, Setup, run_block
 from tests.documentation.shell import Shell
 from tests.documentation.world import build_world, copy_world
 
-PAGES = ("README.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md")))
+NOTEBOOK = "docs/first-steps.ipynb"
+PAGES = (
+    "README.md",
+    NOTEBOOK,
+    *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md")),
+)
 KINDS = ("python", "shell", "json", "yaml", "text")
 FENCED, INDENTED = r"^```(?P<kind>\w*)\n(?P<fenced>.*?)^```$", r" {4}[^\n]*\n(?: {4}[^\n]*\n|\n)*"
 BLOCK = re.compile(rf"{FENCED}|(?<=\n\n){INDENTED}", re.M | re.S)
@@ -47,6 +52,11 @@ class Snippet:
 def snippets_of(page: str) -> list[Snippet]:
     """All blocks of a page in their order."""
     text, found = (ROOT / page).read_text(), list[Snippet]()
+    if page == NOTEBOOK:
+        cells = [
+            "".join(c["source"]) for c in json.loads(text)["cells"] if c["cell_type"] == "code"
+        ]
+        return [Snippet(page, number, "python", cell) for number, cell in enumerate(cells, 1)]
     for block in BLOCK.finditer(text):
         line, kind = text.count("\n", 0, block.start()) + 1, block["kind"]
         if kind is not None:
@@ -60,7 +70,7 @@ def snippets_of(page: str) -> list[Snippet]:
 SNIPPETS = {page: [each for each in snippets_of(page) if each.kind != "text"] for page in PAGES}
 
 #: Pages whose snippets run with every commit.
-FIRST_PAGES = ("README.md", "docs/tutorial.md", "docs/datasets.md", "docs/importing.md")
+FIRST_PAGES = ("README.md", NOTEBOOK, "docs/tutorial.md", "docs/datasets.md", "docs/importing.md")
 
 
 def here(snippet: Snippet, elsewhere: str | None = None) -> list[str]:
@@ -139,6 +149,12 @@ def run(kind: str, code: str, setup: Setup, shell: Shell, namespace: dict[str, o
                 experiment.write_text(json.dumps({**json.loads(experiment.read_text()), **content}))
         elif {of_members(name)[0] for name in content} <= set(contender_names()):
             Path("sizes.json").write_text(code)
+
+
+def test_the_notebook_has_the_python_of_the_readme() -> None:
+    (block,) = [each.text for each in SNIPPETS["README.md"] if each.kind == "python"]
+    _, reads, asks, _ = [each.text for each in SNIPPETS[NOTEBOOK]]
+    assert f"{reads}\n\n{asks}\n" == block
 
 
 def test_all_blocks_have_a_language_and_what_is_said_of_a_page_is_on_it() -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 import meshio
 import numpy as np
 import pytest
+import xarray
 import zarr
 
 import simgen
@@ -59,6 +60,18 @@ def read_alone(target, folder):
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)
+
+
+def test_an_export_is_a_tree_of_xarray_with_names_and_units(dataset, tmp_path):
+    export(dataset, tmp_path / "plain")
+    tree = xarray.open_datatree(tmp_path / "plain", engine="zarr", consolidated=True)
+    stored = dataset[dataset.cases()[0]]
+    case = tree[f"cases/{stored.id}"]
+    last = case["velocity"].sel(time=stored.time[-1], velocity_component="y")
+    np.testing.assert_array_equal(last, stored["velocity"][-1, :, 1])
+    assert last.attrs["units"] == case["boundary/velocity"].attrs["units"] == "m/s"
+    assert (case.time.attrs["units"], case["points"].attrs["units"]) == ("s", "m")
+    assert list(case.patch_kind) == list(dataset.schema.measured_kinds)
 
 
 def check(seen, dataset):
