@@ -170,8 +170,7 @@ def test_a_cancelled_run_stops_its_job_on_the_cluster(
         wait_for(lambda: list(jobs(head, "cancelled").values()) == ["STOPPED"], 60)
 
 
-def cancel(environment, seed: int) -> None:
-    """Cancel the flow run with that seed, as a person does."""
+def flow_run_of(environment, seed: int):
     runs = query(
         environment,
         lambda client: client.read_flow_runs(flow_run_filter=FlowRunFilter(), limit=100),
@@ -181,14 +180,23 @@ def cancel(environment, seed: int) -> None:
         for found in runs
         if found.parameters.get("seed") == seed and found.parent_task_run_id is None
     ]
-    cancelled = run(environment, "prefect", "flow-run", "cancel", str(flow_run.id))
+    return flow_run
+
+
+def cancel(environment, seed: int) -> None:
+    """Cancel the flow run with that seed, as a person does."""
+    flow_run = str(flow_run_of(environment, seed).id)
+    cancelled = run(environment, "prefect", "flow-run", "cancel", flow_run)
     assert cancelled.returncode == 0, cancelled.stdout + cancelled.stderr
 
 
 @pytest.mark.nightly
-def test_a_cancelled_run_leaves_no_solver(worker, places):
+def test_a_cancelled_run_leaves_no_solver_and_no_traceback(worker, places, worker_log):
+    before = len(worker_log.read_bytes())
     asked = {"cases": 2, "settings": {"end_time": 900}, "seed": 7}
     start(worker, "generate-and-train/cylinder-flow", asked)
     wait_for(lambda: solvers(places["scratch"]), 180)
     cancel(worker, seed=7)
     wait_for(lambda: not solvers(places["scratch"]), 60)
+    wait_for(lambda: flow_run_of(worker, seed=7).state.name == "Cancelled", 90)
+    assert b"Traceback" not in worker_log.read_bytes()[before:]
