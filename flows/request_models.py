@@ -95,8 +95,8 @@ Recipe = Annotated[
     str | None,
     option(
         "Training recipe, as `courant recipes` lists them. Where not given, FAMILY-demo for"
-        " the main job, else FAMILY-small; for imported data and a family without a recipe"
-        " one that is fitted to the data."
+        " the main job, else FAMILY-small, of the pipe with all fields; for imported data and a"
+        " family without a recipe one that is fitted to the data."
     ),
 ]
 ExperimentFile = Annotated[str | None, option("A JSON file with an experiment, not a recipe.")]

@@ -246,9 +246,7 @@ class Training(asks.TrainingRequest):
                 on_epoch(record)
 
             announce(f"run {run.url}")
-            announce(
-                "NMAE, the mean error over the mean absolute value, is that of validation cases"
-            )
+            announce("NMAE: mean absolute error over mean absolute value, on validation cases")
             if budget := experiment.training.budget_s:
                 announce(f"trains for {duration_text(budget)} at most; --budget gives another time")
             bars.show(0, "reading the dataset")

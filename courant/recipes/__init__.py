@@ -19,6 +19,9 @@ from simgen.errors import InputError
 
 RECIPES: dict[str, Recipe] = {**cylinder_flow.RECIPES, **steady.RECIPES, **community.RECIPES}
 
+USUAL = {"branched-pipe": "branched-pipe-all-fields"}
+"""Where a family's usual recipe has another name: the paper's pipe predicts no pressure"""
+
 
 def get_recipe(name: str) -> Experiment:
     """Return the recipe called `name`; InputError lists the known ones, the nearest first."""
@@ -42,5 +45,5 @@ def get_recipe(name: str) -> Experiment:
 
 def recipe_of(family: str, size: Literal["demo", "small"]) -> str | None:
     """Name a family's recipe for a laptop; None for a family without one, such as a user's own."""
-    name = f"{family}-{size}"
+    name = f"{USUAL.get(family, family)}-{size}"
     return name if name in RECIPES else None

@@ -442,7 +442,7 @@ def serve(
     serve_model(absolute(run), host, port, limits, names=allow_host or ())
 
 
-@app.command(epilog="Example: courant explore pipe-run/runs/branched-pipe-small-0123456789")
+@app.command(epilog="Example: courant explore pipe-run/runs")
 def explore(
     run: asks.RunUrl,
     host: asks.Host = LOOPBACK[0],

@@ -103,14 +103,14 @@ class WrittenPrediction:
         there = ~np.isnan(self.solved).any(axis=(-2, -1))
         names = [each.name for each in self.surrogate.normaliser.channels]
         fields = [each.field for each in self.surrogate.normaliser.channels]
-        lines = []
+        lines, some = [], "" if there.all() else f", over {there.sum()} of {len(there)} steps"
         for name in dict.fromkeys(fields):
             columns = [c for c, field in enumerate(fields) if field == name]
             sums = ErrorSums([names[c] for c in columns])
             sums.add(self.values[there][..., columns], self.solved[there][..., columns])
             found = sums.total()
             measured = [f"{METRICS[key].label} {value:.3f}" for key, value in found.items()]
-            lines.append(f"error of {plain(name)}  {', '.join(measured)}")
+            lines.append(f"error of {plain(name)}  {', '.join(measured)}{some}")
         return lines
 
     @property

@@ -265,7 +265,7 @@ def test_a_family_without_a_recipe_has_one_that_is_fitted_to_its_data(
     monkeypatch.setitem(FAMILIES, plate.name, plate)
     assert MainJob(plate.name, cases=2, store=str(tmp_path)).resolved.recipe is None
     pipe = MainJob("branched-pipe", cases=2, settings={"mesh_size": 7, "training.epochs": 5})
-    assert pipe.resolved.recipe == "branched-pipe-demo"
+    assert pipe.resolved.recipe == "branched-pipe-all-fields-demo"
     assert pipe.generation.settings == {"mesh_size": 7.0}
     with pytest.raises(InputError, match=r"training\.epocs"):
         _ = replace(pipe, settings={"training.epocs": 5}).resolved
