@@ -7,11 +7,14 @@ looking at the model's predictions is no fair test of them.
 
 from __future__ import annotations
 
+import posixpath
+import shlex
 import signal
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -21,6 +24,7 @@ import simgen
 from courant.experiment import parse_experiment
 from courant.loopback import LOOPBACK, answered_names, in_address, listen
 from courant.prediction.shared_mesh import meshing_family
+from courant.recipes import RECIPES
 from courant.runs.directory import RunDirectory
 from courant.runs.record import open_recorded, read_dataset_record
 from courant.serving import http_app
@@ -160,6 +164,28 @@ def offer_solver(
     return http_app.Solving(DeploymentSolver(deployment, place, family, settings))
 
 
+def terminal_commands(
+    run: str, dataset: str, recipe: str, record: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return the commands that the page shows, as far as there are such; see `SolvingOffer`."""
+    family, store, runs = record["family"], *map(posixpath.dirname, (dataset, run))
+    settings = "".join(f" --set {name}={of:g}" for name, of in (record["settings"] or {}).items())
+    generate, found = f"courant generate {family} --store {shlex.quote(store)}{settings}", {}
+    if family in FAMILIES:
+        found["solve"] = f"{generate} --designs design.csv --split train"
+        found["calibrate"] = (
+            f"{generate} --cases 60 --sampler uniform --seed 7 --split calibration\n"
+            f"courant calibrate {shlex.quote(run)}"
+        )
+    every = recipe.replace(family, f"{family}-all-fields")
+    if "-all-fields" not in recipe and every in RECIPES:
+        found["all_fields"] = (
+            f"courant train {shlex.quote(dataset)} --recipe {every}"
+            f" --runs {shlex.quote(runs or 'RUNS')}"
+        )
+    return found
+
+
 def explore_model(
     run: str, host: str, port: int, place: str | None = None, names: Sequence[str] = ()
 ) -> None:
@@ -182,7 +208,16 @@ def explore_model(
             " the dataset is not where it was; name its place with --dataset, or let the solver"
             " make the start: courant predict RUN --design ... --from-solver 100"
         )
-    solving = offer_solver(record, dataset, host)
+    solving = replace(
+        offer_solver(record, dataset, host),
+        # Clients of another machine learn nothing of this one's folders.
+        commands=terminal_commands(
+            run if host in LOOPBACK and not names else "RUN",
+            dataset.url if dataset and host in LOOPBACK and not names else "STORE/DATASET",
+            experiment.name,
+            record,
+        ),
+    )
     page = f"explorer#{solving.token}" if solving.solver else "explorer"
     url = None if dataset is None else dataset.url
     serve_model(run, host, port, Limits(), page, url, solving, names)

@@ -91,6 +91,25 @@ class CellMesh:
             found.append((kind, corners, members))
         return found
 
+    def cut(
+        self, first: int, number: int, axis: int, position: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return where faces, entries from `first` on, cross a plane across an axis.
+
+        Segments (S, 2, 3) m, and of which of the faces each is (S,); faces in the plane have none.
+        """
+        segments, faces = [np.zeros((0, 2, 3))], [np.zeros(0, np.int64)]
+        for _, corners, members in self.blocks(first, number):
+            here = self.points[corners].astype(float)
+            there = np.roll(here, -1, axis=1)
+            ahead, behind = here[..., axis] - position, there[..., axis] - position
+            crosses = (ahead < 0) != (behind < 0)
+            crosses &= (crosses.sum(axis=1) == 2)[:, None]
+            share = (ahead / np.where(crosses, ahead - behind, 1.0))[..., None]
+            segments.append((here + share * (there - here))[crosses].reshape(-1, 2, 3))
+            faces.append(members[crosses.any(axis=1)])
+        return np.concatenate(segments), np.concatenate(faces)
+
 
 _FACES: dict[int, tuple[tuple[int, ...], ...]] = {
     TETRA: ((0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3)),

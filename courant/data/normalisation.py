@@ -326,6 +326,30 @@ class Normaliser:
         return normaliser
 
 
+def named_arrays(
+    values: np.ndarray, channels: Sequence[Channel], dimension: int, suffix: str = ""
+) -> dict[str, np.ndarray]:
+    """Split (N, C) into arrays by field, as ParaView knows them; `suffix` ends their names.
+
+    A vector whose components are all modelled is (N, 3), in two dimensions with z = 0. Of any other
+    field each modelled component is an array of its own, such as `velocity.x`: nothing takes the
+    place of those that are not modelled.
+    """
+    fields: dict[str, np.ndarray] = {}
+    for name in dict.fromkeys(channel.field for channel in channels):
+        columns = {each.component: c for c, each in enumerate(channels) if each.field == name}
+        axes = "xyz"[: max(dimension, len(columns))]
+        if set(columns) == set(axes):
+            vector = values[:, [columns[axis] for axis in axes]]
+            fields[f"{name}{suffix}"] = np.pad(vector, ((0, 0), (0, 3 - len(axes))))
+        elif len(columns) == 1 and not set(columns) <= set("xyz"):
+            fields[f"{name}{suffix}"] = values[:, next(iter(columns.values()))]
+        else:
+            for component, column in columns.items():
+                fields[f"{name}.{component}{suffix}"] = values[:, column]
+    return fields
+
+
 _FROM_JSON = TypeAdapter(Normaliser)
 
 

@@ -6,13 +6,15 @@ costs milliseconds. A client learns nothing of this machine; its log has it all.
 
 from __future__ import annotations
 
+import io
 import logging
+import tempfile
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,11 +22,13 @@ from pydantic import BaseModel, Field, FiniteFloat
 from scipy.spatial import cKDTree
 
 import simgen
+from courant.data.normalisation import named_arrays
 from courant.evaluation.metrics import finite_or_none
 from courant.evaluation.quantities import dependences
 from courant.prediction.surrogate import NotFiniteError, PredictedDesign, Surrogate, TooLargeError
 from courant.problems.problem import collected_warnings
 from courant.serving.predictions import Limits, RequestError, Strict
+from simgen.cell_mesh import shape_of
 from simgen.errors import InputError, SimgenError
 from simgen.publish.figures import Triangles, layer_of_cloud, section
 from simgen.regression import LEAST_DESIGNS, Sensitivity
@@ -43,6 +47,8 @@ NO_START = (
     " solved design"
 )
 NUM_NEAREST, NUM_ANCHORS, MAX_KEPT = 5, 8, 32  # solved designs, contributions, kept designs
+SAME_DESIGN = 1e-7  # the difference of a design from itself
+OPEN = ("inlet", "outlet", "open")  # kinds of patches that are drawn by no line
 Interval = tuple[float, float]
 
 
@@ -84,11 +90,19 @@ class DesignAnswer(PredictedQuantities):
     values: list[list[float]]
 
 
-class SectionRequest(DesignRequest):
+class PictureRequest(DesignRequest):
     """A design to show."""
 
-    anchors: bool = False
     position: FiniteFloat | None = None  # m, on the axis where the design is thinnest; null: middle
+    step: int | None = Field(default=None, ge=0)  # of a rollout, from 0 on; null: the last
+
+
+class SectionRequest(PictureRequest):
+    """A design to show in a plane, and what to compare it with."""
+
+    anchors: bool = False
+    """another design, or the solver's field of this one"""
+    beside: dict[str, FiniteFloat] | Literal["solver"] | None = None
 
 
 class Section(PredictedQuantities):
@@ -102,23 +116,25 @@ class Section(PredictedQuantities):
     x: list[float]  # (V,) m
     y: list[float]
     triangles: list[tuple[int, int, int]]
-    units: list[str]
-    limits: list[Interval]  # by channel: the ends of its colours, the same for all designs
+    walls: list[tuple[float, float, float, float]]  # x, y, x, y: walls, bodies and plates
     values: list[list[float]]
     """by channel, (V,), as half-widths of the band, which are null where none holds"""
     widths: list[list[float]] | None
+    """what it is compared with, at the same places; null where that has no fluid, or no solution"""
+    other: list[list[float | None]] | None
+    times: list[float]  # s, of the rollout's steps; empty for a steady model
+    step: int  # that is shown
     anchors: list[Interval]  # places in the picture; empty: they have none or are not asked for
     start: str  # the start of a transient prediction, in words; empty for a steady model
     has_surface: bool
     num_cells: int
 
 
-class ContributionRequest(DesignRequest):
+class ContributionRequest(PictureRequest):
     """A place in the picture of a design."""
 
     x: float
     y: float
-    position: FiniteFloat | None = None  # m: of the picture's plane, as for a section
     channel: int = Field(ge=0)
 
 
@@ -141,6 +157,19 @@ class Surface(BaseModel):
     values: list[list[float]]
     """by channel, (F,), as half-widths of the band, which are null where none holds"""
     widths: list[list[float]] | None
+
+
+class ExportRequest(PictureRequest):
+    """A design to keep as a file: for ParaView, or as a table of its cells."""
+
+    kind: Literal["vtu", "csv"]
+
+
+class ExportedDesign(BaseModel):
+    """A text file with the fields of a design on all cells, and the half-widths of its band."""
+
+    name: str
+    content: str
 
 
 class NearestRequest(DesignRequest):
@@ -222,13 +251,43 @@ class _Shown:
         except ValueError as error:
             raise RequestError(str(error)) from None
 
-    def by_channel(self, cells: np.ndarray) -> dict[str, Any]:
+    def walls(self, layer: Triangles) -> list[Any]:
+        """Return the lines (x, y, x, y) in which walls, bodies and plates cross a plane."""
+        cloud, axes = self.found.cloud, list(layer.axes)
+        if cloud.mesh is None or cloud.boundary is None:
+            return []
+        patch = cloud.boundary.patch
+        lines, faces = cloud.mesh.cut(
+            cloud.num_points, len(patch), 3 - sum(layer.axes), layer.position
+        )
+        closed = [n for n, kind in enumerate(cloud.patch_kinds) if kind not in OPEN]
+        drawn = lines[np.isin(patch[faces], closed)][:, :, axes].reshape(-1, 4)
+        return [short(each) for each in drawn]
+
+    def step(self, asked: int | None) -> int:
+        """Return the number of the shown step; RequestError for one that a rollout does not have"""
+        number = 1 if self.found.times is None else len(self.found.times)
+        if asked is not None and asked >= number:
+            raise RequestError(f"step = {asked}: the prediction has {number}, from 0 on")
+        return number - 1 if asked is None else asked
+
+    def state(self, asked: int | None) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return values and widths of the band (N, C) of a steady field, or of a rollout's step."""
+        widths, step = self.found.bands.field if self.found.bands else None, self.step(asked)
+        values, around = (
+            None if of is None else of.reshape(-1, *of.shape[-2:])[step]
+            for of in (self.found.values, widths)
+        )
+        assert values is not None
+        return values, around
+
+    def by_channel(self, cells: np.ndarray, asked: int | None) -> dict[str, Any]:
         """Return values and widths of the band in some cells, a list for each channel."""
-        widths = self.found.bands.field if self.found.bands else None
-        return {
-            name: None if of is None else [short(each) for each in last(of)[cells].T]
-            for name, of in (("values", self.found.values), ("widths", widths))
-        }
+        values, widths = (
+            None if of is None else [short(each) for each in of[cells].T]
+            for of in self.state(asked)
+        )
+        return {"values": values, "widths": widths}
 
 
 class Explored:
@@ -296,11 +355,9 @@ class Explored:
             start = (
                 f"The rollout starts from the state at {self.surrogate.problem.start(case):g} s of"
                 f" the nearest solved design, {case.id}, which differs by"
-                f" {100 * distance:.2g} %,"
+                f" {100 * distance:.2g} %"
             )
         found, warned = self.predict(parameters, case)
-        if found.times is not None:
-            start += f" and shows t = {found.times[-1]:g} s"
         layer = layer_of_cloud(found.cloud, self.surrogate.normaliser.dimension)
         if not isinstance(layer, Triangles):
             raise RequestError("a model in one dimension has no section to show")
@@ -347,11 +404,10 @@ class Explored:
         """Predict a design and cut it."""
         shown = self.shown(request.parameters)
         layer = shown.cut(request.position)
-        found, normaliser = shown.found, self.surrogate.normaliser
-        shape, ends = layer.triangulation, zip(normaliser.mean, normaliser.std, strict=True)
+        found, shape, times = shown.found, layer.triangulation, shown.found.times
         return Section(
             **self._quantities(found, shown.warnings, with_field=False),
-            **shown.by_channel(layer.cell),
+            **shown.by_channel(layer.cell, request.step),
             across="xyz"[layer.axes[0]],
             up="xyz"[layer.axes[1]],
             plane=layer.plane,
@@ -360,14 +416,46 @@ class Explored:
             x=short(shape.x),
             y=short(shape.y),
             triangles=shape.get_masked_triangles().tolist(),
-            units=[channel.unit for channel in normaliser.channels],
-            limits=[(mean - 2.5 * std, mean + 2.5 * std) for mean, std in ends],
+            walls=shown.walls(layer),
+            other=None if request.beside is None else self._other(request, shown, layer.cell),
+            times=[] if times is None else times.tolist(),
+            step=shown.step(request.step),
             # They take an encoding of their own, and most moves do not show them.
             anchors=self._anchors(found, layer) if request.anchors else [],
             start=shown.start,
-            has_surface=normaliser.dimension == 3 and found.cloud.mesh is not None,
+            has_surface=self.surrogate.normaliser.dimension == 3 and found.cloud.mesh is not None,
             num_cells=found.cloud.num_points,
         )
+
+    def _other(self, request: SectionRequest, shown: _Shown, cells: np.ndarray) -> list[Any] | None:
+        """Return what a section is compared with in its cells, a list for each channel.
+
+        None where the solver has not solved the design, or not at this time.
+        """
+        times = shown.found.times
+        if request.beside == "solver":
+            try:
+                dataset = self._solved()
+                case, distance = next(iter(dataset.distances(request.parameters).items()))
+                at_s = None if times is None else float(times[shown.step(request.step)])
+                values = self.surrogate.problem.solution(dataset[case], at_s)
+            except SimgenError as error:
+                logger.warning("the run's dataset cannot be read: %s", error)
+                raise RequestError(UNREACHABLE) from None
+            if distance > SAME_DESIGN or values is None:
+                return None
+            points = dataset[case].points
+        else:
+            assert request.beside is not None
+            other = self.shown(request.beside)
+            points, (values, _) = other.found.cloud.points, other.state(request.step)
+        tree = cKDTree(points)
+        away, near = tree.query(shown.found.cloud.points[cells], min(4, len(points)))
+        weights = 1 / np.maximum(away, 1e-9 * float(np.ptp(points)))[..., None] ** 2
+        there = (weights * values[near]).sum(axis=1) / weights.sum(axis=1)
+        # Further away than its cells are from each other there is no fluid.
+        there[away[:, 0] > tree.query(points[near[:, 0]], [min(9, len(points))])[0][:, 0]] = np.nan
+        return [short(each) for each in there.T]
 
     def contributions(self, request: ContributionRequest) -> ValueSum:
         """Split the value at a place into the anchors' contributions."""
@@ -381,9 +469,11 @@ class Explored:
         shape = layer.triangulation
         corner = int(np.hypot(shape.x - request.x, shape.y - request.y).argmin())
         cell = int(layer.cell[corner])
+        predicted, _ = shown.state(request.step)
         parts = surrogate.decomposition(shown.found.prepared, cells=np.array([cell]))
         with torch.inference_mode():
-            normal = parts.whole().contributions[0, -1, :, 0, channel].cpu().numpy()
+            every = parts.whole().contributions[0, shown.step(request.step), :, 0, channel]
+            normal = every.cpu().numpy()
         normaliser = surrogate.normaliser.at(request.parameters)
         values = normal * normaliser.std[channel]
         places = self._anchors(shown.found, layer) or [(None, None)] * len(values)
@@ -391,7 +481,7 @@ class Explored:
         return ValueSum(
             x=float(shape.x[corner]),
             y=float(shape.y[corner]),
-            value=float(last(shown.found.values)[cell, channel]),
+            value=float(predicted[cell, channel]),
             offset=float(normaliser.restore(parts.offset.cpu().numpy())[channel]),
             anchors=[
                 {"anchor": n, "value": float(values[n]), "x": places[n][0], "y": places[n][1]}
@@ -408,7 +498,7 @@ class Explored:
         places = surrogate.places(anchors)
         return [] if places is None else places[:, list(layer.axes)].astype(float).tolist()
 
-    def surface(self, request: DesignRequest) -> Surface:
+    def surface(self, request: PictureRequest) -> Surface:
         """Predict a design and take its boundary."""
         shown = self.shown(request.parameters)
         cloud = shown.found.cloud
@@ -428,15 +518,42 @@ class Explored:
         return Surface(
             points=[(x, y, z) for x, y, z in np.round(places, digits).tolist()],
             triangles=[(a, b, c) for a, b, c in numbers.reshape(-1, 3).tolist()],
-            **shown.by_channel(behind[np.concatenate(faces)]),
+            **shown.by_channel(behind[np.concatenate(faces)], request.step),
         )
+
+    def export(self, request: ExportRequest) -> ExportedDesign:
+        """Predict a design and write its fields as a file."""
+        shown, normaliser = self.shown(request.parameters), self.surrogate.normaliser
+        cloud, point = shown.found.cloud, shown.found.point
+        state = {"": (of := shown.state(request.step))[0]}
+        state |= {} if of[1] is None else {"_band": of[1]}
+        if request.kind == "csv":
+            columns = dict(zip("xyz", cloud.points.T, strict=True))
+            for ending, values in state.items():
+                names = (f"{name}{ending}" for name in self.surrogate.channels)
+                columns |= dict(zip(names, values.T, strict=True))
+            text, table = io.StringIO(), np.column_stack(list(columns.values()))
+            np.savetxt(text, table, "%.7g", ",", header=",".join(columns), comments="")
+            content = text.getvalue()
+        else:
+            arrays: dict[str, np.ndarray] = {}
+            for ending, values in state.items():
+                arrays |= named_arrays(values, normaliser.channels, normaliser.dimension, ending)
+            with tempfile.NamedTemporaryFile(suffix=".vtu") as file:
+                shape_of(cloud.mesh, cloud.points).filled(arrays).write(file.name)
+                content = file.read().decode()
+        return ExportedDesign(name=f"{point.family}-{point.id}.{request.kind}", content=content)
+
+    def _solved(self, newest: bool = False) -> Dataset:
+        """Return the dataset's version with the solved designs, kept until the newest is wanted."""
+        if self._newest is None or newest:
+            self._newest = simgen.open_dataset(self.trained.url)
+        return self._newest
 
     def nearest(self, request: NearestRequest) -> NearestDesigns:
         """Find the solved designs of the newest version that are nearest to one."""
         try:
-            if self._newest is None or request.newest:
-                self._newest = simgen.open_dataset(self.trained.url)
-            dataset = self._newest
+            dataset = self._solved(request.newest)
         except (RequestError, SimgenError) as error:
             reason = error.detail if isinstance(error, RequestError) else UNREACHABLE
             return NearestDesigns(version="", designs=[], reason=reason)
@@ -447,7 +564,7 @@ class Explored:
         quantities = [each.name for each in dataset.schema.quantities]
         found = []
         for case, distance in islice(dataset.distances(request.parameters).items(), NUM_NEAREST):
-            of_case = dataset.design.loc[case]
+            of_case: Any = dataset.design.loc[case]
             found.append(
                 SolvedDesign(
                     case=case,
@@ -495,13 +612,8 @@ def _finite(numbers: Mapping[str, Any]) -> dict[str, Any]:
     return {name: of for name, of in numbers.items() if np.isfinite(of).all()}
 
 
-def last(values: np.ndarray) -> np.ndarray:
-    """Return (N, C): a steady field, or the last state of a rollout."""
-    return values.reshape(-1, *values.shape[-2:])[-1]
-
-
 def short(values: np.ndarray) -> list[float]:
     """Round to four digits of the largest: a picture shows no more, and the answer is shorter."""
-    size = float(np.abs(values).max()) if len(values) else 0.0
+    size = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
     digits = 5 - int(np.floor(np.log10(size))) if size > 0 else 0
     return np.round(values.astype(float), max(digits, 0)).tolist()

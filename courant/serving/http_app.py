@@ -44,7 +44,9 @@ MAX_CONNECTIONS, MAX_MESHED, MAX_DESIGN_BYTES = 64, 2, 10_000
 HEALTH_S, START_S, STOP_S = 5.0, 60.0, 2  # for a description, a start, and answers at the end
 logger = logging.getLogger("courant.serving")
 
-Route = Literal["designs", "sections", "contributions", "surfaces", "nearest", "dependences"]
+Route = Literal[
+    "designs", "sections", "contributions", "surfaces", "exports", "nearest", "dependences"
+]
 
 
 #: Methods that answer a request for a design; `_types` reads theirs.
@@ -53,6 +55,7 @@ ROUTES: dict[Route, Callable[..., BaseModel]] = {
     "sections": Explored.section,
     "contributions": Explored.contributions,
     "surfaces": Explored.surface,
+    "exports": Explored.export,
     "nearest": Explored.nearest,
     "dependences": Explored.dependences,
 }
@@ -125,6 +128,8 @@ class SolvingOffer(BaseModel):
 
     available: bool
     reason: str
+    commands: dict[str, str]
+    """for a terminal: `solve` design.csv, `calibrate`, train a model of `all_fields`"""
 
 
 class Solver(Protocol):
@@ -142,6 +147,7 @@ class Solving:
     solver: Solver | None = None
     reason: str = "only courant explore starts the solver"
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    commands: Mapping[str, str] = field(default_factory=dict)
 
     async def call(self, request: Request, ask: Callable[[Solver], Solve]) -> Answer:
         """Ask the solver, for a request that has the token and is of this server's own page."""
@@ -249,7 +255,7 @@ def build_app(
     @api.get("/solving", response_model=SolvingOffer)
     async def solving_offer() -> SolvingOffer:
         reason = "" if offer.solver else offer.reason
-        return SolvingOffer(available=not reason, reason=reason)
+        return SolvingOffer(available=not reason, reason=reason, commands=dict(offer.commands))
 
     headers = {"content-security-policy": "default-src 'self'", "cache-control": "no-cache"}
     for file in (resources.files("courant.serving") / "page").iterdir():

@@ -5,16 +5,21 @@ status, body = answer(body, surrogate, limits)
 
 import json
 import logging
+import math
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.colors import Colormap, to_hex
 from pydantic import BaseModel, Field, ValidationError
 
 from courant.data.batch import Batch
+from courant.data.normalisation import Normaliser
 from courant.prediction.surrogate import Surrogate
 from courant.problems.problem import check_finite, collected_warnings
 from simgen.cases import FAMILIES
 from simgen.errors import InputError
+from simgen.publish.colours import ERRORS, VALUES, colour_map, is_signed
 
 logger = logging.getLogger("courant.serving")
 
@@ -74,6 +79,16 @@ class Prediction(BaseModel):
     warnings: list[str]
 
 
+class ShownField(BaseModel):
+    """What a picture shows: a channel, or the magnitude of a vector's channels."""
+
+    name: str
+    unit: str
+    columns: list[int]
+    limits: tuple[float, float]  # the ends of the colours, the same for all designs
+    colours: list[str]  # from the low end to the high one, equally far apart
+
+
 class ModelCard(BaseModel):
     """Description of a served model."""
 
@@ -82,6 +97,8 @@ class ModelCard(BaseModel):
     dataset: str
     version: str
     channels: list[str]
+    fields: list[ShownField] = []
+    difference_colours: list[str] = []
     parameters: list[dict[str, Any]]  # name, unit, low, high, description
     quantities: list[dict[str, str]] = []  # name, unit, meaning
     settings: dict[str, float] = {}  # of the solver
@@ -118,6 +135,8 @@ def describe(surrogate: Surrogate, limits: Limits) -> ModelCard:
         dataset=dataset["url"].rstrip("/").rsplit("/", 1)[-1],
         version=dataset["version"],
         channels=list(surrogate.channels),
+        fields=shown_fields(surrogate.normaliser),
+        difference_colours=_colours(ERRORS),
         parameters=dataset["parameters"],
         quantities=[
             {"name": each.name, "unit": each.unit, "meaning": each.meaning}
@@ -130,6 +149,37 @@ def describe(surrogate: Surrogate, limits: Limits) -> ModelCard:
         needs=list(surrogate.problem.needs),
         limits=limits,
     )
+
+
+def shown_fields(normaliser: Normaliser) -> list[ShownField]:
+    """Return the magnitudes of vectors, then the channels, in colours that `colour_map` gives."""
+    vectors, shown = dict[str, list[int]](), []
+    for n, each in enumerate(channels := normaliser.channels):
+        of = each.component, normaliser.mean[n], normaliser.std[n]
+        low, high = of[1] - 2.5 * of[2], of[1] + 2.5 * of[2]
+        if is_signed(*of):
+            low, high = -max(-low, high), max(-low, high)
+        look: dict[str, Any] = {"limits": (low, high), "colours": _colours(colour_map(*of))}
+        shown.append(ShownField(name=each.name, unit=each.unit, columns=[n], **look))
+        if each.component in set("xyz"):
+            vectors.setdefault(each.field, []).append(n)
+    magnitudes = []
+    for field, columns in vectors.items():
+        parts = ", ".join(channels[n].component for n in columns)
+        magnitudes.append(
+            ShownField(
+                name=f"|{field}|{'' if len(columns) == normaliser.dimension else f' of {parts}'}",
+                unit=channels[columns[0]].unit,
+                columns=columns,
+                limits=(0.0, math.hypot(*(shown[n].limits[1] for n in columns))),
+                colours=_colours(colormaps[VALUES]),
+            )
+        )
+    return [each for each in magnitudes if len(each.columns) > 1] + shown
+
+
+def _colours(of: Colormap) -> list[str]:
+    return [to_hex(each) for each in of(np.linspace(0, 1, 33))]
 
 
 def parse_request(body: bytes, limits: Limits) -> PredictRequest:

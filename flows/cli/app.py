@@ -113,6 +113,7 @@ def run(
     outcome = execute_stage("MainJob", asked, verbose)
     if outcome.report:
         _print_report(outcome.report)
+        print_line(f"explore  courant explore {outcome.report.run}")
     elif outcome.run:
         print_line(f"run  {outcome.run}")
     elif outcome.dataset:

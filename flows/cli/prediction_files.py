@@ -17,7 +17,7 @@ import meshio
 import numpy as np
 
 import courant
-from courant.data.normalisation import Channel
+from courant.data.normalisation import Channel, named_arrays
 from courant.evaluation.metrics import METRICS, ErrorSums
 from courant.report.fields import draw_prediction
 from courant.report.page import plain
@@ -52,30 +52,6 @@ def load_for(run: str, out: Path, suffixes: Sequence[str] = SUFFIXES) -> courant
     if out.suffix == ".pvd" and surrogate.step_s is None:
         raise InputError(f"{out}: a steady prediction has no times; name the file {out.stem}.vtu")
     return surrogate
-
-
-def by_field(
-    values: np.ndarray, channels: Sequence[Channel], dimension: int, suffix: str = ""
-) -> dict[str, np.ndarray]:
-    """Split (N, C) into arrays by field, as ParaView knows them; `suffix` ends their names.
-
-    A vector whose components are all modelled is (N, 3), in two dimensions with z = 0. Of any other
-    field each modelled component is an array of its own, such as `velocity.x`: nothing takes the
-    place of those that are not modelled.
-    """
-    fields: dict[str, np.ndarray] = {}
-    for name in dict.fromkeys(channel.field for channel in channels):
-        columns = {each.component: c for c, each in enumerate(channels) if each.field == name}
-        axes = "xyz"[: max(dimension, len(columns))]
-        if set(columns) == set(axes):
-            vector = values[:, [columns[axis] for axis in axes]]
-            fields[f"{name}{suffix}"] = np.pad(vector, ((0, 0), (0, 3 - len(axes))))
-        elif len(columns) == 1 and not set(columns) <= set("xyz"):
-            fields[f"{name}{suffix}"] = values[:, next(iter(columns.values()))]
-        else:
-            for component, column in columns.items():
-                fields[f"{name}.{component}{suffix}"] = values[:, column]
-    return fields
 
 
 @dataclass(frozen=True)
@@ -158,7 +134,7 @@ class WrittenPrediction:
             state["_error"] = state[""] - state["_solver"]
         fields: dict[str, np.ndarray] = {}
         for suffix, values in state.items():
-            fields |= by_field(values, normaliser.channels, normaliser.dimension, suffix)
+            fields |= named_arrays(values, normaliser.channels, normaliser.dimension, suffix)
         with whole_file(out) as part:
             self.shape.filled(fields).write(part, file_format="vtu")
 

@@ -224,7 +224,8 @@ print(sorted({{"prefect", "ray", "torch", "pandas", "matplotlib"}} & set(sys.mod
     verdict = lines[2]
     assert verdict.startswith("NMAE 0.100 on the test split")
     told = [*report, verdict]
-    assert lines == [*told, *told, f"dataset  {asked.url}  v1", f"run  {run}", *told]
+    of_run = [*told, f"explore  courant explore {run}"]
+    assert lines == [*of_run, *of_run, f"dataset  {asked.url}  v1", f"run  {run}", *told]
     assert imported == "[]"
 
 

@@ -7,14 +7,8 @@ import numpy as np
 import pytest
 
 import courant
-from courant.data.normalisation import Channel
-from flows.cli.prediction_files import (
-    by_field,
-    predict_file,
-    read_boundary,
-    read_state,
-    write_prediction,
-)
+from courant.data.normalisation import Channel, named_arrays
+from flows.cli.prediction_files import predict_file, read_boundary, read_state, write_prediction
 from simgen.cell_mesh import Shape
 from simgen.errors import InputError
 
@@ -212,9 +206,9 @@ def test_a_rollout_does_not_overwrite_the_state_that_it_goes_on_from(run, mesh, 
 def test_a_part_of_a_vector_is_written_and_read_by_its_components(mesh, tmp_path):
     channels = tuple(Channel("velocity", axis, "xyz".index(axis), "m/s") for axis in "zx")
     values = np.random.default_rng(0).normal(size=(len(mesh.points), 2))
-    parts = by_field(values, channels, 3)
+    parts = named_arrays(values, channels, 3)
     assert set(parts) == {"velocity.z", "velocity.x"}
-    whole = by_field(values, (*channels[1:], Channel("velocity", "y", 1, "m/s")), 2)
+    whole = named_arrays(values, (*channels[1:], Channel("velocity", "y", 1, "m/s")), 2)
     np.testing.assert_array_equal(whole["velocity"], np.pad(values, ((0, 0), (0, 1))))
     file = tmp_path / "part.vtu"
     Shape(mesh, "points").filled(parts).write(file)

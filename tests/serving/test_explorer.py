@@ -52,6 +52,14 @@ def test_a_section_has_the_field_in_the_plane_and_a_place_is_a_sum(
     assert corners.max() < len(section.x) == len(section.y) and len(corners) > 100
     assert section.plane.startswith("y = ") and (section.across, section.up) == ("x", "z")
     assert section.widths is None and section.bands is None
+    # Walls from end to end, where the plane cuts them, and no line across inlet or outlets.
+    walls = np.array(section.walls)
+    lengths = np.hypot(*(walls[:, 2:] - walls[:, :2]).T)
+    faces = explored.shown(DESIGN).found.cloud.boundary
+    of = faces.patch == explored.surrogate.normaliser.patch_kinds.index("wall")
+    beside = of & (np.abs(faces.normals[:, 1]) < 0.5)
+    depth = np.ptp(explored.shown(DESIGN).found.cloud.mesh.points[:, 1])
+    assert lengths.sum() * depth == pytest.approx(faces.areas[beside].sum(), rel=1e-3)
     assert len(section.anchors) == explored.surrogate.experiment.model.num_sampled_anchors
 
     monkeypatch.setattr(explored, "predict", lambda *_: pytest.fail("predicted again"))
@@ -83,6 +91,11 @@ def test_a_section_has_the_field_in_the_plane_and_a_place_is_a_sum(
     assert parts.value == pytest.approx(at_wall.values[0][9], abs=1e-3)
     with pytest.raises(RequestError, match="is outside of"):
         explored.section(asked(position=2 * high))
+    slower = {**DESIGN, "inlet_velocity": 4.0}
+    other = explored.section(asked(beside=slower)).other
+    np.testing.assert_allclose(other, explored.section(asked(parameters=slower)).values, rtol=1e-3)
+    with pytest.raises(RequestError, match="step = 1"):
+        explored.section(asked(step=1))
     with pytest.raises(RequestError, match="channel 7"):
         explored.contributions(at(**place, channel=7))
 
@@ -109,10 +122,20 @@ def test_a_transient_model_starts_from_the_nearest_solved_design(
     frame = int(np.flatnonzero(np.asarray(case.time) == begin)[0])
     there = cKDTree(case.points).query(found.cloud.points[:5])[1]
     np.testing.assert_array_equal(cloud.fields["velocity"][-1][:5], case["velocity"][frame][there])
-    assert found.times is not None and section.start.endswith(f"t = {found.times[-1]:g} s")
+    assert section.times == found.times.tolist() and section.step == len(section.times) - 1
+    early, shown = explored.section(asked(parameters=near, step=0)), explored.shown(near)
+    there = found.values[0][shown.layer.cell].T
+    np.testing.assert_allclose(early.values, there, atol=1e-3)
+    assert section.values != early.values and section.other is None
     parts = explored.contributions(at(parameters=near, x=section.x[9], y=section.y[9], channel=0))
     total = parts.offset + sum(each["value"] for each in parts.anchors) + parts.rest
     assert total == pytest.approx(parts.value, abs=1e-4), "of the state that is shown"
+    assert explored.section(asked(parameters=near, beside="solver")).other is None
+    at_case = explored.section(asked(parameters=dict(case.parameters), beside="solver", step=0))
+    truth = surrogate.problem.solution(case, at_case.times[0])
+    nearest = cKDTree(case.points[:, :2]).query(np.transpose([at_case.x, at_case.y]))[1]
+    away = np.array(at_case.other, float) - truth[nearest].T
+    assert np.nanmean(np.abs(away)) < 0.1 * truth.std()
     with pytest.raises(RequestError, match="radius = 90"):
         explored.section(asked(parameters={**near, "radius": 90}))
     with pytest.raises(RequestError, match=explorer.NOT_OPENED):

@@ -21,6 +21,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*outside the training domain"),
 ]
 PICTURE = "document.getElementById('picture').toDataURL()"
+DIFFERENCE = PICTURE.replace("picture", "difference")
 COLOURS = (
     "(() => { const one = document.getElementById('picture');"
     " const seen = one.getContext('2d').getImageData(0, 0, one.width, one.height).data;"
@@ -119,13 +120,37 @@ def test_a_slider_moved_by_keys_shows_the_field_and_the_quantities_of_another_de
     assert float(page.see(f"{slider}.value")) > float(value)
     settled(page)
     assert int(page.see(COLOURS)) > 20
-    csv = page.see(f"{of('csv')}.textContent").split("\n")
-    assert csv[0].endswith("inlet_velocity") and csv[1].split(",")[-1] == "6.57"
-    assert page.see(f"{of('command')}.textContent.includes('mesh_size=12')")
+    command = page.see(f"{of('command')}.textContent")
+    assert "inlet_velocity\\n" in command and ",6.57\\n' > design.csv\ncourant gen" in command
+    # The address is a link to the design: a page that is opened by it shows the same.
+    drawn, link = page.see(PICTURE), str(page.see(f"{of('link')}.href"))
+    assert "#" not in link, "without the token"
+    page.open(link)
+    settled(page)
+    assert page.see(PICTURE) == drawn
+    page.open(link.replace("6.57", "90") + "&speed=1")
+    settled(page)
+    wait_for_text(page, "status", "inlet velocity = 90 is not from")
+    assert "speed is no parameter" in text(page, "status")
     wait_for_text(page, "dependence-note", "8 designs")
 
 
+def choose(page: Page, name: str, option: str) -> None:
+    page.see(f"{of(name)}.value = {option!r}")
+    page.see(f"{of(name)}.dispatchEvent(new Event('change'))")
+    settled(page)
+
+
 def test_a_click_in_the_field_names_the_anchors_that_made_the_value(page: Page) -> None:
+    assert "A magnitude is no sum" in text(page, "place")
+    choose(page, "channel", "1")
+    ticks = text(page, "ticks").split()
+    assert len(ticks) == 5 and float(ticks[2]) == 0 and float(ticks[0]) == -float(ticks[4])
+    assert "In this picture from" in text(page, "range")
+    x, y, width, height = page.box("#picture")
+    place = {"x": x + width / 2, "y": y + height / 2}
+    page.send("Input.dispatchMouseEvent", type="mouseMoved", **place)
+    wait_for_text(page, "readout", "m/s")
     page.click("#picture")
     page.wait_for("document.querySelectorAll('#contributions tr').length > 3")
     shown = text(page, "contributions")
@@ -144,7 +169,18 @@ def test_a_solved_neighbour_sets_the_sliders_and_stands_beside_its_prediction(pa
     page.click("#nearest button")
     wait_for_text(page, "quantities", "solver")
     assert "nothing" in text(page, "nearest")
+    choose(page, "beside", "solver")
+    assert text(page, "difference-name") == "error: prediction - solver"
+    page.click("#keep")
+    settled(page)
     page.click("#middle")
+    settled(page)
+    assert "aperture" in text(page, "second-name") and "B predicted" in text(page, "quantities")
+    before = page.see(DIFFERENCE)
+    page.click("#nearest tr:nth-child(4) td:nth-child(2) button")
+    page.wait_for(f"{DIFFERENCE} !== {before!r}")
+    settled(page)
+    choose(page, "beside", "")
     page.wait_for(f"!{of('nearest')}.innerText.includes('nothing')")
 
 

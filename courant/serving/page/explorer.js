@@ -1,25 +1,34 @@
 /* The page: sliders, moves, and what they change. */
 
 import { followDependences } from "./dependences.js";
+import { savePicture, saveText } from "./files.js";
 import { showNearest } from "./nearest.js";
-import { drawScale, drawSection, ends, limits, transform } from "./picture.js";
+import { drawScale, drawSection, ends, fieldOf, scaleOf, ticks, transform, valueAt } from "./picture.js";
 import { ask } from "./server.js";
 import { offerSolving } from "./solving.js";
 import { drawSurface, turnBy, turnByKey } from "./surface.js";
 import { element, fill, named, number, words } from "./tables.js";
 
+const FRAME_MS = 250, SOON_MS = 200, POINT = "Point at a place to read its value.";
 const picture = element("picture");
 let model = null; // GET /model
-let section = null; // the last answer to a move
+let commands = {}; // for a terminal, of GET /solving
+let frame = null; // the last answers to a move: section, surface, and the section of design B
+let frames = new Map(); // those of the design's steps
 let shown = null; // the design of the section, which the sliders may have left
-let surface = null; // the boundary of the design, where it is looked at
 let chosen = null; // the place that was clicked, and what made it
 let solved = null; // the solver's quantities of the design, where it is solved
 let design = {};
+let kept = null; // design B
 let position = null; // of the plane in m, null in the middle
-let choices = 0;
-let asking = false;
-let waiting = false;
+let step = null; // of the rollout, null for the last
+let [choices, asking, waiting, playing] = [0, false, false, false];
+let meshing = 0; // s, that the last mesh took
+
+const value = (id) => element(id).value;
+const field = () => model.fields[Number(value("channel"))];
+const turnable = () => value("view") === "surface";
+const sameDesign = (one, other) => model.parameters.every(({ name }) => one[name] === other[name]);
 
 function addSliders() {
   for (const each of model.parameters) {
@@ -60,27 +69,78 @@ function go(parameters) {
 const middle = () =>
   Object.fromEntries(model.parameters.map((each) => [each.name, (each.low + each.high) / 2]));
 
+/* The address is a link to what is shown; what is as it was at first is left out. */
+const CHOICES = ["channel", "shown", "beside", "view", "colouring"];
+
+function remember() {
+  const state = new URLSearchParams(shown);
+  for (const id of CHOICES) if (element(id).selectedIndex > 0) state.set(id, value(id));
+  if (kept) state.set("b", model.parameters.map(({ name }) => kept[name]).join(" "));
+  if (element("anchors").checked) state.set("anchors", "1");
+  for (const [name, at] of [["position", position], ["step", step]]) if (at !== null) state.set(name, at);
+  history.replaceState(null, "", `?${state}${location.hash}`);
+  element("link").href = `?${state}`; // without the token of the solver
+}
+
+/* Sets the page as its address has it; returns what is wrong with that, for people to read. */
+function restore() {
+  const state = new URLSearchParams(location.search), wrong = [], asked = middle();
+  for (const { name, low, high, unit } of model.parameters) {
+    if (!state.has(name)) continue;
+    const at = Number(state.get(name));
+    if (state.get(name) !== "" && at >= low && at <= high) asked[name] = at;
+    else wrong.push(`${words(name)} = ${state.get(name)} is not from ${low} to ${high} ${unit}`);
+  }
+  const known = [...CHOICES, "b", "anchors", "position", "step", ...model.parameters.map((each) => each.name)];
+  for (const name of state.keys()) if (!known.includes(name)) wrong.push(`${name} is no parameter`);
+  for (const id of CHOICES.filter((each) => state.has(each))) {
+    element(id).value = state.get(id);
+    if (element(id).selectedIndex < 0) element(id).selectedIndex = 0;
+  }
+  const other = (state.get("b") || "").split(" ").map(Number);
+  if (other.length === model.parameters.length && other.every(Number.isFinite) && state.get("b")) {
+    keep(Object.fromEntries(model.parameters.map(({ name }, n) => [name, other[n]])));
+  } else if (value("beside") === "b") element("beside").value = "";
+  element("anchors").checked = state.has("anchors");
+  if (state.get("position")) position = Number(state.get("position"));
+  if (state.get("step")) step = Number(state.get("step"));
+  setSliders(asked);
+  return wrong.length ? `The address: ${wrong.join("; ")}. ` : "";
+}
+
+function keep(parameters) {
+  kept = parameters;
+  element("beside").options[2].disabled = false;
+}
+
 /* One request at a time; of the moves meanwhile only the last is asked for. */
 async function move() {
   if (asking) { waiting = true; return; }
   asking = true;
+  playing = false;
+  element("readout").textContent = POINT;
   picture.ariaBusy = "true";
-  element("status").textContent = "meshing and predicting";
-  const began = performance.now(), asked = { ...design };
+  const began = performance.now(), asked = { ...design }, ended = announce();
   try {
-    section = await ask("sections", { parameters: asked, position, anchors: element("anchors").checked });
+    frames = new Map();
+    const found = await load(asked);
+    const { section } = frame = found, took = performance.now() - began;
+    ended();
     showPosition();
     shown = asked;
-    chosen = solved = surface = null;
-    if (!section.has_surface) element("view").value = "section";
-    element("view").options[1].disabled = !section.has_surface;
-    if (turnable()) surface = await ask("surfaces", { parameters: asked });
+    chosen = solved = null;
+    if (!section.known_geometry) meshing = section.seconds.meshing;
+    // Answers that are kept are quicker than they once were made.
+    const made = 1000 * (section.seconds.meshing + section.seconds.prediction) <= took;
     const meshed = section.known_geometry ? "known mesh" : `meshed in ${number(section.seconds.meshing, 2)} s`;
-    element("status").textContent = `${section.num_cells} cells, ${meshed}, predicted in ` +
-      `${number(section.seconds.prediction, 2)} s; ${Math.round(performance.now() - began)} ms in all`;
-    showAll(asked);
+    element("status").textContent = `${section.num_cells} cells, ` + (made
+      ? `${meshed}, predicted in ${Math.round(1000 * section.seconds.prediction)} ms; ` : "shown before; ")
+      + `${Math.round(took)} ms in all`;
+    remember();
+    showAll();
     if (!waiting) await compare(asked);
   } catch (error) {
+    ended();
     element("status").textContent = error.message;
   }
   asking = false;
@@ -88,74 +148,188 @@ async function move() {
   if (waiting) { waiting = false; move(); }
 }
 
+/* Asks for a step of a design, and for what is beside it. */
+async function load(parameters) {
+  const beside = { "": null, solver: "solver", b: kept }[value("beside")], at = { position, step };
+  const anchors = element("anchors").checked, found = {};
+  found.section = await ask("sections", { parameters, ...at, anchors, beside });
+  if (!found.section.has_surface) element("view").value = "section";
+  element("view").options[1].disabled = !found.section.has_surface;
+  if (turnable()) found.surface = await ask("surfaces", { parameters, step });
+  else if (value("beside") === "b") found.second = await ask("sections", { parameters: kept, step });
+  frames.set(found.section.step, found);
+  return found;
+}
+
+/* Shows that something is under way; a bar runs as long as the last mesh took. */
+function announce() {
+  const bar = element("progress"), began = performance.now();
+  const show = () => {
+    const seconds = (performance.now() - began) / 1000;
+    bar.hidden = false;
+    element("status").textContent = "meshing and predicting"
+      + (meshing ? `, some ${number(meshing, 2)} s for a new mesh` : "");
+    if (meshing) bar.value = Math.min(seconds / meshing, 0.97);
+    else bar.removeAttribute("value");
+  };
+  const timer = setInterval(show, SOON_MS);
+  return () => { clearInterval(timer); bar.hidden = true; };
+}
+
+async function showStep(wanted) {
+  const parameters = shown, from = frames;
+  step = wanted;
+  try {
+    const found = frames.get(wanted) || await load(parameters);
+    if (from !== frames) return; // a move has come between
+    frame = found;
+    chosen = null;
+    remember();
+    showAll();
+  } catch (error) {
+    playing = false;
+    element("status").textContent = error.message;
+  }
+}
+
+async function play() {
+  playing = !playing;
+  element("play").textContent = playing ? "Stop" : "Play";
+  const number = frame.section.times.length;
+  for (let next = frame.section.step + 1; playing; next += 1) {
+    const until = new Promise((resolve) => { setTimeout(resolve, FRAME_MS); });
+    await showStep(next % number);
+    await until;
+  }
+  element("play").textContent = "Play";
+}
+
 /* The plane of a 3D section; where it lies is written below the picture. */
 function showPosition() {
-  const slider = element("position"), ends = section.positions;
-  slider.parentElement.hidden = !ends || turnable();
-  if (!ends) return;
-  Object.assign(slider, { min: ends[0], max: ends[1], step: (ends[1] - ends[0]) / 100 });
-  if (position === null) slider.value = section.position;
+  const slider = element("position"), { positions, position: at } = frame.section;
+  slider.parentElement.hidden = !positions || turnable();
+  if (!positions) return;
+  Object.assign(slider, { min: positions[0], max: positions[1], step: (positions[1] - positions[0]) / 100 });
+  slider.value = at;
 }
 
 async function compare(asked, newest = false) {
   if (!asked) return; // nothing could be shown yet
   const isCurrent = () => sameDesign(asked, shown); // else the sliders have moved on meanwhile
-  const found = await showNearest(model, asked, section, go, newest, isCurrent);
+  const beside = (parameters) => { keep(parameters); element("beside").value = "b"; move(); };
+  const found = await showNearest(model, asked, frame.section, go, beside, newest, isCurrent);
   if (!isCurrent()) return;
   solved = found;
   showQuantities();
 }
 
-const sameDesign = (one, other) => model.parameters.every(({ name }) => one[name] === other[name]);
-
-function showAll(asked) {
-  if (!element("channel").options.length) {
-    section.channels.forEach((name, n) => element("channel").add(new Option(words(name), n)));
-  }
+function showAll() {
+  const { section } = frame;
   element("shown").options[1].disabled = section.widths === null;
   if (section.widths === null) element("shown").value = "values";
+  const { times } = section;
+  element("time").hidden = times.length < 2;
+  Object.assign(element("step"), { max: times.length - 1, value: section.step });
+  element("moment").value = times.length ? `t = ${number(times[section.step])} s, step ${section.step + 1} of ${times.length}` : "";
   draw();
   showQuantities();
   showContributions();
-  const names = Object.keys(asked);
-  element("csv").textContent = `${names.join(",")}\n${names.map((name) => asked[name]).join(",")}`;
-  const settings = Object.entries(model.settings).map(([name, value]) => ` --set ${name}=${value}`);
-  element("command").textContent = `courant generate ${model.family} --designs design.csv` +
-    `${settings.join("")} --split train --store STORE`;
+  const names = Object.keys(shown), rows = [names, names.map((name) => shown[name])];
+  element("command").textContent =
+    `printf '${rows.map((row) => `${row.join(",")}\\n`).join("")}' > design.csv\n${commands.solve}`;
 }
 
-const turnable = () => element("view").value === "surface";
+/* What the panes show: for each its canvas, section, values and scale. */
+function panes() {
+  const { section, second } = frame, { columns, limits, colours } = field();
+  const kind = value("shown"), is_band = kind === "widths";
+  const turned = turnable() && frame.surface, ours = fieldOf((turned || section)[kind], columns);
+  const all = [{ id: "picture", section, values: ours }];
+  const other = section.other && !is_band && !turned ? fieldOf(section.other, columns) : null;
+  if (other) {
+    all.push(second ? { id: "second", section: second, values: fieldOf(second.values, columns) }
+      : { id: "second", section, values: other });
+    all.push({ id: "difference", section: second ? { ...section, walls: [...section.walls, ...second.walls] } : section,
+      values: ours.map((one, n) => (other[n] === null ? null : one - other[n])) });
+  }
+  let [low, high] = limits;
+  if (is_band || value("colouring") === "own") {
+    const reach = all.slice(0, 2).map((each) => ends(each.values));
+    [low, high] = [Math.min(...reach.map(([least]) => least)), Math.max(...reach.map(([, most]) => most))];
+    if (is_band) low = 0;
+    else if (limits[0] === -limits[1]) [low, high] = [-Math.max(-low, high), Math.max(-low, high)];
+    else if (limits[0] === 0) low = 0;
+  }
+  const away = other ? Math.max(...ends(all[2].values).map(Math.abs)) || 1 : 1;
+  const scales = [scaleOf([low, high], is_band ? model.fields[0].colours : colours)];
+  scales.push(scales[0], scaleOf([-away, away], model.difference_colours));
+  return all.map((each, n) => ({ ...each, scale: scales[n] }));
+}
 
 function draw() {
-  const channel = Number(element("channel").value), kind = element("shown").value;
-  const unit = section.units[channel], [low, high] = limits(section, kind, channel);
+  const { unit, name } = field(), all = panes(), [first] = all, { section } = frame;
+  if (turnable() && frame.surface) drawSurface(picture, frame.surface, first.values, first.scale);
   picture.classList.toggle("surface", turnable());
-  if (turnable() && surface) drawSurface(picture, surface, kind, channel, [low, high]);
-  else drawSection(picture, section, kind, channel, chosen, element("anchors").checked);
-  element("low").textContent = `${number(low, 3)} ${unit}`;
-  element("high").textContent = `${number(high, 3)} ${unit}`;
+  const [[left, right], [low, high]] = [ends(section.x), ends(section.y)];
+  const is_long = (high - low) / (right - left) < 0.6, compared = all.length > 1;
+  element("panes").className = compared && !is_long ? "across" : "";
+  for (const id of ["second", "difference"]) element(id).parentElement.hidden = !compared;
+  const most = compared && is_long ? 260 : 416;
+  for (const each of turnable() ? [] : all) {
+    drawSection(element(each.id), each.section, each.values, each.scale,
+      { most, ...(each.id === "picture" ? { chosen, anchors: element("anchors").checked } : {}) });
+  }
+  const by_solver = value("beside") === "solver", lacking = value("beside") && !section.other;
+  element("first-name").textContent = compared ? (by_solver ? "prediction" : "A, this design") : "";
+  element("second-name").textContent = by_solver ? "solver"
+    : `B: ${kept ? model.parameters.map((each) => `${words(each.name)} ${number(kept[each.name], 3)}`).join(", ") : ""}`;
+  element("difference-name").textContent = by_solver ? "error: prediction - solver" : "A - B";
+  showScale("colours", "ticks", "scale-name", first.scale, named(words(name), unit));
+  element("difference-scale").parentElement.hidden = !compared;
+  if (compared) showScale("difference-colours", "difference-ticks", "difference-scale", all[2].scale, named("difference", unit));
+  const [least, greatest] = ends(first.values), [bottom, top] = first.scale.limits;
+  const beyond = first.values.filter((each) => each < bottom || each > top).length / first.values.length;
+  element("range").textContent = `In this picture from ${number(least, 3)} to ${number(greatest, 3)} ${unit}`
+    + (beyond ? `; ${number(100 * beyond, 2)} % of its points are beyond the ends of the colours.` : ".")
+    + (lacking && by_solver ? " The solver has not solved this design at this time: choose one of the nearest." : "");
   element("plane").textContent = turnable()
     ? "The boundary, with the value in the cell behind each face; z is up. Drag it, or turn it by the arrow keys."
     : `${section.across} to the right, ${section.up} up, ${section.plane}`;
 }
 
+function showScale(canvas, below, name, scale, text) {
+  drawScale(element(canvas), scale);
+  element(below).replaceChildren(...ticks(scale).map((each) => {
+    const tick = document.createElement("span");
+    tick.textContent = number(each, 3);
+    return tick;
+  }));
+  element(name).textContent = text;
+}
+
 function showQuantities() {
+  const { section, second } = frame;
   const bands = section.bands, around = bands ? bands.quantities : {}, fine = bands ? bands.fine : {};
-  const level = bands ? `${Math.round(100 * bands.level)} % band` : "band";
   const unit = (name) => model.quantities.find((each) => each.name === name)?.unit;
   const range = (ends) => `${number(ends[0], 3)} to ${number(ends[1], 3)}`;
   const shown = model.quantities.map((each) => each.name).filter((name) => name in section.quantities);
   const rows = shown.map((name) => [
     named(name, unit(name)),
     number(section.quantities[name]),
+    ...(second ? [number(second.quantities[name])] : []),
     section.sources[name],
-    name in around ? `±\u00a0${number(around[name], 2)}` : "none",
-    name in fine ? range(fine[name]) : "not studied",
+    ...(bands ? [name in around ? `±\u00a0${number(around[name], 2)}` : "none",
+      name in fine ? range(fine[name]) : "not studied"] : []),
     ...(solved ? [number(solved[name])] : [])]);
   fill(element("quantities"),
-    ["", "predicted", "by", level, "on a fine mesh", ...(solved ? ["solver"] : [])], rows);
-  element("missing").textContent = Object.entries(section.not_predicted)
+    ["", second ? "A predicted" : "predicted", ...(second ? ["B predicted"] : []), "by",
+      ...(bands ? [`${Math.round(100 * bands.level)} % band`, "on a fine mesh"] : []),
+      ...(solved ? ["solver"] : [])], rows);
+  if (!rows.length) element("quantities").replaceChildren();
+  const missing = Object.entries(section.not_predicted);
+  element("missing").textContent = !model.quantities.length ? "The dataset's family declares none." : missing
     .map(([name, why]) => `${words(name)} is not predicted: ${why}.`).join(" ");
+  showCommand("all-fields", missing.length && commands.all_fields);
   element("start").textContent = section.start && `${section.start}. No band of the fields holds for that.`;
   const notes = section.warnings.map((each) => `${each}.`);
   if (!bands) notes.push("The run is not calibrated: there is no band of error.");
@@ -166,15 +340,24 @@ function showQuantities() {
     }
   }
   element("trust").textContent = notes.join(" ");
+  showCommand("calibrate", !bands && commands.calibrate);
+}
+
+function showCommand(id, text) {
+  element(id).textContent = text || "";
+  element(id).parentElement.hidden = !text;
 }
 
 function showContributions() {
+  const { section } = frame;
   if (!chosen) {
-    element("place").textContent = "Choose a place in the section.";
+    element("place").textContent = field().columns.length > 1
+      ? "A magnitude is no sum: choose a component as the field, and then a place in the section."
+      : "Choose a place in the section.";
     element("contributions").replaceChildren();
     return;
   }
-  const unit = section.units[Number(element("channel").value)];
+  const { unit } = field();
   element("place").textContent =
     `${section.across} ${number(chosen.x, 3)} m, ${section.up} ${number(chosen.y, 3)} m: ` +
     `${number(chosen.value, 3)} ${unit} is the sum of`;
@@ -186,11 +369,11 @@ function showContributions() {
 
 /* An answer that another section, channel or place has overtaken is dropped. */
 async function choose(x, y) {
-  const parameters = shown, channel = Number(element("channel").value), choice = ++choices;
-  const current = () =>
-    shown === parameters && choice === choices && channel === Number(element("channel").value);
+  const parameters = shown, { columns } = field(), choice = ++choices, of = frame;
+  if (columns.length > 1) return;
+  const current = () => frame === of && choice === choices && columns === field().columns;
   try {
-    const found = await ask("contributions", { parameters, x, y, channel, position });
+    const found = await ask("contributions", { parameters, x, y, channel: columns[0], position, step });
     if (!current()) return;
     chosen = found;
     showContributions();
@@ -200,51 +383,91 @@ async function choose(x, y) {
   }
 }
 
-picture.addEventListener("click", (event) => {
-  if (!section || turnable()) return;
-  const ratio = window.devicePixelRatio || 1, box = picture.getBoundingClientRect();
-  choose(...transform(picture, section).from(
-    (event.clientX - box.left) * ratio, (event.clientY - box.top) * ratio));
-});
+function placeOf(event, canvas, section) {
+  const ratio = window.devicePixelRatio || 1, box = canvas.getBoundingClientRect();
+  return transform(canvas, section).from(
+    (event.clientX - box.left - canvas.clientLeft) * ratio, (event.clientY - box.top - canvas.clientTop) * ratio);
+}
+
+/* The value below the pointer, in whichever pane it is, and those at the same place in the others. */
+function read(event) {
+  if (!frame || turnable()) return;
+  const all = panes(), under = all.find((each) => each.id === event.target.id);
+  const [x, y] = placeOf(event, event.target, under.section), { unit } = field(), { across, up } = frame.section;
+  const names = all.length > 1 ? all.map(({ id }) => `${element(`${id === "picture" ? "first" : id}-name`).textContent.replace(/[:,].*/, "")} `) : [""];
+  const values = all.map((each) => valueAt(each.section, each.values, x, y));
+  element("readout").textContent = values.every((each) => each === null) ? POINT
+    : `${across} ${number(x, 3)} m, ${up} ${number(y, 3)} m: `
+      + values.map((each, n) => `${names[n]}${each === null ? "no fluid" : `${number(each, 3)} ${unit}`}`).join(", ");
+}
+
+for (const id of ["picture", "second", "difference"]) {
+  element(id).addEventListener("pointermove", read);
+  element(id).addEventListener("click", (event) => {
+    if (!frame || turnable()) return;
+    const { section } = panes().find((each) => each.id === id);
+    choose(...placeOf(event, event.target, section));
+  });
+}
 /* From the keyboard: the middle of the picture first, then steps of a twentieth. */
 picture.addEventListener("keydown", (event) => {
   const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1], Enter: [0, 0] };
-  if (turnable() && surface && turnByKey(event.key)) {
+  if (turnable() && frame.surface && turnByKey(event.key)) {
     event.preventDefault();
     draw();
   }
-  if (!section || turnable() || !(event.key in steps)) return;
+  if (!frame || turnable() || !(event.key in steps)) return;
   event.preventDefault();
-  const [[left, right], [low, high]] = [ends(section.x), ends(section.y)];
+  const [[left, right], [low, high]] = [ends(frame.section.x), ends(frame.section.y)];
   const from = chosen || { x: (left + right) / 2, y: (low + high) / 2 }, [dx, dy] = steps[event.key];
   choose(from.x + dx * (right - left) / 20, from.y + dy * (high - low) / 20);
 });
 picture.addEventListener("pointermove", (event) => {
-  if (!turnable() || !surface || !event.buttons) return;
+  if (!turnable() || !frame.surface || !event.buttons) return;
   turnBy(event.movementX / 150, event.movementY / 150);
   draw();
 });
-element("view").addEventListener("change", move);
+for (const id of ["view", "anchors", "beside"]) element(id).addEventListener("change", move);
+for (const id of ["channel", "shown", "colouring"]) {
+  element(id).addEventListener("change", () => { chosen = null; showContributions(); draw(); remember(); });
+}
 element("position").addEventListener("input", () => {
   // Rounded steps must not end beyond the outermost cells.
-  const [low, high] = section.positions;
-  position = Math.min(Math.max(Number(element("position").value), low), high);
+  const [low, high] = frame.section.positions;
+  position = Math.min(Math.max(Number(value("position")), low), high);
   move();
 });
+element("step").addEventListener("input", () => { playing = false; showStep(Number(value("step"))); });
+element("play").addEventListener("click", play);
 element("middle").addEventListener("click", () => go(middle()));
-element("channel").addEventListener("change", () => { chosen = null; showContributions(); draw(); });
-element("shown").addEventListener("change", draw);
-element("anchors").addEventListener("change", move);
-window.addEventListener("resize", () => section && draw());
+element("keep").addEventListener("click", () => {
+  keep({ ...design });
+  element("beside").value = "b";
+  move();
+});
+element("png").addEventListener("click", () => savePicture(`${model.run}.png`));
+for (const kind of ["vtu", "csv"]) {
+  element(kind).addEventListener("click", async () => {
+    try {
+      const { name, content } = await ask("exports", { parameters: shown, position, step, kind });
+      saveText(name, content);
+    } catch (error) {
+      element("status").textContent = error.message;
+    }
+  });
+}
+window.addEventListener("resize", () => frame && draw());
 
 try {
   model = await ask("model");
+  ({ commands } = await ask("solving"));
   element("title").textContent = `${model.run}: ${words(model.family)}`;
   document.title = model.run;
+  model.fields.forEach((each, n) => element("channel").add(new Option(words(each.name), n)));
   addSliders();
-  setSliders(middle());
-  drawScale(element("colours"));
+  const wrong = restore();
   await move();
+  element("status").textContent = wrong + element("status").textContent;
   followDependences(model);
   await offerSolving(() => design, () => compare(shown, true));
 } catch (error) {

@@ -4,8 +4,9 @@ import { ask } from "./server.js";
 import { element, fill, named, number } from "./tables.js";
 
 /* Shows the table, if the design is still looked at when the answer comes; `go` sets the sliders to a
-   design. Returns the solver's quantities where the design itself is solved, else null. */
-export async function showNearest(model, design, section, go, newest, isCurrent) {
+   design, and `beside` shows it beside the present one. Returns the solver's quantities where the
+   design itself is solved, else null. */
+export async function showNearest(model, design, section, go, beside, newest, isCurrent) {
   const table = element("nearest"), note = element("nearest-note");
   let answer;
   try {
@@ -24,22 +25,21 @@ export async function showNearest(model, design, section, go, newest, isCurrent)
     ...quantities.map((each) => (each.name in values ? number(values[each.name], 3) : "–")),
     ...model.parameters.map((each) => number(parameters[each.name], 3))];
   const rows = answer.designs.map((each) => [
-    button(each, go), percent(each.distance), each.added ? `${each.split}, since` : each.split,
+    button(each.case, "Set the sliders to this design", () => go(each.parameters)),
+    button("B", "Show its prediction beside this one", () => beside(each.parameters)), percent(each.distance), each.added ? `${each.split}, since` : each.split,
     ...cells(each.parameters, each.quantities)]);
-  fill(table, ["", "differs by", "split",
+  fill(table, ["", "", "differs by", "split",
     ...[...quantities, ...model.parameters].map((each) => named(each.name, each.unit))],
-  [["predicted here", "", "", ...cells(design, section.quantities)], ...rows]);
+  [["predicted here", "", "", "", ...cells(design, section.quantities)], ...rows]);
   const [first] = answer.designs;
   return first.distance < 1e-7 ? first.quantities : null;
 }
 
 const percent = (share) => (share < 1e-7 ? "nothing" : `${number(100 * share, 2)} %`);
 
-function button(solved, go) {
+function button(text, title, act) {
   const made = document.createElement("button");
-  made.type = "button";
-  made.textContent = solved.case;
-  made.title = "Set the sliders to this design";
-  made.addEventListener("click", () => go(solved.parameters));
+  Object.assign(made, { type: "button", textContent: text, title });
+  made.addEventListener("click", act);
   return made;
 }

@@ -1,40 +1,66 @@
-/* Draws a section of a field on a canvas, and tells places in it. */
+/* Draws fields in the plane of a section on canvases, and finds places and values in them. */
 
-// Viridis at 17 places; colours between are mixed.
-const VIRIDIS = [
-  [68, 1, 84], [72, 21, 103], [72, 38, 119], [69, 55, 129], [64, 71, 136], [57, 86, 140],
-  [51, 99, 141], [45, 112, 142], [40, 125, 142], [35, 138, 141], [31, 150, 139], [32, 163, 135],
-  [41, 175, 127], [60, 187, 117], [115, 208, 85], [184, 222, 41], [253, 231, 37]];
+/* The ends and colours of a field: limits, and stops from the low end to the high one. */
+export function scaleOf(limits, colours) {
+  const stops = colours.map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
+  return { limits, stops };
+}
 
-export function colour(share) {
-  const place = Math.min(Math.max(share, 0), 1) * (VIRIDIS.length - 1);
-  const low = Math.min(Math.floor(place), VIRIDIS.length - 2);
-  const mixed = VIRIDIS[low].map((value, n) =>
-    Math.round(value + (place - low) * (VIRIDIS[low + 1][n] - value)));
+export function colour({ limits: [low, high], stops }, value) {
+  const place = Math.min(Math.max((value - low) / (high - low || 1), 0), 1) * (stops.length - 1);
+  const first = Math.min(Math.floor(place), stops.length - 2);
+  const mixed = stops[first].map((part, n) =>
+    Math.round(part + (place - first) * (stops[first + 1][n] - part)));
   return `rgb(${mixed.join(",")})`;
 }
 
-export function drawScale(canvas) {
-  const pen = canvas.getContext("2d");
+/* Five ticks, the one in the middle of a signed field at zero. */
+export const ticks = ({ limits: [low, high] }) =>
+  [0, 1, 2, 3, 4].map((n) => (n === 2 && low === -high ? 0 : low + (n * (high - low)) / 4));
+
+export function drawScale(canvas, scale) {
+  const pen = canvas.getContext("2d"), [low, high] = scale.limits;
   for (let n = 0; n < 256; n += 1) {
-    pen.fillStyle = colour(n / 255);
+    pen.fillStyle = colour(scale, low + (n / 255) * (high - low));
     pen.fillRect(n, 0, 1, 12);
   }
 }
 
-/* Spreading a long array over arguments would overflow the stack. */
+/* Spreading a long array over arguments would overflow the stack; null is no value. */
 export function ends(values) {
   let [low, high] = [Infinity, -Infinity];
   for (const value of values) {
+    if (value === null) continue;
     if (value < low) low = value;
     if (value > high) high = value;
   }
   return [low, high];
 }
 
+/* A component of values by channel, or the magnitude of several; null where a part is. */
+export function fieldOf(channels, columns) {
+  if (columns.length === 1) return channels[columns[0]];
+  return channels[columns[0]].map((first, n) =>
+    first === null ? null : Math.hypot(...columns.map((column) => channels[column][n])));
+}
+
+const MARGIN = 12;
+
+/* Fits the height of a canvas to a section's shape; returns the pen. */
+function begin(canvas, section, most) {
+  const [[left, right], [low, high]] = [ends(section.x), ends(section.y)];
+  const wanted = ((high - low) / (right - left)) * (canvas.clientWidth - 2 * MARGIN) + 2 * MARGIN;
+  canvas.style.height = `${Math.min(Math.max(wanted, 90), most)}px`;
+  const ratio = window.devicePixelRatio || 1;
+  canvas.width = canvas.clientWidth * ratio;
+  canvas.height = canvas.clientHeight * ratio;
+  return [canvas.getContext("2d"), ratio];
+}
+
 /* From metres to pixels and back. */
 export function transform(canvas, section) {
-  const width = canvas.width, height = canvas.height, margin = 12;
+  const width = canvas.width, height = canvas.height;
+  const margin = MARGIN * (window.devicePixelRatio || 1);
   const [[left, right], [low, high]] = [ends(section.x), ends(section.y)];
   const scale = Math.min((width - 2 * margin) / (right - left), (height - 2 * margin) / (high - low));
   const shift = [(width - scale * (right - left)) / 2, (height - scale * (high - low)) / 2];
@@ -44,57 +70,70 @@ export function transform(canvas, section) {
   };
 }
 
-/* The ends of the colours: of a field the same for all designs, of a band its own. */
-export function limits(section, kind, channel) {
-  return kind === "values" ? section.limits[channel] : [0, ends(section[kind][channel])[1]];
-}
-
-export function drawSection(canvas, section, kind, channel, chosen, withAnchors) {
-  const ratio = window.devicePixelRatio || 1;
-  canvas.width = canvas.clientWidth * ratio;
-  canvas.height = canvas.clientHeight * ratio;
-  const pen = canvas.getContext("2d"), { to } = transform(canvas, section);
-  const values = section[kind][channel], [low, high] = limits(section, kind, channel);
-  const span = high - low || 1;
+export function drawSection(canvas, section, values, scale, { chosen, anchors, most }) {
+  const [pen, ratio] = begin(canvas, section, most), { to } = transform(canvas, section);
   for (const [a, b, c] of section.triangles) {
-    const share = ((values[a] + values[b] + values[c]) / 3 - low) / span;
-    pen.fillStyle = pen.strokeStyle = colour(share);
+    if (values[a] === null || values[b] === null || values[c] === null) continue;
+    pen.fillStyle = pen.strokeStyle = colour(scale, (values[a] + values[b] + values[c]) / 3);
     pen.beginPath();
     for (const corner of [a, b, c]) pen.lineTo(...to(section.x[corner], section.y[corner]));
     pen.closePath();
     pen.fill();
     pen.stroke();
   }
-  if (withAnchors) {
-    pen.strokeStyle = "#fff";
-    pen.lineWidth = ratio;
-    section.anchors.forEach(([x, y]) => ring(pen, ...to(x, y), 3 * ratio));
+  pen.strokeStyle = getComputedStyle(canvas).color;
+  pen.lineWidth = 1.5 * ratio;
+  pen.beginPath();
+  for (const [ax, ay, bx, by] of section.walls) {
+    pen.moveTo(...to(ax, ay));
+    pen.lineTo(...to(bx, by));
   }
+  pen.stroke();
+  if (anchors) section.anchors.forEach(([x, y]) => ring(pen, ...to(x, y), 3 * ratio, ratio));
   if (chosen) drawChosen(pen, to, ratio, chosen);
 }
 
-function ring(pen, x, y, size) {
-  pen.beginPath();
-  pen.arc(x, y, size, 0, 2 * Math.PI);
-  pen.stroke();
+/* Seen on any ground: a bright line on a broader dark one. */
+function ring(pen, x, y, size, ratio, bright = "#fff") {
+  for (const [style, width] of [["#222", 3], [bright, 1.5]]) {
+    pen.strokeStyle = style;
+    pen.lineWidth = width * ratio;
+    pen.beginPath();
+    pen.arc(x, y, size, 0, 2 * Math.PI);
+    pen.stroke();
+  }
 }
 
 function drawChosen(pen, to, ratio, chosen) {
   const [x, y] = to(chosen.x, chosen.y);
   const largest = Math.max(...chosen.anchors.map((each) => Math.abs(each.value))) || 1;
-  pen.lineWidth = 2 * ratio;
   for (const each of chosen.anchors) {
     if (each.x === null) continue;
     const [ax, ay] = to(each.x, each.y), share = Math.abs(each.value) / largest;
-    pen.strokeStyle = each.value < 0 ? "#6db3f2" : "#ff5a36";
+    const bright = each.value < 0 ? "#6db3f2" : "#ff5a36";
+    pen.strokeStyle = bright;
+    pen.lineWidth = 2 * ratio;
     pen.globalAlpha = 0.3 + 0.7 * share;
     pen.beginPath();
     pen.moveTo(x, y);
     pen.lineTo(ax, ay);
     pen.stroke();
-    ring(pen, ax, ay, (4 + 8 * share) * ratio);
+    ring(pen, ax, ay, (4 + 8 * share) * ratio, ratio, bright);
   }
   pen.globalAlpha = 1;
-  pen.strokeStyle = "#fff";
-  ring(pen, x, y, 5 * ratio);
+  ring(pen, x, y, 5 * ratio, ratio);
+}
+
+/* The value at a place, linear between the corners of its triangle; null outside the fluid. */
+export function valueAt(section, values, x, y) {
+  for (const [a, b, c] of section.triangles) {
+    const [ax, ay, bx, by, cx, cy] = [a, b, c].flatMap((n) => [section.x[n], section.y[n]]);
+    const area = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay);
+    const second = ((x - ax) * (cy - ay) - (cx - ax) * (y - ay)) / area;
+    const third = ((bx - ax) * (y - ay) - (x - ax) * (by - ay)) / area;
+    if (second < 0 || third < 0 || second + third > 1) continue;
+    if (values[a] === null || values[b] === null || values[c] === null) return null;
+    return (1 - second - third) * values[a] + second * values[b] + third * values[c];
+  }
+  return null;
 }

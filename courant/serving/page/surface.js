@@ -29,21 +29,22 @@ function seen(points) {
   });
 }
 
-export function drawSurface(canvas, surface, kind, channel, [low, high]) {
+export function drawSurface(canvas, surface, values, scale) {
   const ratio = window.devicePixelRatio || 1, pen = canvas.getContext("2d");
+  canvas.style.height = "26rem";
   canvas.width = canvas.clientWidth * ratio;
   canvas.height = canvas.clientHeight * ratio;
-  const places = seen(surface.points), values = surface[kind][channel], span = high - low || 1;
+  const places = seen(surface.points);
   const [xs, ys] = [0, 1].map((axis) => ends(places.map((place) => place[axis])));
-  const scale = 0.94 * Math.min(canvas.width / (xs[1] - xs[0]), canvas.height / (ys[1] - ys[0]));
-  const to = ([x, y]) => [canvas.width / 2 + scale * (x - (xs[0] + xs[1]) / 2),
-    canvas.height / 2 - scale * (y - (ys[0] + ys[1]) / 2)];
+  const size = 0.94 * Math.min(canvas.width / (xs[1] - xs[0]), canvas.height / (ys[1] - ys[0]));
+  const to = ([x, y]) => [canvas.width / 2 + size * (x - (xs[0] + xs[1]) / 2),
+    canvas.height / 2 - size * (y - (ys[0] + ys[1]) / 2)];
   const depth = surface.triangles.map((corners) =>
     corners.reduce((sum, corner) => sum + places[corner][2], 0));
   const order = depth.map((_, n) => n).sort((one, other) => depth[other] - depth[one]);
   for (const n of order) {
     const corners = surface.triangles[n].map((corner) => places[corner]);
-    pen.fillStyle = pen.strokeStyle = shaded(colour((values[n] - low) / span), facing(corners));
+    pen.fillStyle = pen.strokeStyle = shaded(colour(scale, values[n]), facing(corners));
     pen.beginPath();
     for (const corner of corners) pen.lineTo(...to(corner));
     pen.closePath();
