@@ -49,7 +49,9 @@ class SharedMesh:
                 raise InputError(
                     f"{dataset.url} holds cases that were solved elsewhere on several meshes"
                     f" ({first.id} and {case.id} differ), and no family of that name can mesh a"
-                    " design: predict on a mesh file, courant predict RUN MESH.vtu"
+                    " design: predict on a mesh file, courant predict RUN MESH.vtu, or have designs"
+                    " meshed and solved as variations of one of the cases, courant generate NAME"
+                    " --template CASE --vary …, and train on these"
                 )
         return cls(dataset, _geometry(first))
 

@@ -256,10 +256,11 @@ class _Shown:
         cloud, axes = self.found.cloud, list(layer.axes)
         if cloud.mesh is None or cloud.boundary is None:
             return []
-        patch = cloud.boundary.patch
-        lines, faces = cloud.mesh.cut(
-            cloud.num_points, len(patch), 3 - sum(layer.axes), layer.position
-        )
+        patch, axis, places = cloud.boundary.patch, 3 - sum(layer.axes), cloud.mesh.points
+        # A mesh in two dimensions is one cell thick, around the plane or beside it.
+        middle = float(places[:, axis].min() + places[:, axis].max()) / 2
+        position = middle if self.positions is None else layer.position
+        lines, faces = cloud.mesh.cut(cloud.num_points, len(patch), axis, position)
         closed = [n for n, kind in enumerate(cloud.patch_kinds) if kind not in OPEN]
         drawn = lines[np.isin(patch[faces], closed)][:, :, axes].reshape(-1, 4)
         return [short(each) for each in drawn]

@@ -62,6 +62,10 @@ def test_a_section_has_the_field_in_the_plane_and_a_place_is_a_sum(
     assert lengths.sum() * depth == pytest.approx(faces.areas[beside].sum(), rel=1e-3)
     assert len(section.anchors) == explored.surrogate.experiment.model.num_sampled_anchors
 
+    slower = {**DESIGN, "inlet_velocity": 4.0}
+    other = explored.section(asked(beside=slower)).other
+    np.testing.assert_allclose(other, explored.section(asked(parameters=slower)).values, atol=1e-3)
+
     monkeypatch.setattr(explored, "predict", lambda *_: pytest.fail("predicted again"))
     surface = explored.surface(asked())
     assert section.has_surface and surface.widths is None
@@ -91,9 +95,6 @@ def test_a_section_has_the_field_in_the_plane_and_a_place_is_a_sum(
     assert parts.value == pytest.approx(at_wall.values[0][9], abs=1e-3)
     with pytest.raises(RequestError, match="is outside of"):
         explored.section(asked(position=2 * high))
-    slower = {**DESIGN, "inlet_velocity": 4.0}
-    other = explored.section(asked(beside=slower)).other
-    np.testing.assert_allclose(other, explored.section(asked(parameters=slower)).values, rtol=1e-3)
     with pytest.raises(RequestError, match="step = 1"):
         explored.section(asked(step=1))
     with pytest.raises(RequestError, match="channel 7"):
@@ -135,7 +136,7 @@ def test_a_transient_model_starts_from_the_nearest_solved_design(
     truth = surrogate.problem.solution(case, at_case.times[0])
     nearest = cKDTree(case.points[:, :2]).query(np.transpose([at_case.x, at_case.y]))[1]
     away = np.array(at_case.other, float) - truth[nearest].T
-    assert np.nanmean(np.abs(away)) < 0.1 * truth.std()
+    assert np.nanmean(np.abs(away)) < 0.2 * truth.std()
     with pytest.raises(RequestError, match="radius = 90"):
         explored.section(asked(parameters={**near, "radius": 90}))
     with pytest.raises(RequestError, match=explorer.NOT_OPENED):

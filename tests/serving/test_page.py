@@ -71,7 +71,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Quick]
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         surrogate = courant.load(trained_on_pipes(folder), device="cpu")
         url = surrogate.open_dataset().url
-        solving = Solving(solver := Quick(url))
+        solving = Solving(solver := Quick(url), commands={"solve": "courant generate"})
         with serving_explored(Explored(surrogate, Limits(), url), solving) as address:
             yield f"{address}/explorer#{solving.token}", solver
 

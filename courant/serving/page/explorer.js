@@ -235,8 +235,8 @@ function showAll() {
   showQuantities();
   showContributions();
   const names = Object.keys(shown), rows = [names, names.map((name) => shown[name])];
-  element("command").textContent =
-    `printf '${rows.map((row) => `${row.join(",")}\\n`).join("")}' > design.csv\n${commands.solve}`;
+  showCommand("command", commands.solve
+    && `printf '${rows.map((row) => `${row.join(",")}\\n`).join("")}' > design.csv\n${commands.solve}`);
 }
 
 /* What the panes show: for each its canvas, section, values and scale. */
