@@ -59,8 +59,9 @@ class Page:
         return value
 
     def open(self, url: str) -> None:
+        self.see("window.isLeft = true")  # a page may change its address at once
         self.send("Page.navigate", url=url)
-        self.wait_for(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
+        self.wait_for("!window.isLeft && document.readyState === 'complete'")
 
     def press(self, key: str) -> None:
         of = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}

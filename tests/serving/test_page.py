@@ -107,7 +107,7 @@ def show(page: Page, view: str) -> None:
 
 
 def test_a_slider_moved_by_keys_shows_the_field_and_the_quantities_of_another_design(
-    page: Page,
+    page: Page, site: tuple[str, Quick]
 ) -> None:
     assert "pipes: branched-pipe" in text(page, "title")
     assert "branch1 share" in text(page, "quantities")
@@ -132,6 +132,8 @@ def test_a_slider_moved_by_keys_shows_the_field_and_the_quantities_of_another_de
     settled(page)
     wait_for_text(page, "status", "inlet velocity = 90 is not from")
     assert "speed is no parameter" in text(page, "status")
+    page.open(site[0])
+    settled(page)
     wait_for_text(page, "dependence-note", "8 designs")
 
 
