@@ -31,7 +31,7 @@ from courant.experiment import Experiment
 from courant.recipes import get_recipe
 from courant.report.anchors import decomposition_panel
 from courant.report.context import open_context
-from courant.report.page import write_page
+from courant.report.page import Lead, write_page
 from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
 from courant.training.train import fit
@@ -120,7 +120,7 @@ def measure_decomposition(folder: str, short: bool) -> None:
     began, before = time.perf_counter(), time.process_time()
     panel = decomposition_panel(context)
     assert panel is not None
-    write_page(RunDirectory(f"{folder}/report"), "Decomposition", (), "", [panel])
+    write_page(RunDirectory(f"{folder}/report"), "Decomposition", (), Lead("", ""), {"": [panel]})
     _record(folder, DECOMPOSITION, began, before)
 
 

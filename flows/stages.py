@@ -21,7 +21,8 @@ import simgen
 from courant.evaluation.record import read_evaluation
 from courant.experiment import Experiment, parse_experiment
 from courant.recipes import fitted, get_recipe, recipe_of
-from courant.report.page import current_page, summary_line
+from courant.report.page import current_page
+from courant.report.verdict import judge_run
 from courant.runs import record as records
 from courant.runs.directory import RunDirectory
 from courant.sweeps import benchmark, search_space, sweep
@@ -340,7 +341,9 @@ class Measurement(asks.EvaluationRequest):
         records.check_trained(run)
         evaluation = read_evaluation(run, self.split)
         page = evaluation and current_page(run, RunDirectory(self.folder), evaluation)
-        return Report(page, run.url, summary_line(evaluation)) if evaluation and page else None
+        return (
+            Report(page, run.url, str(judge_run(run, evaluation))) if evaluation and page else None
+        )
 
     def check(self) -> None:
         """Find the dataset of the training, and check that the evaluation can be kept."""
@@ -358,7 +361,7 @@ class Measurement(asks.EvaluationRequest):
         run = absolute(self.run)
         evaluation = evaluate(run, self.split, self.place)
         page = str(write_report(run, self.folder, self.place))
-        return Report(page, run, summary_line(evaluation))
+        return Report(page, run, str(judge_run(RunDirectory(run), evaluation)))
 
 
 @dataclass(frozen=True)

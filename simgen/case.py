@@ -26,6 +26,8 @@ Status = Literal["accepted", "rejected", "failed", "withdrawn"]
 
 
 Role = Literal["given", "solved"]
+SampleLine = tuple[tuple[float, float, float], tuple[float, float, float]]
+"""The ends of a line, in m"""
 
 
 def is_spatial(component: str) -> bool:
@@ -220,6 +222,10 @@ class CaseFamily(ABC):
 
         They are the boundary conditions of a design that nobody has solved.
         """
+        return {}
+
+    def lines(self, parameters: Mapping[str, float]) -> Mapping[str, SampleLine]:
+        """Return the lines, by name, along which a report compares profiles; none: its own."""
         return {}
 
     def settled_from_s(self, settings: Mapping[str, float]) -> float:

@@ -16,7 +16,7 @@ from courant.evaluation.metrics import METRICS
 from courant.prediction.surrogate import load
 from courant.report import drawing
 from courant.report.drawing import FieldMap, draw_maps
-from courant.report.page import Cell, Panel, PanelTable, Picture, page_url, plain, write_page
+from courant.report.page import Cell, Lead, Panel, PanelTable, Picture, page_url, plain, write_page
 from courant.sweeps.benchmark import SEARCH_SHARE, duration
 from courant.sweeps.benchmark_table import BenchmarkTable
 from courant.sweeps.search_space import BASELINE, Setting, Value, describe, label, show
@@ -85,7 +85,7 @@ def write_sweep_page(sweep: Sweep, results: Sequence[TrialResult]) -> str:
     if sweep.space.about:
         meta.insert(0, sweep.space.about)
     title = f"Sweep {sweep.space.name} of {sweep.experiment.name}"
-    write_page(sweep.folder, title, meta, sweep_line(sweep, results), panels)
+    write_page(sweep.folder, title, meta, Lead("", sweep_line(sweep, results)), {"": panels})
     return page_url(sweep.folder)
 
 
@@ -333,7 +333,7 @@ def write_benchmark_page(table: BenchmarkTable) -> str:
         + (f", by validation NMAE at {SEARCH_SHARE:g} of the budget" if benchmark.searches else ""),
     )
     title = f"Benchmark of {benchmark.base.name}"
-    write_page(folder, title, meta, table.verdict(), panels)
+    write_page(folder, title, meta, Lead("", table.verdict()), {"": panels})
     return page_url(folder)
 
 

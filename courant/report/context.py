@@ -1,5 +1,8 @@
 """What the panels of a report are made from, each computed once."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,6 +13,8 @@ from courant.analysis.case_scores import CaseScores, contributions_of, score_cas
 from courant.data.normalisation import Channel, Normaliser
 from courant.evaluation.record import MODEL, Evaluation
 from courant.prediction.surrogate import Surrogate, load
+from courant.problems.problem import read_states
+from courant.problems.transient import time_tolerance
 from courant.report.page import channel_label, component_name
 from courant.runs.directory import RunDirectory
 from courant.runs.record import STATUS, EpochRecord, RunStatus, read_records, read_status
@@ -21,6 +26,7 @@ from simgen.publish.figures import Layer, Triangles, layer
 from simgen.store.read import Dataset, StoredCase
 
 TOP_ANCHORS = 8
+MOST_STEPS = 40
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,18 @@ class StrongestFields:
 
 
 @dataclass(frozen=True)
+class Rollout:
+    """A rollout beside the solution."""
+
+    times: np.ndarray
+    """(T,) s from its start"""
+    truth: np.ndarray
+    """(T, N, C), in physical units"""
+    predicted: np.ndarray
+    """(T, N, C)"""
+
+
+@dataclass(frozen=True)
 class Context:
     """A trained run, its dataset version and its evaluation."""
 
@@ -111,6 +129,24 @@ class Context:
             end = None if times is None else float(times[-1])
             shown.append(ShownCase(self.surrogate, label, case, start, end))
         return tuple(shown)
+
+    @cached_property
+    def rollout(self) -> Rollout | None:
+        """The first shown case from its start to its end, at most 40 steps; None of steady ones."""
+        surrogate, case = self.surrogate, self.shown[0].case
+        start, step_s = surrogate.problem.start(case), surrogate.step_s
+        if step_s is None or start is None or case.time is None:
+            return None
+        steps = min(MOST_STEPS, int((case.time[-1] - start) / step_s + 1e-6))
+        times = start + step_s * np.arange(1, steps + 1)
+        frames = np.abs(case.time[None] - times[:, None]).argmin(axis=1)
+        is_there = np.abs(case.time[frames] - times) <= time_tolerance(case.time)
+        frames, times = frames[is_there], times[is_there] - start
+        stride = int(frames[1] - frames[0]) if len(frames) > 1 else 1
+        every = slice(int(frames[0]), int(frames[-1]) + 1, stride)
+        truth = read_states(case, self.channels, every)
+        predicted = surrogate.predict_case(case, start_s=start, steps=steps)[is_there]
+        return Rollout(times, truth, predicted)
 
     @cached_property
     def scores(self) -> CaseScores:
@@ -179,15 +215,23 @@ def plotted_fields(normaliser: Normaliser) -> list[PlottedField]:
     for number, channel in enumerate(channels):
         if len(channel.component) == 1 and is_spatial(channel.component):
             vectors.setdefault(channel.field, []).append(number)
-    magnitudes = [
-        PlottedField(
-            with_unit(f"|{component_name(name)}|", channels[columns[0]].unit), tuple(columns), False
-        )
-        for name, columns in vectors.items()
-        if len(columns) > 1
-    ]
+    magnitudes = []
+    for name, columns in vectors.items():
+        # Of a 3D vector perhaps two components alone are modelled.
+        parts = [channels[column].component for column in columns]
+        of = f" of {' and '.join(parts)}" if len(parts) < normaliser.dimension else ""
+        label = with_unit(f"|{component_name(name)}|{of}", channels[columns[0]].unit)
+        if len(columns) > 1:
+            magnitudes.append(PlottedField(label, tuple(columns), False))
     moments = zip(channels, normaliser.mean, normaliser.std, strict=True)
     return magnitudes + [
         PlottedField(channel_label(each), (n,), is_signed(each.component, mean, std))
         for n, (each, mean, std) in enumerate(moments)
     ]
+
+
+def in_plane(channels: Sequence[Channel], axes: tuple[int, ...]) -> list[int] | None:
+    """Return the numbers of the velocity's components along axes; None where one is missing."""
+    numbers = {channel.name: number for number, channel in enumerate(channels)}
+    wanted = [f"velocity.{'xyz'[axis]}" for axis in axes]
+    return [numbers[name] for name in wanted] if set(wanted) <= set(numbers) else None

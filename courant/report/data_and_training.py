@@ -23,7 +23,7 @@ from simgen.store.read import Dataset
 def cases_panel(context: Context) -> Panel:
     """Show the designs, the first modelled field of some cases, and a table of all."""
     dataset, field = context.dataset, context.channels[0].field
-    accepted = [dataset[name] for name in dataset.cases()[:12]]
+    accepted = [dataset[name] for name in dataset.cases()[:6]]
     ended = dataset.design["status"].value_counts().to_dict()
     outcomes = listed([f"{total} {status}" for status, total in ended.items()])
     when = " at the last snapshot" if dataset.schema.transient else ""
@@ -58,14 +58,15 @@ def case_table(dataset: Dataset) -> PanelTable:
         ended = f"{case.status}: {case.reason}" if case.reason else case.status
         row: dict[str, str | Cell] = {"case": case.id}
         for each in dataset.schema.parameters:
-            row[with_unit(each.name, each.unit)] = number(case.parameters[each.name])
+            row[with_unit(plain(each.name), each.unit)] = number(case.parameters[each.name])
         row["status"] = Cell.judged(ended, None if is_accepted else False)
         row["split"] = case.split or ""
         row["cells"] = f"{case.num_points:,}" if is_accepted else ""
         row["gates passed"] = f"{passed} of {len(case.gates)}"
         for name in ("max_courant", "mass_imbalance"):
             value = case.provenance.get("figures", {}).get(name)
-            if isinstance(value, float | int) and math.isfinite(value):
+            # Of steady cases the Courant number is zero.
+            if isinstance(value, float | int) and math.isfinite(value) and value:
                 row[plain(name)] = number(value)
         row["solve (s)"] = number(case.provenance.get("wall_time_s", {}).get("solve"))
         rows.append(row)
@@ -81,7 +82,7 @@ def training_panel(context: Context) -> Panel | None:
     table = pandas.DataFrame([[getattr(each, name) for name in names] for each in records])
     table = table.set_axis(names, axis=1).astype(float)
     epochs = np.array([each.epoch for each in records], float)
-    figure = Figure(figsize=(9, 4.2))
+    figure = Figure(figsize=(6.4, 3.8))
     loss, rate = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     loss.plot(epochs, table["train_loss"], color=drawing.MODEL_COLOR, label="training")
     validated = table["validation_loss"].notna()

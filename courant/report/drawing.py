@@ -39,6 +39,8 @@ ABOVE: Style = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
 """A legend on top of its axes"""
 WIDTH = 13.5
 """Inches"""
+FLAT = 0.3
+"""Height over width of a domain below which its pictures are one above the other"""
 
 
 def axes_grid(
@@ -55,12 +57,15 @@ def axes_grid(
 
 
 def legend_above(figure: Figure, axes: Sequence[Axes], columns: int = 10) -> None:
-    """Draw one legend of all axes, so many names side by side."""
+    """Draw one legend of all axes, as many names side by side as fit, and at most `columns`."""
     handles = {
         label: handle
         for axis in axes
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
     }
+    # A legend that is wider than its figure is cut on both sides.
+    fit = int(figure.get_figwidth() / (0.6 + 0.07 * max(map(len, handles), default=0)))
+    columns = max(1, min(columns, fit))
     figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=columns)
 
 
@@ -129,12 +134,14 @@ def draw_map(figure: Figure, axis: Axes, shown: FieldMap, bar_axes: Any, **style
 
 
 def draw_maps(
-    rows: Sequence[Sequence[FieldMap]], bars: Literal["each", "row", "column", "all"]
+    rows: Sequence[Sequence[FieldMap]],
+    bars: Literal["each", "row", "column", "all"],
+    width: float = WIDTH,
 ) -> Figure:
     """Draw a grid of maps; those that share a colour bar have the limits and label of the first."""
-    columns = max(map(len, rows))
-    width = min(WIDTH, 4.6 * columns)
     aspect = max(each.plane.aspect for row in rows for each in row)
+    columns = max(map(len, rows))
+    width = min(width, max(9.0 if aspect < FLAT else 5.8, 4.6 * columns))
     height = float(np.clip(0.85 * width / columns * aspect + 0.3, 1.0, 5.0))
     figure = Figure(figsize=(width, height * len(rows) + 0.4))
     axes = figure.subplots(len(rows), columns, squeeze=False)

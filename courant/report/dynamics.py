@@ -20,24 +20,26 @@ LIMIT: drawing.Style = {"color": drawing.LIMIT_COLOR, "ls": "--", "lw": 1.0}
 INK = "#1d1f21"
 
 
-def frequencies_panel(context: Context) -> Panel | None:
-    """Show series, spectra, latents and eigenvalues; None where there is no rhythm."""
-    case, found = context.shown[0].case, context.dynamics
-    if found is None:
+def rhythm_panel(context: Context) -> Panel | None:
+    """Show series and spectra of the flow; None where there is no rhythm."""
+    if (found := context.dynamics) is None:
         return None
-    arrays = found.arrays()
+    title, case = "Frequency of a long rollout", context.shown[0].case
+    return Panel("frequencies", title, [rhythm_picture(found, case)], arrays=found.arrays())
+
+
+def latents_panel(context: Context) -> Panel | None:
+    """Show spectra at probes, latents and eigenvalues; None where there is no rhythm."""
+    if (found := context.dynamics) is None:
+        return None
+    arrays = {}
     for number, (_, each) in enumerate(found.jacobians):
         arrays[f"derivative_eigenvalues_{number}"] = each.derivative
         arrays[f"step_eigenvalues_{number}"] = each.step
     return Panel(
-        "frequencies",
-        "Frequencies of a long rollout",
-        [
-            rhythm_picture(found, case),
-            shedding_picture(found),
-            latents_picture(found),
-            eigenvalues_picture(found),
-        ],
+        "latents",
+        "Frequencies of the latents",
+        [shedding_picture(found), latents_picture(found), eigenvalues_picture(found)],
         [frequency_table(found)],
         note="Frequencies of the flow are peaks of a zero-padded periodogram. Latents also drift"
         " slowly, so theirs is the frequency at which they change fastest: of the principal"

@@ -41,36 +41,40 @@ def errors_panel(context: Context) -> Panel:
     }
     scores[ALL] = [evaluation.overall[name] for name in predictors]
     shown = {name: metric for name, metric in METRICS.items() if metric.in_tables}
+    # A column for each measure of all components, and for the NMAE of each.
+    columns = {
+        f"{metric.label}, all": [each[key] for each in scores[ALL]] for key, metric in shown.items()
+    }
+    if len(scores) > 2:
+        columns |= {
+            f"{METRICS['nmae'].label}, {pages.component_name(name)}": [each.nmae for each in of]
+            for name, of in scores.items()
+            if name != ALL
+        }
     rows = []
-    for component, of_predictors in scores.items():
-        row: dict[str, str | Cell] = {"component": pages.component_name(component)}
-        for key, metric in shown.items():
-            ours, *others = (score[key] for score in of_predictors)
-            wins = {ours < other for other in others}
-            cell = Cell.judged(f"{ours:.3f}", wins.pop() if len(wins) == 1 else None)
-            row[f"{metric.label}, {predictors[0]}"] = cell
-            for name, value in zip(predictors[1:], others, strict=True):
-                row[f"{metric.label}, {name}"] = f"{value:.3f}"
+    for place, name in enumerate(predictors):
+        row: dict[str, str | Cell] = {"predicted by": pages.reference(name) if place else name}
+        for column, values in columns.items():
+            wins = {values[0] < other for other in values[1:]}
+            judged = wins.pop() if len(wins) == 1 and not place else None
+            row[column] = Cell.judged(f"{values[place]:.3f}", judged)
         rows.append(row)
     over, sample = "points, steps and windows", "window and step"
     if evaluation.step_s is None:
         over, sample = "points and cases", "case"
-    notes = [metric.meaning.format(over=over, sample=sample) for metric in shown.values()]
-    notes.append(
-        "The paper's tables of its own cases have the NMAE, which the paper never defines: its"
-        " normalisation here is our reading. The paper's evaluation protocol uses relative L2. All"
-        " points count alike, so fine cells weigh more than their share of the volume."
-    )
+    notes = [f"On {pages.count(len(evaluation.cases), f'{evaluation.split} case')}."]
+    notes += [metric.meaning.format(over=over, sample=sample) for metric in shown.values()]
+    notes.append("All points count alike: fine cells weigh more than their share of the volume.")
     if len({name.rpartition(".")[0] for name in evaluation.components}) > 1:
         notes.append(
-            "The row of all components is the mean over the fields, because their units differ."
+            "All components together is the mean over the fields, because their units differ."
         )
     notes.append("Green values are below every reference, red ones below none.")
     notes += [REFERENCES[name] for name in evaluation.references if name in REFERENCES]
     return Panel(
         "errors",
-        "Errors",
-        tables=[PanelTable(rows, words=("component",))],
+        "Beside the references",
+        tables=[PanelTable(rows, words=("predicted by",))],
         note=" ".join(notes),
         arrays={
             "components": np.array(list(scores)),
@@ -115,14 +119,14 @@ def case_panel(context: Context) -> Panel:
     arrays |= {"parameter_names": np.array(names), "parameters": designs}
     if parameters:
         train = [case for case in context.dataset.cases("train") if case not in cases]
-        figure, axes = drawing.axes_grid(len(parameters), 4, 3.2, 2.8, share_y=True)
+        figure, axes = drawing.axes_grid(len(parameters), 5, 2.7, 2.5, share_y=True)
         for place, (axis, parameter) in enumerate(zip(axes, parameters, strict=True)):
             axis.plot(designs[:, place], nmae[:, 0], "o", ms=5, color=drawing.MODEL_COLOR)
             ticks = table.loc[train, parameter.name].to_numpy(float)
             axis.plot(
                 ticks, 0 * ticks, "|", ms=9, color=drawing.MODEL_COLOR, alpha=0.5, clip_on=False
             )
-            axis.set(xlabel=with_unit(parameter.name, parameter.unit), ylim=(0, None))
+            axis.set(xlabel=with_unit(plain(parameter.name), parameter.unit), ylim=(0, None))
         figure.supylabel("NMAE")
         pictures.append(
             Picture(
@@ -326,6 +330,27 @@ def draw_quantities(
     return figure
 
 
+def lead_table(context: Context) -> PanelTable | None:
+    """Return errors and bands of the quantities, and what their answers are made of; or None."""
+    widths, bands = half_widths(context), context.surrogate.bands
+    rows = []
+    for name, score in context.evaluation.quantities.items():
+        row: dict[str, str | Cell] = {"quantity": with_unit(plain(name), score.unit)}
+        row["by"] = score.source
+        row["error"] = "none" if score.error is None else f"{score.error:.1%}"
+        if score.fields_error is not None:
+            row["of the fields"] = f"{score.fields_error:.1%}"
+        if bands is not None:
+            row[f"{LEVEL:.0%} band"] = _median(widths.get(name, np.zeros(0)))
+        rows.append(row)
+    return PanelTable(rows, words=("quantity", "by")) if rows else None
+
+
+def _median(values: np.ndarray) -> str:
+    known = values[np.isfinite(values)]
+    return f"± {np.median(known):.2g}" if len(known) else "none"
+
+
 def quantity_table(quantities: Mapping[str, record.QuantityScore]) -> PanelTable:
     """Compare errors and rank correlations, the better of two in green."""
     rows = []
@@ -357,10 +382,6 @@ def trust_table(context: Context, widths: Mapping[str, np.ndarray]) -> PanelTabl
     if bands is None:
         return None
 
-    def median(values: np.ndarray) -> str:
-        known = values[np.isfinite(values)]
-        return f"± {np.median(known):.2g}" if len(known) else "none"
-
     rows = []
     for each in context.dataset.schema.quantities:
         mesh, interval = bands.grid.get(each.name), bands.no_grid.get(each.name, "not studied")
@@ -369,7 +390,7 @@ def trust_table(context: Context, widths: Mapping[str, np.ndarray]) -> PanelTabl
         rows.append(
             {
                 "quantity": with_unit(plain(each.name), each.unit),
-                f"{LEVEL:.0%} band": median(widths.get(each.name, np.zeros(0))),
+                f"{LEVEL:.0%} band": _median(widths.get(each.name, np.zeros(0))),
                 "on an infinitely fine mesh": interval,
             }
         )

@@ -3,26 +3,24 @@
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib import colormaps, rc_context
+from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
-from matplotlib.collections import LineCollection
+from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
-from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 from PIL import Image
 from scipy.spatial import cKDTree
 
 from courant.data.normalisation import Channel, Normaliser
 from courant.evaluation.metrics import ALL, ErrorSums
 from courant.evaluation.record import MODEL
-from courant.problems.problem import read_states
-from courant.problems.transient import time_tolerance
 from courant.report import drawing
 from courant.report import page as pages
-from courant.report.context import Context, plotted_fields
-from courant.report.drawing import FieldMap, Raster, draw_maps
+from courant.report.context import Context, PlottedField, in_plane, plotted_fields
+from courant.report.drawing import NO_FLUID, FieldMap, Raster, draw_maps
 from courant.report.page import Panel, Picture, channel_label, component_name, webp
+from simgen.cell_mesh import CellMesh
 from simgen.publish.colours import ERRORS, SIGNED, VALUES
 from simgen.publish.figures import Layer, Triangles, spanning, symmetric
 
@@ -36,7 +34,7 @@ def prediction_panel(context: Context) -> Panel:
         "design parameters": bool(normaliser.parameters),
         **{component_name(channel.field): True for channel in normaliser.given},
     }
-    pictures, arrays = [], dict[str, np.ndarray]()
+    pictures, arrays = list[Picture](), dict[str, np.ndarray]()
     for shown in context.shown:
         slug = shown.label.replace(" ", "_")
         overall = evaluation.cases[shown.case.id].overall
@@ -52,7 +50,9 @@ def prediction_panel(context: Context) -> Panel:
                 f"prediction_{slug}.png",
                 f"Case {shown.case.id} ({shown.label}) of the {evaluation.split} split, {how}"
                 f"{shown.inside}.",
-                draw_prediction(shown.layer, shown.truth, shown.predicted, normaliser),
+                draw_prediction(
+                    shown.layer, shown.truth, shown.predicted, normaliser, first=not len(pictures)
+                ),
                 look_for="The second column should look like the first; the third shows where it"
                 " does not.",
                 score=f"NMAE {overall[MODEL].nmae:.3f} in this case; {pages.reference(best)} has"
@@ -74,11 +74,19 @@ def prediction_panel(context: Context) -> Panel:
 
 @rc_context(rc=drawing.STYLE)
 def draw_prediction(
-    plane: Layer, truth: np.ndarray | None, predicted: np.ndarray, normaliser: Normaliser
+    plane: Layer,
+    truth: np.ndarray | None,
+    predicted: np.ndarray,
+    normaliser: Normaliser,
+    first: bool = False,
 ) -> Figure:
-    """Draw truth, prediction and error (N, C) side by side, or the prediction: by magnitudes."""
+    """Draw truth, prediction and error (N, C) side by side, or the prediction: by magnitudes.
+
+    Of the `first` case of a report another picture shows the magnitude already.
+    """
     drawn, rows = np.unique(plane.cell), []
-    for each in plotted_fields(normaliser):
+    plotted = plotted_fields(normaliser)
+    for each in plotted[first and len(plotted) > 1 :]:
         ours = each.of(predicted)
         values = ours if truth is None else each.of(truth)
         limits, cmap = scale_of(values, drawn, each.signed)
@@ -88,41 +96,31 @@ def draw_prediction(
             FieldMap(plane, ours, f"prediction, {each.label}", "", limits, cmap),
             FieldMap(plane, ours - values, f"error, {each.label}", "", bounds, ERRORS),
         ]
-        rows.append(row[1:2] if truth is None else row)
-    return draw_maps(rows, "each")
+        row = row[1:2] if truth is None else row
+        rows += [[one] for one in row] if plane.aspect < drawing.FLAT else [row]
+    return draw_maps(rows, "each", drawing.WIDTH if plane.aspect < 0.6 else 10.0)
 
 
 def scale_of(
     values: np.ndarray, drawn: np.ndarray, signed: bool
 ) -> tuple[tuple[float, float], str | Colormap]:
-    """Return limits and colours of values (N,), of which the cells `drawn` are seen."""
+    """Return limits and colours of values (..., N), of which the cells `drawn` are seen."""
     if not signed:
-        return spanning(values[drawn]), VALUES
-    low, high = symmetric(values[drawn])
+        return spanning(values[..., drawn]), VALUES
+    low, high = symmetric(values[..., drawn])
     # A component may vanish on the drawn layer, where rounding would fill the whole scale.
     largest = 0.05 * float(np.abs(values).max())
     return (min(low, -largest), max(high, largest)), SIGNED
 
 
-MOST_STEPS = 40
-
-
 def rollout_panel(context: Context) -> Panel | None:
     """Show an animation of the first case; None for steady problems, and what is a line."""
-    surrogate, shown, case = context.surrogate, context.shown[0], context.shown[0].case
-    plane, start, step_s = shown.layer, surrogate.problem.start(case), surrogate.step_s
-    if step_s is None or start is None or case.time is None or not isinstance(plane, Triangles):
+    surrogate, shown, rollout = context.surrogate, context.shown[0], context.rollout
+    plane, case, step_s = shown.layer, shown.case, surrogate.step_s
+    if rollout is None or not isinstance(plane, Triangles):
         return None
-    plotted = plotted_fields(context.surrogate.normaliser)[0]
-    steps = min(MOST_STEPS, int((case.time[-1] - start) / step_s + 1e-6))
-    times = start + step_s * np.arange(1, steps + 1)
-    frames = np.abs(case.time[None] - times[:, None]).argmin(axis=1)
-    is_there = np.abs(case.time[frames] - times) <= time_tolerance(case.time)
-    frames, times = frames[is_there], times[is_there] - start
-    stride = int(frames[1] - frames[0]) if len(frames) > 1 else 1
-    every = slice(int(frames[0]), int(frames[-1]) + 1, stride)
-    truth = read_states(case, context.channels, every)
-    predicted = surrogate.predict_case(case, start_s=start, steps=steps)[is_there]
+    plotted = plotted_fields(surrogate.normaliser)[0]
+    times, truth, predicted = rollout.times, rollout.truth, rollout.predicted
     nmae = []
     for ours, theirs in zip(predicted, truth, strict=True):
         sums = ErrorSums(surrogate.channels)
@@ -138,12 +136,10 @@ def rollout_panel(context: Context) -> Panel | None:
     }
     animation = Picture(
         "rollout",
-        f"Case {case.id} ({shown.label}){shown.inside}, predicted from one state of the solution,"
-        f" {step_s:g} s a step; the model was trained on {horizon} steps. Space plays and stops,"
-        " the arrow keys step.",
-        _animate(plane, arrays["truth"], arrays["prediction"], plotted.label),
-        look_for="Watch whether the prediction keeps in step with the solution, and where the error"
-        " begins.",
+        f"Case {case.id} ({shown.label}){shown.inside}, predicted from one state, {step_s:g} s a"
+        f" step; trained on {horizon} steps. Space plays and stops, the arrow keys step.",
+        _animate(plane, plotted, arrays["truth"], arrays["prediction"]),
+        look_for="Does the prediction keep in step with the solution?",
         score=f"NMAE {nmae[0]:.3f} after the first step, {nmae[-1]:.3f} after the last",
         labels=[
             f"step {step} of {len(times)}, after {time:g} s, NMAE {error:.3f}"
@@ -154,18 +150,44 @@ def rollout_panel(context: Context) -> Panel | None:
     return Panel("rollout", "The rollout, step by step", [animation], arrays=arrays)
 
 
-def _animate(plane: Triangles, truth: np.ndarray, predicted: np.ndarray, label: str) -> list[bytes]:
-    """Draw all steps of values (T, N): the axes once, and then nothing but the fields in them."""
+def still_panel(context: Context) -> Panel:
+    """Show solution, prediction and error of the first case."""
+    shown, plotted = context.shown[0], plotted_fields(context.surrogate.normaliser)[0]
+    own = context.evaluation.cases[shown.case.id].overall[MODEL]
+    picture = Picture(
+        "lead.png",
+        f"Case {shown.case.id} ({shown.label}){shown.inside}.",
+        _draw_three(shown.layer, plotted, plotted.of(shown.truth), plotted.of(shown.predicted)),
+        look_for="Prediction and solution should look alike.",
+        score=f"NMAE {own.nmae:.3f} in this case",
+    )
+    return Panel("lead", "", [picture])
+
+
+def _draw_three(
+    plane: Layer, plotted: PlottedField, truth: np.ndarray, predicted: np.ndarray
+) -> Figure:
+    """Draw one state of values (N,), or the first of (T, N) on the scale of all."""
     drawn, error = np.unique(plane.cell), predicted - truth
-    limits, bounds = spanning(truth[:, drawn]), symmetric(error[:, drawn])
+    limits, colours = scale_of(truth, drawn, plotted.signed)
+    bounds, first = symmetric(error[..., drawn]), 0 if truth.ndim > 1 else ...
     maps = [
-        FieldMap(plane, truth[0], "solution", label, limits),
-        FieldMap(plane, predicted[0], "prediction", label, limits),
-        FieldMap(plane, error[0], "error, prediction less solution", label, bounds, ERRORS),
+        FieldMap(plane, truth[first], f"solution, {plotted.label}", "", limits, colours),
+        FieldMap(plane, predicted[first], "prediction", "", limits, colours),
+        FieldMap(plane, error[first], "error, prediction less solution", "", bounds, ERRORS),
     ]
     # Flat domains are drawn one above the other.
     is_flat = plane.aspect < 0.6
-    figure = draw_maps([[each] for each in maps] if is_flat else [maps], "each")
+    return draw_maps(
+        [[each] for each in maps] if is_flat else [maps], "each", 5.8 if is_flat else 8.4
+    )
+
+
+def _animate(
+    plane: Triangles, plotted: PlottedField, truth: np.ndarray, predicted: np.ndarray
+) -> list[bytes]:
+    """Draw all steps of values (T, N): the axes once, and then nothing but the fields in them."""
+    figure, error = _draw_three(plane, plotted, truth, predicted), predicted - truth
     canvas, frames = FigureCanvasAgg(figure), []
     fields = [axis.collections[0] for axis in figure.axes[:3]]
     for each in fields:
@@ -181,7 +203,7 @@ def _animate(plane: Triangles, truth: np.ndarray, predicted: np.ndarray, label: 
     return frames
 
 
-ACROSS = 120
+ACROSS = 160
 """Columns of the regular grid that streamlines are drawn on"""
 
 
@@ -205,9 +227,12 @@ def streamlines_panel(context: Context) -> Panel | None:
         angle = float(np.degrees(np.median(np.arccos(cosines))))
         score = f"The median angle between predicted and true velocity is {angle:.2g}°"
     arrays = {"x": raster.x, "y": raster.y}
-    height = float(np.clip(0.5 * drawing.WIDTH * plane.aspect + 0.3, 2.4, 6.4))
-    figure = Figure(figsize=(drawing.WIDTH, height))
-    axes = figure.subplots(1, 2)
+    wide = plane.aspect < 0.6
+    height = min(0.9 * drawing.WIDTH / (2 if wide else 4) * plane.aspect + 0.4, 6.0)
+    figure = Figure(figsize=(drawing.WIDTH, 2 * height if wide else height))
+    axes, turning = figure.subplots(*((2, 2) if wide else (1, 4)), squeeze=False).reshape(2, 2)
+    extent = (raster.x[0], raster.x[-1], raster.y[0], raster.y[-1])
+    spins = list[np.ndarray]()
     lines: LineCollection
     for axis, (title, field) in zip(
         axes, {"solution": truth, "prediction": predicted}.items(), strict=True
@@ -218,27 +243,42 @@ def streamlines_panel(context: Context) -> Panel | None:
         lines = axis.streamplot(raster.x, raster.y, u, v, color=speed, linewidth=0.8).lines
         lines.set_clim(*limits)
         # Grey where there is no fluid.
-        extent = (raster.x[0], raster.x[-1], raster.y[0], raster.y[-1])
         solid = np.ma.getmaskarray(u).astype(float)
         axis.imshow(solid, "Greys", vmax=4, extent=extent, origin="lower", zorder=0)
         axis.set(aspect="equal", xticks=[], yticks=[], title=title)
+        spins.append(vorticity(raster, u.filled(np.nan), v.filled(np.nan)))
+        arrays[f"{title}_vorticity"] = spins[-1]
     figure.colorbar(lines, ax=axes, label="speed in the plane (m/s)", shrink=0.8, pad=0.01)
+    known = np.isfinite(spins[0])
+    bounds = symmetric(spins[0][known]) if known.any() else (-1.0, 1.0)
+    for axis, title, spin in zip(turning, ("solution", "prediction"), spins, strict=True):
+        style: drawing.Style = {
+            "vmin": bounds[0],
+            "vmax": bounds[1],
+            "cmap": SIGNED.with_extremes(bad=NO_FLUID),
+        }
+        drawn = axis.imshow(spin, extent=extent, origin="lower", **style)
+        axis.set(xticks=[], yticks=[], title=f"{title}, vorticity")
+        axis.grid(visible=False)
+    figure.colorbar(drawn, ax=turning, label="vorticity (1/s)", shrink=0.8, pad=0.01)
     picture = Picture(
         "streamlines.png",
-        f"Streamlines of the case above{shown.inside}, coloured by speed on one scale.",
+        f"Streamlines of the first case{shown.inside}, and below the vorticity across the plane,"
+        f" from differences on a grid of {ACROSS} columns: thinner layers are not resolved.",
         figure,
         look_for="Compare where lines bend, part and close: a vortex that the prediction lacks"
         " shows here before it does in an error.",
         score=score,
     )
-    return Panel("streamlines", "Streamlines", [picture], arrays=arrays)
+    return Panel("streamlines", "Streamlines and vorticity", [picture], arrays=arrays)
 
 
-def in_plane(channels: Sequence[Channel], axes: tuple[int, int]) -> list[int] | None:
-    """Return the numbers of the velocity's components along two axes; None where one is missing."""
-    numbers = {channel.name: number for number, channel in enumerate(channels)}
-    wanted = [f"velocity.{'xyz'[axis]}" for axis in axes]
-    return [numbers[name] for name in wanted] if set(wanted) <= set(numbers) else None
+def vorticity(raster: Raster, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Return dv/dx - du/dy (Y, X) of velocities to the right and up, NaN beside what is no fluid.
+
+    In a plane of x and z that is the vorticity along y with the other sign.
+    """
+    return np.gradient(v, raster.x, axis=1) - np.gradient(u, raster.y, axis=0)
 
 
 def shown_channel(channels: Sequence[Channel]) -> int:
@@ -246,62 +286,79 @@ def shown_channel(channels: Sequence[Channel]) -> int:
     return next((n for n, channel in enumerate(channels) if "pressure" in channel.name), 0)
 
 
-MAX_FACES = 12_000
-
-
 def surface_panel(context: Context) -> Panel | None:
-    """Show the boundary of the first case; None in 1D and 2D, and without a boundary cloud."""
-    schema, shown = context.dataset.schema, context.shown[0]
-    if schema.dimension < 3 or not schema.boundary:
+    """Show the boundary of the first case; None in 1D and 2D, and without its faces' corners."""
+    schema, case = context.dataset.schema, context.shown[0].case
+    if schema.dimension < 3 or not schema.boundary or case.mesh is None:
         return None
-    boundary = shown.case.boundary
-    every = -(-len(boundary.points) // MAX_FACES)
-    chosen = slice(None, None, every)
-    faces = boundary.points[chosen].astype(float)
-    # Faces that are left out leave their area to the others.
-    areas = every * np.asarray(boundary.areas[chosen], float)
-    tiles = squares(faces, boundary.normals[chosen].astype(float), areas)
-    cell = cKDTree(shown.case.points).query(faces)[1]
+    # As with its lid off: of a pump the blades are seen, of a duct its inside.
+    normals = case.boundary.normals @ VIEW.T
+    seen = np.flatnonzero(normals[:, 2] < 0)
+    tiles, numbers = faces_of(case.mesh, case.num_points, seen)
+    cell = cKDTree(case.points).query(case.boundary.points[numbers])[1]
     column = shown_channel(context.channels)
     label = channel_label(context.channels[column])
-    values, truth = shown.predicted[cell, column], shown.truth[cell, column]
+    truth, values = (
+        of[cell, column] for of in (context.shown[0].truth, context.shown[0].predicted)
+    )
     nmae = float(np.abs(values - truth).sum()) / (float(np.abs(truth).sum()) or 1.0)
-    scale = ScalarMappable(Normalize(*spanning(values)), VALUES)
-    drawn = {"prediction": scale.to_rgba(values)}
-    dominant = context.scores.dominant if context.surrogate.decomposes else None
-    if dominant is not None:
-        # Neighbouring numbers get colours far apart.
-        drawn["dominant anchor"] = colormaps["tab20"](dominant[cell] * 7 % 20)
+    plotted = plotted_fields(context.surrogate.normaliser)[column - len(context.channels)]
+    limits, colours = scale_of(truth, np.arange(len(truth)), plotted.signed)
+    bounds = symmetric(values - truth)
+    maps = {
+        f"truth, {label}": (truth, limits, colours),
+        f"prediction, {label}": (values, limits, colours),
+        f"error, {label}": (values - truth, bounds, ERRORS),
+    }
+    flat = [tile @ VIEW.T for tile in tiles]
+    order = np.argsort([tile[:, 2].mean() for tile in flat])
+    # Faces that are turned away from the light are darker.
+    shade = (0.65 + 0.35 * np.abs(normals[numbers, 2]))[:, None] ** np.array([1, 1, 1, 0])
     figure = Figure(figsize=(drawing.WIDTH, 4.6))
-    axes = figure.subplots(1, len(drawn), squeeze=False, subplot_kw={"projection": "3d"})[0]
-    low, high = tiles.min(axis=(0, 1)), tiles.max(axis=(0, 1))
-    for axis, (title, colors) in zip(axes, drawn.items(), strict=True):
-        axis.add_collection3d(Poly3DCollection(tiles, facecolors=colors, shade=True, lw=0))
-        axis.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), zlim=(low[2], high[2]))
-        axis.set(xlabel="x (m)", ylabel="y (m)", zlabel="z (m)", title=title)
-        axis.tick_params(labelsize=6)
-        axis.set_box_aspect(np.maximum(high - low, 1e-9), zoom=1.1)
-        axis.view_init(elev=28.0, azim=-55.0)
-    figure.colorbar(scale, ax=axes[0], label=label, location="bottom", shrink=0.7, pad=0.05)
+    for axis, (title, (of, (low, high), cmap)) in zip(
+        figure.subplots(1, 3), maps.items(), strict=True
+    ):
+        scale = ScalarMappable(Normalize(low, high), cmap)
+        colors = (scale.to_rgba(of) * shade)[order]
+        style: drawing.Style = {"facecolors": colors, "edgecolors": colors, "lw": 0.2}
+        axis.add_collection(
+            PolyCollection([flat[n][:, :2] for n in order], rasterized=True, **style)
+        )
+        axis.autoscale()
+        axis.set(aspect="equal", title=title, xticks=[], yticks=[])
+        axis.spines[:].set_visible(False)
+        figure.colorbar(scale, ax=axis, location="bottom", shrink=0.7, pad=0.02)
+    sizes = " x ".join(f"{size:.3g}" for size in np.ptp(case.boundary.points, axis=0))
     picture = Picture(
         "surface.png",
-        "The boundary of the first case above, each face a square of its area, coloured by the"
-        f" predicted {label} in the nearest cell"
-        + ("." if dominant is None else "; right: by the dominant anchor there."),
+        f"The boundary of the first case ({sizes} m along x, y and z) without the faces that are"
+        " turned to the eye, with the value in the cell behind each face. z is up, x to the right.",
         figure,
-        look_for="Look for faces whose colour does not fit their neighbours'.",
+        look_for="Look for regions whose colour does not fit their neighbours'.",
         score=f"NMAE {nmae:.3f} on these faces",
     )
-    arrays = {"points": faces, "values": values}
+    arrays = {"points": case.boundary.points[numbers], "truth": truth, "values": values}
     return Panel("surface", "On the surface", [picture], arrays=arrays)
 
 
-def squares(centres: np.ndarray, normals: np.ndarray, areas: np.ndarray) -> np.ndarray:
-    """Return the corners (F, 4, 3) of squares of areas (F,) across unit normals (F, 3)."""
-    helper = np.eye(3)[np.abs(normals).argmin(axis=1)]
-    first = np.cross(normals, helper)
-    first /= np.linalg.norm(first, axis=1, keepdims=True)
-    second = np.cross(normals, first)
-    half = 0.5 * np.sqrt(areas)[:, None]
-    signs = ((-1, -1), (1, -1), (1, 1), (-1, 1))
-    return np.stack([centres + half * (a * first + b * second) for a, b in signs], axis=1)
+def _view(turn: float, tilt: float) -> np.ndarray:
+    """Return the rows (3, 3) to the right, up and to the eye, of angles in degrees."""
+    (c, s), (d, e) = ((np.cos(a), np.sin(a)) for a in np.radians((turn, tilt)))
+    return np.array([[c, s, 0], [-s * e, c * e, d], [s * d, -c * d, e]])
+
+
+VIEW = _view(20.0, 50.0)
+"""An orthographic view on a boundary from above"""
+
+
+def faces_of(
+    mesh: CellMesh, num_cells: int, chosen: np.ndarray
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return the corners (n, 3) of boundary faces of those numbers, and their numbers (F,)."""
+    tiles, numbers = list[np.ndarray](), list[np.ndarray]()
+    count = len(mesh.starts) - num_cells
+    for _, corners, members in mesh.blocks(num_cells, count):
+        is_chosen = np.isin(members, chosen)
+        tiles += list(mesh.points[corners[is_chosen]].astype(float))
+        numbers.append(members[is_chosen])
+    return tiles, np.concatenate(numbers)

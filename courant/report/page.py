@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import jinja2
 import numpy as np
+from markupsafe import Markup, escape
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field
 
 from courant.evaluation.metrics import ALL
-from courant.evaluation.record import DMD, MODEL, PERSISTENCE, POD_GP, POD_RBF, Evaluation
+from courant.evaluation.record import DMD, PERSISTENCE, POD_GP, POD_RBF, Evaluation
 from courant.runs.directory import RunDirectory
 from courant.runs.record import ANSWERS, BANDS, METRICS, MONITOR
 from courant.sweeps.sweep import TABLE, sweep_of
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from courant.data.normalisation import Channel
 
 PAGE, INPUTS, SUMMARY = "index.html", "report.json", "summary.json"
-GENERATOR = 19
+GENERATOR = 20
 """Raise this when the same inputs would give another report"""
 
 
@@ -62,8 +64,6 @@ class Cell:
     text: str
     mark: Literal["", "good", "bad"] = ""
     """Whether it is in the model's favour or against it"""
-    panel: str = ""
-    """Name of a panel that the text leads to"""
     picture: bytes | None = None
     """A small picture beside the text"""
 
@@ -135,35 +135,12 @@ def number(value: float | None) -> str:
 
 def listed(words: Sequence[str]) -> str:
     """`a, b and c`"""
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def reference(name: str) -> str:
     """`the training mean`, `persistence`"""
     return name if name in (PERSISTENCE, DMD, POD_GP, POD_RBF) else f"the {name}"
-
-
-def summary_line(evaluation: Evaluation) -> str:
-    """Compare the model's error with each reference's, and count where it beats the first."""
-    ours, first = evaluation.overall[MODEL].nmae, evaluation.references[0]
-    beside = []
-    for name in evaluation.references:
-        theirs = evaluation.overall[name].nmae
-        share = ours / theirs - 1 if theirs else np.inf
-        side = "below" if share < 0 else "above"
-        beside.append(f"{abs(share):.0%} {side} {reference(name)}'s {theirs:.3f}")
-    if evaluation.step_s is None:
-        cases = evaluation.cases.values()
-        wins = [case.overall[MODEL].nmae < case.overall[first].nmae for case in cases]
-        what = "cases"
-    else:
-        steps = zip(*(evaluation.nmae[name][ALL] for name in (MODEL, first)), strict=True)
-        wins, what = [mine < other for mine, other in steps], "rollout steps"
-    return (
-        f"NMAE {ours:.3f} on the {evaluation.split} split, {listed(beside)}. Over the"
-        f" variation of the fields (RAE) the error is {evaluation.overall[MODEL]['rae']:.3f}."
-        f" The model is better than {reference(first)} on {sum(wins)} of {len(wins)} {what}."
-    )
 
 
 def data_url(picture: bytes) -> str:
@@ -190,6 +167,27 @@ TEMPLATES = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+INSIDE = "Inside the model"
+"""The section of a page that is closed at first"""
+
+
+@dataclass(frozen=True)
+class Lead:
+    """The first screen of a page: what is decided by, and a picture."""
+
+    word: str
+    reason: str
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Values by their names"""
+    table: PanelTable | None = None
+    why: str = ""
+    """What to do next"""
+    command: str = ""
+    """Lines to paste for it"""
+    panel: Panel | None = None
+    """Of one picture"""
+
+
 Drawn = dict[str, Sequence[bytes]]
 """By the name of a picture: the WebP files of it, several of an animation"""
 
@@ -198,19 +196,20 @@ def write_page(
     folder: RunDirectory,
     title: str,
     meta: Sequence[str],
-    verdict: str,
-    panels: Sequence[Panel],
-    keys: Mapping[str, str] | None = None,
+    lead: Lead,
+    sections: Mapping[str, Sequence[Panel]],
 ) -> tuple[list[str], Drawn]:
     """Write index.html, its pictures and arrays; return the names of these files, and the pictures.
 
-    `keys` are numbers at the head of the page. Markup in any text is escaped.
+    `sections` are panels by the section's title. Markup in any text is escaped; what is between
+    backticks is code.
     """
     # Here, because a report that is up to date needs no matplotlib.
     from simgen.publish.figures import png_bytes
 
     files, drawn = [], {}
-    for panel in panels:
+    panels = [each for of in sections.values() for each in of]
+    for panel in [*filter(None, [lead.panel]), *panels]:
         for picture in panel.pictures:
             if isinstance(picture.figure, Sequence):
                 drawn[picture.name] = picture.figure
@@ -225,14 +224,26 @@ def write_page(
     page = TEMPLATES.get_template("page.html.j2").render(
         title=title,
         meta=meta,
-        verdict=verdict,
-        keys=keys or {},
-        panels=panels,
+        lead=lead,
+        sections={name: of for name, of in sections.items() if of},
+        inside=INSIDE,
         drawn=drawn,
         embedded=data_url,
+        width=_width,
+        coded=_coded,
     )
     folder.write_bytes(PAGE, page.encode())
     return files, drawn
+
+
+def _width(picture: bytes) -> int:
+    """Return the width of a picture's file in pixels."""
+    return Image.open(io.BytesIO(picture)).width
+
+
+def _coded(text: str) -> Markup:
+    """Escape text, with what is between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def current_page(run: RunDirectory, folder: RunDirectory, evaluation: Evaluation) -> str | None:

@@ -2,45 +2,56 @@
 
 A panel is one function `(Context) -> Panel | None`; None where it does not apply, such as the
 decomposition of a model that has none. A further one is a function in the file of its subject, and
-its name in `PANELS`.
+its name in `SECTIONS`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
+from shlex import quote as shell
 
 from matplotlib import rc_context
 
 from courant.evaluation.evaluate import evaluate
 from courant.evaluation.record import MODEL, read_evaluation
-from courant.report import anchors, data_and_training, drawing, dynamics, errors, fields
+from courant.recipes import RECIPES
+from courant.report import anchors, data_and_training, drawing, dynamics, errors, fields, flow
 from courant.report import page as pages
 from courant.report.context import Context, open_context
+from courant.report.verdict import Verdict, judge_run, times
 from courant.runs.directory import RunDirectory
 from courant.runs.record import ENVIRONMENT
+from simgen.cases import FAMILIES
 
-PANELS: tuple[Callable[[Context], pages.Panel | None], ...] = (
-    fields.prediction_panel,
-    fields.rollout_panel,
-    fields.streamlines_panel,
-    fields.surface_panel,
-    errors.growth_panel,
-    dynamics.monitor_panel,
-    errors.errors_panel,
-    errors.case_panel,
-    errors.quantities_panel,
-    errors.sensitivity_panel,
-    errors.parity_panel,
-    anchors.decomposition_panel,
-    anchors.maps_panel,
-    anchors.anchor_table_panel,
-    anchors.anchor_scores_panel,
-    anchors.addresses_panel,
-    dynamics.frequencies_panel,
-    data_and_training.cases_panel,
-    data_and_training.training_panel,
-    data_and_training.costs_panel,
-    data_and_training.use_panel,
-)
+SECTIONS: dict[str, tuple[Callable[[Context], pages.Panel | None], ...]] = {
+    "Fields": (
+        fields.prediction_panel,
+        flow.profiles_panel,
+        flow.wall_panel,
+        fields.streamlines_panel,
+        fields.surface_panel,
+    ),
+    "Errors": (errors.errors_panel, errors.growth_panel, errors.case_panel, errors.parity_panel),
+    "Quantities and trust": (
+        errors.quantities_panel,
+        errors.sensitivity_panel,
+        dynamics.monitor_panel,
+        dynamics.rhythm_panel,
+    ),
+    "Data": (data_and_training.cases_panel,),
+    "Training, cost and use": (
+        data_and_training.training_panel,
+        data_and_training.costs_panel,
+        data_and_training.use_panel,
+    ),
+    pages.INSIDE: (
+        anchors.decomposition_panel,
+        anchors.maps_panel,
+        anchors.anchor_table_panel,
+        anchors.anchor_scores_panel,
+        anchors.addresses_panel,
+        dynamics.latents_panel,
+    ),
+}
 
 
 def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
@@ -56,38 +67,44 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
         return page
     context = open_context(run, evaluation, dataset_url)
     with rc_context(drawing.STYLE):
-        made = [make(context) for make in PANELS]
-    panels = [panel for panel in made if panel is not None]
+        picture = fields.rollout_panel(context) or fields.still_panel(context)
+        drawn_by = {name: [make(context) for make in made] for name, made in SECTIONS.items()}
+    sections = {name: [each for each in of if each is not None] for name, of in drawn_by.items()}
     dataset, model = context.dataset, context.surrogate.model
     experiment, family = context.surrogate.experiment.name, dataset.schema.family
     weights = sum(parameter.numel() for parameter in model.parameters())
     meta = [
         f"run {run.url.rsplit('/', 1)[-1]}",
-        f"dataset {dataset.version} of {dataset.info.time:%Y-%m-%d %H:%M} UTC,"
-        f" snapshot {dataset.snapshot_id}",
+        f"dataset {dataset.version} of {dataset.info.time:%Y-%m-%d %H:%M} UTC",
         f"{model.config.kind}, {weights:,} weights",
     ]
     if run.exists(ENVIRONMENT):
-        environment = run.read_object(ENVIRONMENT)
-        workers = environment.get("workers")
-        meta.append(f"trained on {environment.get('device')}, number of workers {workers}")
+        meta.append(f"trained on {run.read_object(ENVIRONMENT).get('device')}")
     nmae = {name: evaluation.overall[name].nmae for name in evaluation.predictors}
-    keys = {f"NMAE, {name}": f"{value:.3f}" for name, value in nmae.items()}
-    keys[f"relative L2, {MODEL}"] = f"{evaluation.overall[MODEL]['relative_l2']:.3f}"
+    verdict, title = judge_run(run, evaluation), f"{family}: {experiment}"
+    keys = {evaluation.split + " cases": str(len(evaluation.cases))}
     status = dataset.design["status"]
-    keys["cases accepted"] = f"{int((status == 'accepted').sum())} / {len(status)}"
+    keys["cases accepted"] = f"{int((status == 'accepted').sum())} of {len(status)}"
     if (factor := evaluation.timing.speed_up) is not None:
-        keys["the solver's speed"] = f"{float(f'{factor:.2g}'):,.15g}×"
-    verdict, title = pages.summary_line(evaluation), f"{family}: {experiment}"
-    shown = [guide(context, panels), *panels]
-    files, drawn = pages.write_page(folder, title, meta, verdict, shown, keys)
+        keys["the solver's speed"] = times(factor)
+    why, command = next_step(context, verdict)
+    lead = pages.Lead(
+        verdict.word,
+        f"{verdict.measured}: {verdict.reason}.",
+        keys,
+        errors.lead_table(context),
+        why,
+        command,
+        picture,
+    )
+    files, drawn = pages.write_page(folder, title, meta, lead, sections)
     best = min(evaluation.references, key=nmae.__getitem__)
     summary = pages.Summary(
         family=family,
         experiment=experiment,
         dataset=dataset.version,
         split=evaluation.split,
-        verdict=verdict,
+        verdict=str(verdict),
         nmae=nmae[MODEL],
         reference=best,
         reference_nmae=nmae[best],
@@ -101,80 +118,25 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     return pages.page_url(folder)
 
 
-WORDS = (
-    "An anchor is a vector of numbers in the model (its latent), usually with a position in space."
-    " A prediction is exactly a constant plus one field for each anchor. At each point the anchors"
-    " have weights that sum to one; the largest weight is that of the dominant anchor. Where"
-    " fields of anchors have signs, red is positive, blue is negative and white is zero. NMAE is"
-    " the sum of absolute errors over the sum of absolute values. References are simple predictions"
-    " without a network. A std is the standard deviation of a component over the training cases."
-)
-
-
-def guide(context: Context, panels: Sequence[pages.Panel]) -> pages.Panel:
-    """Return the panel that leads to the others; questions without a panel are left out."""
-    where_wrong = one_anchor = ""
-    if context.surrogate.decomposes:
-        energies = context.scores.fields.energies
-        strongest = int(energies.argmax())
-        share = energies[strongest] / (float(energies.sum()) or 1.0)
-        one_anchor = (
-            "Its row shows its field, and its part in the error. The strongest in the first case is"
-            f" anchor {strongest}, with {share:.0%} of the fields' energy."
+def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
+    """Return what to do next, and the command for it."""
+    dataset, run, surrogate = context.dataset, shell(context.run.url), context.surrogate
+    store, _, name = dataset.url.rstrip("/").rpartition("/")
+    again = f"courant train {shell(dataset.url)} --runs {shell(context.run.url.rpartition('/')[0])}"
+    family = FAMILIES.get(dataset.schema.family)
+    settings = [f"--set {key}={value:g}" for key, value in surrogate.dataset["settings"].items()]
+    more = f"courant generate {name} --store {shell(store)} {' '.join(settings)}"
+    if verdict.word != "usable" and (family is None or name != family.name):
+        return "Train for longer, or import more cases.", f"{again} --budget 30min"
+    if verdict.word != "usable":
+        recipe = surrogate.experiment.name
+        again += f" --recipe {recipe}" if recipe in RECIPES else ""
+        number = 2 * len(dataset.design)
+        return (
+            "Solve twice as many designs, and train again.",
+            f"{more} --cases {number}\n{again}",
         )
-        if (found := context.scores.addresses) is not None:
-            worst = int(found.worst[0])
-            part = found.errors[worst] / (found.total or 1.0)
-            where_wrong = (
-                f"In the first case mostly where anchor {worst} has weight: {part:.0%} of the"
-                f" squared error, on {found.governed[worst]:.0%} of the volume."
-            )
-    # By panel, in the order in which they come to mind.
-    answers = {
-        "errors_over_rollout" if context.evaluation.step_s else "errors": (
-            "How good is it?",
-            "See the line above. A model is useful where its error is below the references'.",
-        ),
-        "errors_by_case": (
-            "Is it right in my design?",
-            "Find your parameters in the pictures: see the error of the points around them.",
-        ),
-        "monitor": (
-            "Can I trust this rollout?",
-            "Up to the flag. Beyond it the latents have left the states of the training.",
-        ),
-        "error_addresses": ("Where is it wrong?", where_wrong),
-        "rollout": (
-            "When does the prediction leave the solution?",
-            "Play the first case: solution, prediction and error, step by step.",
-        ),
-        "anchor_table": ("What does anchor 14 do?", one_anchor),
-        "anchor_maps": (
-            "Where does an anchor have weight, and which input does it read?",
-            "The first picture shows its weight, the second which input points it reads.",
-        ),
-        "anchor_scores": (
-            "Can I interpret the field of one anchor?",
-            "Only where the scores are marked ✓ and better than the random partition's.",
-        ),
-        "frequencies": (
-            "Does a long rollout keep the frequency of the flow?",
-            "Yes, as long as the drift stays in the green band of the first picture.",
-        ),
-        "quantities": (
-            "Are drag, loss or head right?",
-            "Yes, if the points lie nearer to the line than the diamonds.",
-        ),
-        "use": ("How do I use the model?", "Paste these lines into Python."),
-    }
-    there = {panel.name: panel for panel in panels}
-    rows: list[pages.Row] = []
-    for name, (question, answer) in answers.items():
-        if name in there:
-            scores = [f" {picture.score}." for picture in there[name].pictures[:1]]
-            link = pages.Cell(there[name].title, panel=name)
-            rows.append(
-                {"you ask": question, "short answer": answer + "".join(scores), "look at": link}
-            )
-    table = pages.PanelTable(rows, words=("you ask", "short answer", "look at"))
-    return pages.Panel("guide", "How to read this", tables=[table], note=WORDS)
+    if surrogate.bands is None and family is not None and name == family.name:
+        drawn = "--split calibration --sampler uniform --seed 7 --cases 20"
+        return "Measure bands of error.", f"{more} {drawn}\ncourant calibrate {run}"
+    return "Explore designs that nobody has solved.", f"courant explore {run}"

@@ -47,6 +47,8 @@ class RunSummary:
     """NMAE of the weights that the run keeps"""
     test_nmae: float | None
     """NMAE over the rollout on the test split, if the last evaluation is of it"""
+    test_cases: int
+    """Number of cases that it is of"""
     left_s: float | None
     """Estimated seconds for the remaining epochs"""
     samples_per_s: float | None
@@ -77,6 +79,7 @@ def read_run(run: RunDirectory) -> RunSummary:
         epochs = int(settings["training"]["epochs"])
         is_test = evaluation.get("split") == "test"
         test_nmae = float(evaluation["overall"]["model"]["nmae"]) if is_test else None
+        test_cases = len(evaluation["cases"]) if is_test else 0
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise StoreError(
             f"{run.url}: {record.EXPERIMENT} or {EVALUATION} is damaged ({error}); train and"
@@ -97,6 +100,7 @@ def read_run(run: RunDirectory) -> RunSummary:
         best_epoch=best.epoch if best else None,
         validation_nmae=best.validation_nmae if best else None,
         test_nmae=test_nmae,
+        test_cases=test_cases,
         left_s=last.eta_s if last else None,
         samples_per_s=last.samples_per_s if last else None,
         train_s=sum(each.seconds for each in records),

@@ -285,7 +285,9 @@ def _facts(run: summary.RunSummary) -> dict[str, str]:
         "parameters": f"{run.num_parameters:,}" if run.num_parameters else "",
         "epochs": epochs if run.state == "finished" else f"{epochs} {run.state}",
         "validation NMAE": f"{run.validation_nmae:.3f}" if run.validation_nmae is not None else "",
-        "test NMAE": f"{run.test_nmae:.3f}" if run.test_nmae is not None else "",
+        "test NMAE": ""
+        if run.test_nmae is None
+        else f"{run.test_nmae:.3f}{' (1 case)' if run.test_cases == 1 else ''}",
         "started": run.started[:10] if run.started else "",
         "training time": f"{minutes:.0f} min" if minutes >= 1 else f"{run.train_s:.0f} s",
         # A star marks local changes.

@@ -276,9 +276,12 @@ def designs(dataset: Dataset) -> Figure:
             label = f"{name} ({len(cases)})"
             axis.scatter(cases[across.name], values, s=24, color=color, marker=marker, label=label)
         limits = _with_margin(across.low, across.high)
-        axis.set(xlabel=with_unit(across.name, across.unit), xlim=limits)
+        axis.set(xlabel=with_unit(_plain(across.name), across.unit), xlim=limits)
         for each in up:
-            axis.set(ylabel=with_unit(each.name, each.unit), ylim=_with_margin(each.low, each.high))
+            axis.set(
+                ylabel=with_unit(_plain(each.name), each.unit),
+                ylim=_with_margin(each.low, each.high),
+            )
         if not up:
             axis.set_yticks(range(len(shown)), list(shown))
             axis.invert_yaxis()
@@ -286,6 +289,10 @@ def designs(dataset: Dataset) -> Figure:
     handles = axes[0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside upper center", ncols=5, frameon=False, fontsize=9)
     return figure
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _with_margin(low: float, high: float) -> tuple[float, float]:
@@ -314,9 +321,9 @@ def sample_cases(cases: Sequence[StoredCase], field: str) -> Figure:
         artist = draw_field(axis, triangles, values, limits=limits, cmap=colours)
         title = [case.id, case.split or ""]
         for each in schema.parameters[:1]:
-            title.append(f"{each.name} {case.parameters[each.name]:.3g} {each.unit}")
+            title.append(f"{_plain(each.name)} {case.parameters[each.name]:.3g} {each.unit}")
         axis.set_title("  ".join(title), fontsize=8, loc="left")
-    label = with_unit(field if is_scalar else f"|{field}|", of.unit)
+    label = with_unit(_plain(field) if is_scalar else f"|{_plain(field)}|", of.unit)
     if artist is None:  # a line has its own axis
         figure.supylabel(label, fontsize=9)
     else:
@@ -360,7 +367,7 @@ def histograms(dataset: Dataset) -> Figure:
         known = table[np.isfinite(table[quantity.name].astype(float))]
         values = [known[quantity.name][known["split"] == split] for split in colors]
         axis.hist(values, bins=20, stacked=True, color=[*colors.values()])
-        axis.set(xlabel=with_unit(quantity.name.replace("_", " "), quantity.unit))
+        axis.set(xlabel=with_unit(_plain(quantity.name), quantity.unit))
     for axis in axes[::COLUMNS]:
         axis.set_ylabel("cases")
     handles = [Patch(color=color) for color in colors.values()]

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from courant.data.normalisation import Channel
-from courant.report.drawing import NO_FLUID, FieldMap, Raster, draw_maps
-from courant.report.fields import in_plane, scale_of, shown_channel, squares
+from courant.report import flow
+from courant.report.context import in_plane
+from courant.report.drawing import NO_FLUID, FieldMap, Raster, draw_maps, legend_above
+from courant.report.fields import VIEW, faces_of, scale_of, shown_channel, vorticity
+from simgen.cases import get_family
+from simgen.cell_mesh import CellMesh
+from simgen.point_cloud import BoundaryCloud
 from simgen.publish import colours
 from simgen.publish.figures import grid_triangles, open_triangles
 
@@ -69,20 +79,6 @@ def test_streamlines_need_both_velocities_of_their_plane() -> None:
     assert shown_channel(channels("velocity.x", "kinematic_pressure.p")) == 1
 
 
-def test_a_face_is_a_square_of_its_area_across_its_normal() -> None:
-    generator = np.random.default_rng(0)
-    normals = generator.normal(size=(50, 3))
-    normals /= np.linalg.norm(normals, axis=1, keepdims=True)
-    normals[0] = (0, 0, 1)
-    centres, areas = generator.normal(size=(50, 3)), generator.uniform(0.1, 2, 50)
-    corners = squares(centres, normals, areas)
-    np.testing.assert_allclose(corners.mean(axis=1), centres, atol=1e-12)
-    sides = np.roll(corners, -1, axis=1) - corners
-    np.testing.assert_allclose(np.linalg.norm(sides, axis=2), np.sqrt(areas)[:, None] * [[1] * 4])
-    np.testing.assert_allclose(np.einsum("fsd,fd->fs", sides, normals), 0, atol=1e-12)
-    np.testing.assert_allclose((sides[:, 0] * sides[:, 1]).sum(axis=1), 0, atol=1e-12)
-
-
 def test_rounding_on_the_drawn_layer_does_not_fill_the_scale() -> None:
     values = np.random.default_rng(0).normal(size=1000)
     values[:100] *= 1e-8  # a component that vanishes on the middle plane
@@ -102,3 +98,81 @@ def test_a_component_has_one_map_in_every_case(
     chosen = colours.colour_map(component, mean, std)
     assert (chosen is colours.SIGNED) == signed == colours.is_signed(component, mean, std)
     assert signed == (chosen(0.5)[:3] == pytest.approx((0.97, 0.97, 0.97), abs=0.03))
+
+
+def cloud_case(points: np.ndarray, faces: BoundaryCloud, kinds: tuple[str, ...]) -> Any:
+    """What the figures of a flow read of a case that is in no store."""
+    schema = SimpleNamespace(family="imported", source="here")
+    return SimpleNamespace(
+        points=points,
+        boundary=faces,
+        patch_kinds=kinds,
+        parameters={},
+        settings={},
+        dataset=SimpleNamespace(schema=schema),
+    )
+
+
+def test_profiles_are_linear_between_cells_and_have_gaps_where_there_is_no_fluid() -> None:
+    points = np.random.default_rng(0).uniform((0, 0, 0), (4, 1, 0), (4000, 3))
+    points = points[np.hypot(points[:, 0] - 2, points[:, 1] - 0.5) > 0.2]
+    plane = open_triangles(points)
+    lines = flow.sample_lines(cloud_case(points, None, ()), plane)  # type: ignore[arg-type]
+    assert list(lines) == ["x = 1 m", "x = 2 m", "x = 3 m"]
+    for name, ends in lines.items():
+        line = np.linspace(ends[0], ends[1], 200)
+        found = flow.along_line(plane, 1 + 2 * points[:, 0] - points[:, 1], line)
+        gap = np.isnan(found) & (np.abs(line[:, 1] - 0.5) < 0.12)
+        assert gap.any() == (name == "x = 2 m")
+        known = np.isfinite(found)
+        np.testing.assert_allclose(
+            found[known], (1 + 2 * line[:, 0] - line[:, 1])[known], atol=1e-9
+        )
+    family = get_family("cylinder-flow")
+    behind = family.lines({"radius": 1.5, "center_x": -2.0, "center_y": 0.0})
+    assert [start[0] for start, _ in behind.values()] == [1.0, 4.0, 10.0]
+
+
+def test_the_mass_balance_is_that_of_the_open_faces() -> None:
+    points = np.array([[0.1, 0, 0], [0.9, 0, 0]])
+    faces = BoundaryCloud(
+        points=np.array([[0.0, 0, 0], [1.0, 0, 0], [0.5, 1, 0]]),
+        normals=np.array([[-1.0, 0, 0], [1.0, 0, 0], [0, 1.0, 0]]),
+        areas=np.array([2.0, 1.5, 9.0]),
+        patch=np.array([0, 1, 2]),
+    )
+    case = cloud_case(points, faces, ("inlet", "outlet", "wall"))
+    velocity = np.array([[3.0, 5.0], [2.0, 5.0]])
+    assert flow.net_flow(case, velocity) == (6.0, -3.0)
+    closed = cloud_case(points, faces, ("wall", "lid", "wall"))
+    assert flow.net_flow(closed, velocity) is None
+
+
+def test_the_vorticity_of_a_turning_body_is_twice_its_rate() -> None:
+    plane = grid_triangles(square(), (3, 3))
+    raster = Raster.of(plane, 40)
+    u, v = (
+        raster.sample(values).filled(np.nan) for values in (-3 * square()[:, 1], 3 * square()[:, 0])
+    )
+    np.testing.assert_allclose(vorticity(raster, u, v), 6.0)
+
+
+def test_the_legend_of_a_narrow_figure_has_as_many_columns_as_fit() -> None:
+    figure = Figure(figsize=(6, 3), layout="constrained")
+    axis = figure.subplots()
+    for number in range(7):
+        axis.plot([0, 1], label=f"a long predictor {number}")
+    legend_above(figure, [axis])
+    FigureCanvasAgg(figure).draw()
+    box = figure.legends[0].get_window_extent()
+    assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
+
+
+def test_only_the_chosen_faces_of_a_mesh_are_drawn() -> None:
+    corners = np.array([[x, y, z] for x in (0.0, 1) for y in (0.0, 1) for z in (0.0, 1)])
+    # A cube of one cell, and its faces x = 0 and x = 1.
+    entries = [12, 8, 0, 4, 6, 2, 1, 5, 7, 3, 9, 4, 0, 1, 3, 2, 9, 4, 4, 5, 7, 6]
+    mesh = CellMesh(corners, np.array(entries, np.int32))
+    (tile,), numbers = faces_of(mesh, 1, np.array([1]))
+    assert numbers.tolist() == [1] and (tile[:, 0] == 1).all()
+    np.testing.assert_allclose(VIEW @ VIEW.T, np.eye(3), atol=1e-12)

@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from courant.prediction.bands import GridError
 from courant.report import page as pages
+from courant.report.verdict import judge, times
 from courant.runs.directory import RunDirectory
 from simgen.errors import InputError
 from tests.serving.chromium import open_page
 
+LEAD = pages.Lead("", "Verdict")
 VALUES = ("9.1%", "12.5%", "–", "0.4%")
 SHOWN = "document.querySelector('.player img:not([hidden])').alt"
 ROWS = "[...document.querySelectorAll('tbody tr')].map(row => row.cells[0].textContent).join()"
@@ -38,7 +41,7 @@ def page_path(tmp_path: Path) -> Path:
     animation = pages.Picture("rollout", "Caption.", frames, "Look.", "Score", labels=labels)
     rows = [{"anchor": str(number), "share": value} for number, value in enumerate(VALUES)]
     panel = pages.Panel("one", "One", [animation], [pages.PanelTable(rows, sortable=True)])
-    assert pages.write_page(RunDirectory(tmp_path), "Run", [], "Verdict", [panel])[0] == []
+    assert pages.write_page(RunDirectory(tmp_path), "Run", [], LEAD, {"": [panel]})[0] == []
     return tmp_path / pages.PAGE
 
 
@@ -82,27 +85,57 @@ def test_without_scripts_the_last_picture_is_shown_and_no_control(page_path: Pat
 def test_markup_in_data_is_shown_and_not_obeyed(tmp_path: Path) -> None:
     cells = (pages.Cell("<script>1</script>", "bad"), "<b>1</b>")
     table = pages.PanelTable([{"<i>case</i>": cell} for cell in cells])
-    panel = pages.Panel("cases", "Cases", tables=[table], note="1 < 2", code='ds["<b>"]')
-    pages.write_page(RunDirectory(tmp_path), "<b>", ["<u>"], "", [panel])
+    panel = pages.Panel("cases", "Cases", tables=[table], note="1 < 2, `<b>`", code='ds["<b>"]')
+    pages.write_page(RunDirectory(tmp_path), "<b>", ["<u>"], LEAD, {"<u>": [panel]})
     body = (tmp_path / pages.PAGE).read_text().partition("<body>")[2]
     for markup in ("<script>", "<i>", "<u>", "<b>"):
         assert markup not in body
     assert '<span class="bad">&lt;script&gt;' in body
+    assert "<code>&lt;b&gt;</code>" in body and "`" not in body
 
 
-def test_the_verdict_compares_with_every_reference_and_counts_where_the_first_is_beaten() -> None:
-    errors = {"model": 0.2, "persistence": 0.2, "training mean": 0.4, "DMD": 0.0}
-    found: Any = SimpleNamespace(
+def judged(nmae: float, rae: float, cases: int = 3, **quantities: tuple[float, bool]) -> Any:
+    """An evaluation beside a reference of 0.2; by quantity the error, and whether it is lost."""
+    errors = {"model": nmae, "persistence": 0.4, "POD + GP": 0.2}
+    return SimpleNamespace(
         split="test",
-        step_s=1.0,
-        overall={name: Errors(nmae=value, rae=0.8) for name, value in errors.items()},
+        cases=dict.fromkeys(range(cases)),
+        overall={name: Errors(nmae=value, rae=rae) for name, value in errors.items()},
         references=tuple(errors)[1:],
-        nmae={"model": {"all": (0.3, 0.1)}, "persistence": {"all": (0.2, 0.2)}},
+        quantities={
+            name: SimpleNamespace(error=error, null_error=0.04 if lost else 0.2, source="fields")
+            for name, (error, lost) in quantities.items()
+        },
     )
-    rest = pages.summary_line(found)
-    assert "NMAE 0.200 on the test split, 0% above persistence's 0.200, 50% below" in rest
-    assert "DMD's 0.000" in rest, "a reference without an error divides nothing"
-    assert "(RAE) the error is 0.800" in rest and rest.endswith("1 of 2 rollout steps.")
+
+
+@pytest.mark.parametrize(
+    ("found", "word", "reason"),
+    [
+        (judged(2.4, 0.1), "not usable", "POD + GP is at least as good"),
+        (judged(0.05, 0.6), "not usable", "60%"),
+        (judged(0.05, 0.3), "for trends", "30%"),
+        (judged(0.15, 0.1), "for trends", "above half"),
+        (judged(0.05, 0.1, shaft_power=(0.05, True)), "for trends", "shaft power better"),
+        (judged(0.05, 0.1, head=(0.12, False)), "for trends", "head is wrong by 12%"),
+        (judged(0.05, 0.1, drag=(0.12, False)), "usable", "10%"),
+        (judged(0.05, 0.1, cases=1), "for trends", "1 test case"),
+        (judged(0.05, 0.1, head=(0.1, False)), "usable", "10%"),
+    ],
+)
+def test_a_model_is_judged_by_references_variation_quantities_and_the_mesh(
+    found: Any, word: str, reason: str
+) -> None:
+    # The mesh lets drag be wrong by more than the model is.
+    grid = {"drag": GridError(order=1, low=-0.15, high=0.0, num_designs=5, sizes=(5, 7))}
+    verdict = judge(found, grid)
+    assert verdict.word == word and reason in verdict.reason, verdict
+
+
+def test_an_error_is_so_many_times_the_best_references() -> None:
+    measured = judge(judged(2.4, 0.1, cases=1), {}).measured
+    assert measured == "NMAE 2.400 on 1 test case, 12 times the error of POD + GP"
+    assert times(0.5449) == "0.54 times" and times(1162.0) == "1200 times"
 
 
 DOT = "data:image/png;base64,AAAA"

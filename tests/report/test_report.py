@@ -18,8 +18,8 @@ from courant.report import errors, report
 from courant.report.context import TOP_ANCHORS, Context, open_context
 from courant.report.data_and_training import cases_panel, tuning_seconds, use_panel
 from courant.report.dynamics import monitor_panel
-from courant.report.page import summary_line
 from courant.report.report import write_report
+from courant.report.verdict import judge
 from courant.runs.directory import RunDirectory
 from courant.training.train import fit
 from simgen.cases import get_family
@@ -61,7 +61,7 @@ def test_a_report_is_one_page_with_its_pictures_in_it_and_its_arrays_beside_it(
     page = html.unescape(Path(url).read_text())
     named = re.findall(r'href="([^"#]+)"', page)
     led_to = re.findall(r'href="#([^"]+)"', page)
-    assert len(led_to) >= 5 and set(led_to) <= set(re.findall(r'h2 id="([^"]+)"', page))
+    assert len(led_to) == 6 and set(led_to) <= set(re.findall(r'h2 id="([^"]+)"', page))
     written = {file.name for file in tmp_path.iterdir()}
     assert set(named) == {name for name in written if name.endswith(".npz")}
     figures = {name for name in written if name.endswith(".png")}
@@ -77,7 +77,10 @@ def test_a_report_is_one_page_with_its_pictures_in_it_and_its_arrays_beside_it(
     for caption in captions:
         assert re.search(r"<b>.+</b>", caption) and 'class="score">' in caption, caption
         assert not re.search(r"\b(None|nan)\b", caption), caption
-    assert summary_line(context.evaluation) in page
+    verdict = judge(context.evaluation, {})
+    assert f">{verdict.word}</p>" in page and verdict.measured in page
+    # What is inside the model is closed.
+    assert page.index("<details>") < page.index('id="decomposition"')
     assert "errors_by_case.png" in written
     assert {"decomposition.png", "decomposition.npz", "prediction.npz"} <= written
     for name in set(named):
@@ -94,7 +97,7 @@ def test_a_report_is_one_page_with_its_pictures_in_it_and_its_arrays_beside_it(
 def test_a_report_is_drawn_again_only_where_its_inputs_changed_or_a_file_is_gone(
     context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "PANELS", (cases_panel,))
+    monkeypatch.setattr(report, "SECTIONS", {"Data": (cases_panel,)})
     figure, inputs = tmp_path / "designs.png", tmp_path / "report.json"
     url = write_report(context.run.url, str(tmp_path))
     drawn = figure.stat().st_mtime_ns

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from simgen.case import CaseFamily, Field, Gate, SolvedCase
-from simgen.cases.branched_pipe.geometry import WIDTH, mesh_plan, plan_of
+from simgen.case import CaseFamily, Field, Gate, SampleLine, SolvedCase
+from simgen.cases.branched_pipe.geometry import PLATES_X, WIDTH, mesh_plan, plan_of
 from simgen.cases.branched_pipe.quantities import PIPE_QUANTITIES
 from simgen.cases.simple_foam import C_MU, ITERATION_SETTINGS, turbulent_energy
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
@@ -134,6 +134,12 @@ class BranchedPipe(CaseFamily):
         mean = profile @ areas / areas.sum()
         velocity[inlet, 0] = point.parameters["inlet_velocity"] * profile / mean
         return {"velocity": velocity}
+
+    def lines(self, parameters: Mapping[str, float]) -> Mapping[str, SampleLine]:
+        """Return lines across the duct, between its plates and the junction."""
+        half = WIDTH / 2
+        places = {f"{far} mm behind the plates": PLATES_X + far * 1e-3 for far in (50, 100, 150)}
+        return {name: ((at, 0.0, -half), (at, 0.0, half)) for name, at in places.items()}
 
     def figures(self, case: SolvedCase, log: SolverLog) -> dict[str, float]:
         speed = case.point.parameters["inlet_velocity"]

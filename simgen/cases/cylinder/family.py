@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from simgen.case import CaseFamily, Field, Gate, SolvedCase
+from simgen.case import CaseFamily, Field, Gate, SampleLine, SolvedCase
 from simgen.cases.cylinder.quantities import cylinder_quantities, force_figures
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.foam.log import SolverLog, read_series
@@ -131,6 +131,14 @@ class CylinderFlow(CaseFamily):
     def effort(self, point: DesignPoint) -> float:
         """Return more for a smaller cylinder, which has more and smaller cells."""
         return 1 / point.parameters["radius"]
+
+    def lines(self, parameters: Mapping[str, float]) -> Mapping[str, SampleLine]:
+        """Return lines across the channel through the cylinder's wake."""
+        radius, x = parameters["radius"], parameters["center_x"]
+        places = {f"{far} D behind the centre": x + 2 * radius * far for far in (1, 2, 4)}
+        return {
+            name: ((at, -HALF_HEIGHT, 0.0), (at, HALF_HEIGHT, 0.0)) for name, at in places.items()
+        }
 
     def settled_from_s(self, settings: Mapping[str, float]) -> float:
         """Return the middle of the run: the vortex street has grown by then."""

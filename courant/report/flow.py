@@ -1,0 +1,234 @@
+"""What is asked of a flow first: profiles along lines, the wall, forces, and the mass balance."""
+
+import numpy as np
+from matplotlib import tri
+from matplotlib.figure import Figure
+
+from courant.report import drawing
+from courant.report.context import Context, in_plane, plotted_fields
+from courant.report.page import Panel, PanelTable, Picture, plain
+from simgen.cases import FAMILIES
+from simgen.point_cloud import BoundaryCloud, PointCloud
+from simgen.publish.figures import Triangles
+from simgen.quantities import CaseFields
+from simgen.store.read import StoredCase
+
+STATIONS = (0.25, 0.5, 0.75)
+"""Where profiles are taken that no family declares, as shares of the longer side"""
+ON_LINE = 200
+OPEN = ("inlet", "outlet", "open")
+"""Kinds of patches through which the fluid flows"""
+CURVES: dict[str, drawing.Style] = {
+    "solution": {"color": "k", "lw": 1.6},
+    "prediction": {"color": drawing.MODEL_COLOR, "lw": 1.4, "ls": "--"},
+}
+
+
+def profiles_panel(context: Context) -> Panel | None:
+    """Show components along lines across the first case, and its mass balance; None in 1D."""
+    shown = context.shown[0]
+    plane = shown.layer
+    if not isinstance(plane, Triangles):
+        return None
+    lines = sample_lines(shown.case, plane)
+    unseen = f"{'xyz'[3 - sum(plane.axes)]} ("
+    plotted = [
+        each
+        for each in plotted_fields(context.surrogate.normaliser)
+        if len(each.columns) == 1 and unseen not in each.label
+    ]
+    figure = Figure(figsize=(drawing.WIDTH, 2.5 * len(plotted) + 0.5))
+    grid = figure.subplots(len(plotted), len(lines), squeeze=False, sharey="row")
+    arrays, error, size = dict[str, np.ndarray](), 0.0, 0.0
+    for column, (name, ends) in enumerate(lines.items()):
+        line = np.linspace(ends[0], ends[1], ON_LINE)
+        along = np.linalg.norm(line - line[0], axis=1)
+        arrays[f"{name}.points"] = line
+        for axis, each in zip(grid[:, column], plotted, strict=True):
+            found = [along_line(plane, each.of(of), line) for of in (shown.truth, shown.predicted)]
+            for values, (who, style) in zip(found, CURVES.items(), strict=True):
+                axis.plot(along, values, label=who, **style)
+                arrays[f"{name}.{each.label}.{who}"] = values
+            error += float(np.nansum(np.abs(found[1] - found[0])))
+            size += float(np.nansum(np.abs(found[0])))
+        grid[0, column].set_title(name)
+        grid[-1, column].set_xlabel("along the line (m)")
+    for axis, each in zip(grid[:, 0], plotted, strict=True):
+        axis.set_ylabel(each.label)
+    drawing.legend_above(figure, grid[0, :1].tolist())
+    when = "" if shown.end_s is None else f" at t = {shown.end_s:g} s"
+    picture = Picture(
+        "profiles.png",
+        f"Case {shown.case.id}{when}{shown.inside}, linear between the cells' centres; a gap is"
+        " where there is no fluid.",
+        figure,
+        look_for="The dashed line should lie on the black one, in peaks and near walls too.",
+        score=f"NMAE {error / (size or 1.0):.3f} on these lines",
+    )
+    table, why = mass_balance(context)
+    return Panel("profiles", "Profiles and mass balance", [picture], table, note=why, arrays=arrays)
+
+
+def sample_lines(case: StoredCase, plane: Triangles) -> dict[str, np.ndarray]:
+    """Return the ends (2, 2) of lines in a plane by their names, in m.
+
+    They are the family's; of one that declares none, and of imported cases, three across the longer
+    side of the plane.
+    """
+    family = FAMILIES.get(case.dataset.schema.family)
+    if family is not None and case.dataset.schema.source is None:
+        declared = family.lines(case.parameters)
+        if declared:
+            return {n: np.array(ends)[:, list(plane.axes)] for n, ends in declared.items()}
+    shape = plane.triangulation
+    low, high = np.array([[shape.x.min(), shape.y.min()], [shape.x.max(), shape.y.max()]])
+    main = int(np.argmax(high - low))
+    lines = {}
+    for share in STATIONS:
+        ends = np.array([low, high])
+        ends[:, main] = low[main] + share * (high - low)[main]
+        lines[f"{'xyz'[plane.axes[main]]} = {ends[0, main] + 0.0:.3g} m"] = ends
+    return lines
+
+
+def along_line(plane: Triangles, values: np.ndarray, line: np.ndarray) -> np.ndarray:
+    """Interpolate values (N,) of the cells at points (M, 2): (M,), NaN where there is no fluid."""
+    found = tri.LinearTriInterpolator(plane.triangulation, values[plane.cell])(*line.T)
+    return np.ma.asarray(found).filled(np.nan)
+
+
+def mass_balance(context: Context) -> tuple[list[PanelTable], str]:
+    """Return what flows in and out of the shown cases, or why that is not known."""
+    dimension = context.dataset.schema.dimension
+    columns = in_plane(context.channels, tuple(range(dimension)))
+    if not context.dataset.schema.boundary or columns is None:
+        return [], "The mass balance needs all components of the velocity and a boundary."
+    rows = []
+    for shown in context.shown:
+        for who, of in (("solution", shown.truth), ("prediction", shown.predicted)):
+            balance = net_flow(shown.case, of[:, columns])
+            if balance is None:
+                return [], "The mass balance needs patches of the kinds inlet and outlet."
+            inflow, net = balance
+            rows.append(
+                {
+                    "case": f"{shown.case.id} ({shown.label})",
+                    "": who,
+                    "inflow (m3/s)": f"{inflow:.4g}",
+                    "imbalance": f"{net / inflow:+.2%}" if inflow else "no inflow",
+                }
+            )
+    note = (
+        "The mass balance is of the velocity in the cells behind the open faces: the solution's own"
+        " imbalance is what that leaves out, and not the solver's."
+    )
+    return [PanelTable(rows, words=("case", ""))], note
+
+
+def net_flow(case: StoredCase, velocity: np.ndarray) -> tuple[float, float] | None:
+    """Return inflow and net outflow in m3/s of a velocity (N, 2 or 3); None without open faces."""
+    fields, flows = _on_boundary(case, {"velocity": velocity}), list[np.ndarray]()
+    for kind in case.patch_kinds:
+        if kind in OPEN and len((faces := fields.faces(kind)).cells):
+            flows.append(faces.outflow(fields.vectors("velocity")[faces.cells]))
+    if len(flows) < 2:
+        return None
+    flow = np.concatenate(flows)
+    return float(-flow[flow < 0].sum()), float(flow.sum())
+
+
+def _on_boundary(case: StoredCase, fields: dict[str, np.ndarray]) -> CaseFields:
+    faces = case.boundary
+    boundary = BoundaryCloud(faces.points, faces.normals, faces.areas, faces.patch)
+    kinds = tuple(case.patch_kinds)
+    cloud = PointCloud(case.points, None, None, None, kinds, None, fields, boundary)
+    return CaseFields(case.parameters, case.settings, cloud)
+
+
+def wall_panel(context: Context) -> Panel | None:
+    """Show pressure and shear along the walls of a 2D case, and the pressure's force over time.
+
+    None without a pressure, and in 3D, where the surface is shown.
+    """
+    schema, shown = context.dataset.schema, context.shown[0]
+    pressures = [n for n, each in enumerate(context.channels) if "pressure" in each.field]
+    if schema.dimension != 2 or not schema.boundary or not pressures:
+        return None
+    fields = _on_boundary(shown.case, {})
+    kinds = [kind for kind in shown.case.patch_kinds if kind not in (*OPEN, "symmetry")]
+    of_kinds = {kind: fields.faces(kind) for kind in kinds}
+    walls = {kind: faces for kind, faces in of_kinds.items() if len(faces.cells)}
+    if not walls:
+        return None
+    channel = context.channels[pressures[0]]
+    velocity = in_plane(context.channels, (0, 1))
+    rollout = context.rollout
+    rows = 1 + (velocity is not None) + (rollout is not None)
+    figure = Figure(figsize=(drawing.WIDTH, 2.7 * rows + 0.4))
+    grid = figure.subplots(rows, len(walls), squeeze=False)
+    arrays, error, size = dict[str, np.ndarray](), 0.0, 0.0
+    low, high = shown.case.points.min(axis=0), shown.case.points.max(axis=0)
+    for column, (kind, faces) in enumerate(walls.items()):
+        # A body is gone around, along a wall of the domain x counts.
+        middle = 0.5 * (faces.points.min(axis=0) + faces.points.max(axis=0))
+        inside = (faces.points > low)[:, :2].all() and (faces.points < high)[:, :2].all()
+        place, label = faces.points[:, 0], "x (m)"
+        tangent = np.stack([faces.normals[:, 1], -faces.normals[:, 0]], axis=1)
+        if inside:
+            x, y = (faces.points - middle)[:, :2].T
+            place, label = np.degrees(np.arctan2(y, x)) % 360, "angle around the body (deg)"
+        else:
+            tangent *= np.where(tangent[:, :1] < 0, -1, 1)
+        order = np.argsort(place)
+        grid[0, column].set_title(plain(kind))
+        arrays[f"{kind}.place"] = place[order]
+        for (who, style), of in zip(CURVES.items(), (shown.truth, shown.predicted), strict=True):
+            dots: drawing.Style = {"color": style["color"], "ls": "", "marker": "."}
+            dots |= {"ms": 5 if who == "solution" else 3, "label": who}
+            values = {"pressure": of[faces.cells, pressures[0]]}
+            if velocity is not None:
+                along = (of[faces.cells][:, velocity] * tangent).sum(axis=1)
+                values["shear"] = along / faces.depth
+            for axis, (name, curve) in zip(grid[:, column], values.items(), strict=False):
+                axis.plot(place[order], curve[order], **dots)
+                axis.set_xlabel(label)
+                arrays[f"{kind}.{name}.{who}"] = curve[order]
+        truth, ours = (of[faces.cells, pressures[0]] for of in (shown.truth, shown.predicted))
+        error, size = error + np.abs(ours - truth).sum(), size + np.abs(truth).sum()
+        if rollout is not None:
+            axis = grid[-1, column]
+            pushes = faces.normals[:, :2] * faces.areas[:, None]
+            for (who, style), of in zip(
+                CURVES.items(), (rollout.truth, rollout.predicted), strict=True
+            ):
+                force = of[:, faces.cells, pressures[0]] @ pushes
+                for way, color in zip((0, 1), ("k", drawing.PALETTE[1]), strict=True):
+                    name = f"{who}, {'xy'[way]}"
+                    axis.plot(
+                        rollout.times, force[:, way], style.get("ls", "-"), color=color, label=name
+                    )
+                arrays[f"{kind}.force.{who}"] = force
+            axis.set_xlabel("time from the start (s)")
+            axis.legend(**drawing.ABOVE, ncols=2)
+    grid[0, 0].set_ylabel(f"{plain(channel.field)} ({channel.unit})")
+    if velocity is not None:
+        grid[1, 0].set_ylabel("velocity along the wall\nover its distance (1/s)")
+    if rollout is not None:
+        grid[-1, 0].set_ylabel(
+            "force of the pressure"
+            + ("\nover density (m4/s2)" if "kinematic" in channel.field else "")
+        )
+        arrays["time"] = rollout.times
+    drawing.legend_above(figure, grid[0, :1].tolist())
+    when = "" if shown.end_s is None else f" at t = {shown.end_s:g} s"
+    picture = Picture(
+        "wall.png",
+        f"Case {shown.case.id}{when}: pressure, and the velocity along the wall over its distance,"
+        " in the cells at the walls. The latter is the rate of shear in laminar flow; with wall"
+        " functions it is less. Forces are those of the pressure alone, without friction.",
+        figure,
+        look_for="Look at the front, at the lowest pressure, and where the shear changes its sign:"
+        " the flow separates there.",
+        score=f"NMAE {error / (size or 1.0):.3f} of the pressure at the walls",
+    )
+    return Panel("wall", "At the walls", [picture], arrays=arrays)

@@ -1,0 +1,104 @@
+"""Judge what a trained model is good for: one word, with its reason.
+
+    not usable  a prediction without a network is as good, or the error is above half of the fields'
+                variation
+    usable      at most half the error of the best reference, and a fifth of the variation; every
+                quantity within 10 % (or the mesh's own error, where that is larger) and closer than
+                a regression on the design parameters; at least three cases
+    for trends  what lies between
+
+The variation is that of RAE: around the mean of the training cases.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from courant.evaluation.record import MODEL, Evaluation
+from courant.report.page import count, listed, plain, reference
+from courant.runs.directory import RunDirectory
+from courant.runs.record import BANDS
+from courant.runs.weights import weights_digest
+
+if TYPE_CHECKING:
+    from courant.prediction.bands import GridError
+
+MOST_RATIO, MOST_RAE = 1.0, 0.5  # of a model that is used at all
+GOOD_RATIO, GOOD_RAE, GOOD_QUANTITY, LEAST_CASES = 0.5, 0.2, 0.1, 3
+
+Word = Literal["not usable", "for trends", "usable"]
+
+
+class Verdict(NamedTuple):
+    """What a model is good for."""
+
+    word: Word
+    reason: str
+    """What kept it from the next better word"""
+    measured: str
+    """The error of the fields, beside the best reference's, and the number of cases"""
+
+    def __str__(self) -> str:
+        return f"{self.word}: {self.reason}. {self.measured}."
+
+
+def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
+    """Judge an evaluation; `grid` are the errors of the mesh by quantity, as far as known."""
+    from courant.prediction.answers import REGRESSION  # it loads SciPy
+
+    ours, num_cases = evaluation.overall[MODEL], len(evaluation.cases)
+    best = min(evaluation.references, key=lambda name: evaluation.overall[name].nmae)
+    theirs = evaluation.overall[best].nmae
+    ratio = ours.nmae / theirs if theirs else math.inf
+    beside = f"{times(ratio)} the error of {reference(best)}"
+    cases = count(num_cases, f"{evaluation.split} case")
+    measured = f"NMAE {ours.nmae:.3f} on {cases}, {beside}"
+    rae = f"the error is {ours['rae']:.0%} of the fields' variation"
+    lost = [
+        plain(name)
+        for name, each in evaluation.quantities.items()
+        if each.source != REGRESSION and (each.error or 0.0) > (each.null_error or math.inf)
+    ]
+    wide = [
+        f"{plain(name)} is wrong by {each.error:.0%}"
+        for name, each in evaluation.quantities.items()
+        if each.error is not None and each.error > _tolerated(grid.get(name))
+    ]
+    if ratio >= MOST_RATIO:
+        return Verdict(
+            "not usable", f"{reference(best)} is at least as good, without a network", measured
+        )
+    if not ours["rae"] <= MOST_RAE:
+        return Verdict("not usable", rae, measured)
+    reasons = {
+        f"a regression on the design parameters answers {listed(lost)} better": bool(lost),
+        listed(wide): bool(wide),
+        rae: ours["rae"] > GOOD_RAE,
+        "the error is above half of the best reference's": ratio > GOOD_RATIO,
+        f"{cases} prove little": num_cases < LEAST_CASES,
+    }
+    if found := [reason for reason, holds in reasons.items() if holds]:
+        return Verdict("for trends", "; ".join(found), measured)
+    return Verdict("usable", f"{rae}, and every quantity is within its limit", measured)
+
+
+def judge_run(run: RunDirectory, evaluation: Evaluation) -> Verdict:
+    """Judge a run, with the errors of the mesh where it is calibrated."""
+    if not run.exists(BANDS):
+        return judge(evaluation, {})
+    # Here, because bands load SciPy.
+    from courant.prediction.bands import Bands
+
+    bands = run.read_record(BANDS, Bands, "calibrate the run again")
+    return judge(evaluation, bands.grid if bands.weights == weights_digest(run) else {})
+
+
+def _tolerated(mesh: GridError | None) -> float:
+    return max(GOOD_QUANTITY, 0.0 if mesh is None else max(abs(mesh.low), abs(mesh.high)))
+
+
+def times(ratio: float) -> str:
+    """`0.54 times`, `12 times`"""
+    return f"{float(f'{ratio:.2g}'):g} times"
