@@ -220,6 +220,7 @@ async function compare(asked, newest = false) {
   const found = await showNearest(model, asked, frame.section, go, beside, newest, isCurrent);
   if (!isCurrent()) return;
   solved = found;
+  element("beside").options[1].disabled = !solved;
   showQuantities();
 }
 
@@ -282,7 +283,8 @@ function draw() {
   const by_solver = value("beside") === "solver", lacking = value("beside") && !section.other;
   element("first-name").textContent = compared ? (by_solver ? "prediction" : "A, this design") : "";
   element("second-name").textContent = by_solver ? "solver"
-    : `B: ${kept ? model.parameters.map((each) => `${words(each.name)} ${number(kept[each.name], 3)}`).join(", ") : ""}`;
+    : `B: ${model.parameters.filter(({ name }) => kept && kept[name] !== shown[name])
+      .map(({ name, unit }) => `${words(name)} ${number(kept[name], 3)} ${unit}`).join(", ")}`;
   element("difference-name").textContent = by_solver ? "error: prediction - solver" : "A - B";
   showScale("colours", "ticks", "scale-name", first.scale, named(words(name), unit));
   element("difference-scale").parentElement.hidden = !compared;
