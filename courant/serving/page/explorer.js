@@ -328,9 +328,10 @@ function showQuantities() {
       ...(bands ? [`${Math.round(100 * bands.level)} % band`, "on a fine mesh"] : []),
       ...(solved ? ["solver"] : [])], rows);
   if (!rows.length) element("quantities").replaceChildren();
-  const missing = Object.entries(section.not_predicted);
-  element("missing").textContent = !model.quantities.length ? "The dataset's family declares none." : missing
-    .map(([name, why]) => `${words(name)} is not predicted: ${why}.`).join(" ");
+  const missing = Object.entries(section.not_predicted), unknown = shown.filter((name) => section.quantities[name] === null);
+  element("missing").textContent = !model.quantities.length ? "The dataset's family declares none."
+    : [...unknown.map((name) => `${words(name)} is unknown: the predicted states do not give one.`),
+      ...missing.map(([name, why]) => `${words(name)} is not predicted: ${why}.`)].join(" ");
   showCommand("all-fields", missing.length && commands.all_fields);
   element("start").textContent = section.start && `${section.start}. No band of the fields holds for that.`;
   const notes = section.warnings.map((each) => `${each}.`);
