@@ -256,7 +256,7 @@ def decoding(device: torch.device, short: bool) -> list[dict[str, Any]]:
 
 ATTENDING = {
     "encoder, one case of the pipe": (1, 256, 12_000),
-    "encoder, one case of the pump": (1, 256, 45_000),
+    "encoder, one case of the pump": (1, 256, 58_774),
     "encoder, 8 windows of the cylinder": (8, 64, 2_400),
     "encoder, 100 windows of the cylinder": (100, 64, 2_400),
     "encoder, 100 windows of its preset": (100, 64, 4_900),
@@ -318,6 +318,7 @@ PARTS: dict[str, Part] = {
     "attending": attending,
     "decoding": decoding,
     "steps": gpu_training.step_modes,
+    "models": gpu_training.models,
     "schedules": gpu_training.schedules,
     "streaming": gpu_training.streaming,
 }

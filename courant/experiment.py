@@ -70,7 +70,8 @@ class TrainingConfig(Frozen):
     )  # of weights that are averaged and kept
     nonfinite: Literal["stop", "skip"] = "stop"  # on a loss or gradient that is not finite
     compile: bool = False  # needs a C++ compiler on a CPU; changes the last digits
-    cuda_graphs: bool = False  # one for each combination of shapes; on one GPU
+    cuda_graphs: bool | Literal["auto"] = "auto"
+    """One for each combination of shapes that repeats; "auto" where one GPU trains alone."""
     seed: int = Field(default=42, ge=0, lt=2**62)
     workers: int = Field(default=1, ge=1, le=10_000)
     use_gpu: bool | Literal["auto"] = "auto"

@@ -20,18 +20,21 @@ it; a query outside of the box gets the value at its border.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from scipy.spatial import cKDTree
 from torch import Tensor, nn
 from torch.nn.functional import grid_sample, pad
+from torch.utils.checkpoint import checkpoint
 
 from courant.field_model import FieldModel, Inputs, Queries
 from courant.model.coordinates import farthest_point_sampling, gather_points
 from courant.model_config import ModelConfig, size
 
+T = TypeVar("T")
 _MOST_DISTANCES = 2**24
 """Distances in memory at a time, 64 MiB"""
 _CLOSE = 1e-12
@@ -136,6 +139,16 @@ def initialise(model: nn.Module) -> None:
             nn.init.trunc_normal_(module.weight, std=0.02)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
+
+
+def recomputed(call: Callable[..., T], *given: Any) -> T:
+    """Call, and on a GPU keep nothing for the backward pass, which calls again.
+
+    The activations at all points of all steps of a rollout would fill it.
+    """
+    if given[0].device.type == "cpu" or not torch.is_grad_enabled():
+        return call(*given)
+    return cast(T, checkpoint(call, *given, use_reentrant=False, preserve_rng_state=False))
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:

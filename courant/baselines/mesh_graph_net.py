@@ -26,6 +26,7 @@ from courant.baselines.baseline import (
     connected,
     find_nearest,
     newest,
+    recomputed,
 )
 from courant.model_config import choice, size
 from courant.models import count_built, register
@@ -158,7 +159,10 @@ class MeshGraphNet(GhostModel):
     def field(self, sites: Sites, features: Tensor, prepared: Graph) -> Tensor:
         nodes, edges = self.node(sites.known(features)), self.edge(prepared.edges)
         for each in self.rounds:
-            nodes, edges = each(nodes, edges, prepared)
+            if self.config.transient:
+                nodes, edges = recomputed(each, nodes, edges, prepared)
+            else:
+                nodes, edges = each(nodes, edges, prepared)
         decoded = self.decoder(nodes)
         # As in the paper, a transient model predicts what is added to the state.
         if not self.config.transient:

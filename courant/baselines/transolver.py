@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import linear, scaled_dot_product_attention
 
 from courant.baselines.baseline import (
     GhostConfig,
@@ -52,7 +52,9 @@ class PhysicsAttention(nn.Module):
     """Slice, attend between slices, spread back.
 
     w = softmax(x S / tau) over slices; token_g = sum_i w_ig f_i / sum_i w_ig over the sites that
-    write; the tokens attend to each other; each site gets sum_g w_ig token_g.
+    write; the tokens attend to each other; each site gets sum_g w_ig token_g. The maps to the
+    slices and tau are one matrix, and f is zero where a site writes nothing, so three arrays of
+    the size of x less are kept for the backward pass.
     """
 
     def __init__(self, config: TransolverConfig) -> None:
@@ -70,17 +72,22 @@ class PhysicsAttention(nn.Module):
 
     def forward(self, x: Tensor, writes: Tensor) -> Tensor:
         """(B, S, width) -> (B, S, width); `writes` (B, S)."""
-        assigned, carried = (
-            split_heads(each(x), self.num_heads) for each in (self.assigned, self.carried)
-        )
-        weights = (self.slices(assigned) / self.temperature.clamp(0.1, 5.0)).softmax(-1)
-        written = weights * writes[:, None, :, None]  # (B, H, S, G)
-        tokens = written.transpose(-1, -2) @ carried
-        tokens = tokens / (written.sum(2)[..., None] + _LEAST_WEIGHT)  # (B, H, G, head)
+        weights = split_heads(linear(x, *self._to_slices()), self.num_heads).softmax(-1)
+        carried = split_heads(self.carried(x) * writes[..., None], self.num_heads)
+        written = (weights * writes[:, None, :, None]).sum(2)[..., None]  # (B, H, G, 1)
+        tokens = weights.transpose(-1, -2) @ carried / (written + _LEAST_WEIGHT)  # (B, H, G, head)
         tokens = scaled_dot_product_attention(
             self.query(tokens), self.key(tokens), self.value(tokens)
         )
         return self.output((weights @ tokens).transpose(1, 2).flatten(2))
+
+    def _to_slices(self) -> tuple[Tensor, Tensor]:
+        """Return weight (H * G, width) and bias (H * G,) of the logits of all heads."""
+        slices = self.slices.weight / self.temperature.clamp(0.1, 5.0)  # (H, G, head)
+        per_head = (self.num_heads, -1)
+        bias = slices @ self.assigned.bias.unflatten(0, per_head)[..., None]
+        bias = bias[..., 0] + self.slices.bias / self.temperature[..., 0].clamp(0.1, 5.0)
+        return (slices @ self.assigned.weight.unflatten(0, per_head)).flatten(0, 1), bias.flatten()
 
 
 class TransolverBlock(nn.Module):

@@ -15,8 +15,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
-from torch.utils.checkpoint import checkpoint
+from torch.nn.functional import linear, scaled_dot_product_attention
 
 from courant.baselines.baseline import (
     MeshConfig,
@@ -26,6 +25,7 @@ from courant.baselines.baseline import (
     find_nearest,
     initialise,
     place,
+    recomputed,
     split_heads,
 )
 from courant.field_model import FieldModel, Inputs, Queries
@@ -47,6 +47,8 @@ class UptConfig(MeshConfig):
     num_heads: int = size(3, 1, 1024)
     #: Blocks of each part: encoder, approximator and decoder.
     num_layers: int = size(3, 0, 64)
+    #: Further blocks of the approximator alone.
+    num_further_layers: int = size(0, 0, 64)
     #: Latent tokens.
     num_latents: int = size(256, 1, 16_384)
     num_supernodes: int = size(512, 1, 16_384)
@@ -119,10 +121,16 @@ class SupernodePooling(nn.Module):
             everywhere = inputs.parameters[:, None].expand(-1, known.shape[1], -1)
             known = torch.cat([known, everywhere], dim=-1)
         senders = self.embedding(known) + embed_positions(inputs.points, config.supernode_width)
-        received = near.gather(senders)  # (B, S, k, width)
-        nearest = received[:, :, :1].expand_as(received)
-        messages = self.message(torch.cat([received, nearest], dim=-1)) * reached[..., None]
-        return messages.sum(2) / reached.sum(2)[..., None].clamp(min=1)
+        # A message is MLP([sender, receiver]), the receiver being the nearest sender. The first map
+        # is applied before senders are gathered, the last one to the mean of the messages.
+        first, activation, last = self.message
+        assert isinstance(first, nn.Linear)
+        of_sender, of_receiver = first.weight.chunk(2, dim=1)
+        receiver = Neighbours(*(each[:, :, :1] for each in near)).gather(senders)
+        ends = near.gather(linear(senders, of_sender)) + linear(receiver, of_receiver, first.bias)
+        count = reached.sum(2)[..., None]
+        mean = (activation(ends) * reached[..., None]).sum(2) / count.clamp(min=1)
+        return last(mean) * (count > 0)
 
 
 class Upt(FieldModel):
@@ -135,16 +143,17 @@ class Upt(FieldModel):
         self.config = config
         width = config.width
 
-        def blocks() -> nn.Sequential:
-            each = (AttentionBlock(width, config.num_heads) for _ in range(config.num_layers))
-            return nn.Sequential(*each)
+        def blocks(further: int = 0) -> nn.Sequential:
+            num = config.num_layers + further
+            return nn.Sequential(*(AttentionBlock(width, config.num_heads) for _ in range(num)))
 
         self.pooling = SupernodePooling(config)
         self.encoder = nn.Sequential(nn.Linear(config.supernode_width, width), blocks())
         self.context = nn.Linear(width, width)
         self.tokens = nn.Parameter(torch.empty(config.num_latents, width))
         self.pool = AttentionBlock(width, config.num_heads, cross=True)
-        self.approximator = nn.Sequential(nn.Linear(width, width), blocks())
+        further = config.num_further_layers
+        self.approximator = nn.Sequential(nn.Linear(width, width), blocks(further))
         self.decoder = nn.Sequential(nn.Linear(width, width), blocks())
         self.query = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
         self.read = AttentionBlock(width, config.num_heads, cross=True)
@@ -162,9 +171,11 @@ class Upt(FieldModel):
         latents = self._latents(inputs, num_steps)
         num = queries.points.shape[1]
         chunk = chunk or max(1, num)
-        parts = [queries.part(slice(start, start + chunk)) for start in range(0, num, chunk)]
-        steps = [torch.cat([self._decode(each, part) for part in parts], 1) for each in latents]
-        return torch.stack(steps, dim=1)
+        fields = []
+        for start in range(0, num, chunk):
+            embedded = self._embed(queries.part(slice(start, start + chunk)))
+            fields.append(torch.stack([self._decode(each, embedded) for each in latents], 1))
+        return torch.cat(fields, dim=2)
 
     def _latents(self, inputs: Inputs, num_steps: int) -> list[Tensor]:
         """Return what the decoder reads at each step, (B, L, width)."""
@@ -174,10 +185,10 @@ class Upt(FieldModel):
         near = find_nearest(supernodes, inputs.points, inputs.mask, self.config.max_degree)
         carried = self.config.num_carried
         shared = inputs.features[..., carried:] if self.config.num_query_features else None
-        at_points = Queries(inputs.points, shared)
+        at_points = self._embed(Queries(inputs.points, shared)) if num_steps > 1 else None
         latents: list[Tensor] = []
         while len(latents) < num_steps:
-            if latents:
+            if at_points is not None and latents:
                 state = self._decode(latents[-1], at_points)
                 moved = advance(inputs.features, state, self.config.input_steps)
                 inputs = inputs._replace(features=moved)
@@ -188,20 +199,16 @@ class Upt(FieldModel):
         encoded = self.context(self.encoder(self.pooling(inputs, near)))
         return self.pool(self.tokens.expand(len(encoded), -1, -1), encoded)
 
-    def _decode(self, latents: Tensor, queries: Queries) -> Tensor:
-        if latents.device.type == "cpu" or not torch.is_grad_enabled():
-            return self._read_off(latents, queries)
-        # Activations at all points and steps would fill a GPU: they are computed again.
-        return checkpoint(
-            self._read_off, latents, queries, use_reentrant=False, preserve_rng_state=False
-        )
-
-    def _read_off(self, latents: Tensor, queries: Queries) -> Tensor:
+    def _embed(self, queries: Queries) -> Tensor:
+        """Embed queries (B, M, width), which is the same at all steps."""
         shared = self.config.num_query_features
         embedded = embed_positions(queries.points, self.config.width - shared)
         if queries.features is not None:
             embedded = torch.cat([embedded, queries.features], dim=-1)
-        return self.output(self.read(self.query(embedded), latents))
+        return self.query(embedded)
+
+    def _decode(self, latents: Tensor, embedded: Tensor) -> Tensor:
+        return recomputed(lambda e, z: self.output(self.read(e, z)), embedded, latents)
 
 
 def embed_positions(points: Tensor, width: int) -> Tensor:

@@ -13,9 +13,9 @@ for the family, whichever the recipe.
 On the public benchmarks the defaults in the text above the tables hold: cosine annealing but for
 Diff-Sorp, weight decay 1e-5, no clipping. What the tables leave open:
 
-- UPT's six layers: the library that the paper ran has all of them in the approximator, between two
-  perceivers; here encoder, approximator and decoder have two blocks each. For Diff-Sorp the table
-  has two rows; the second one is taken, which is also the library's script.
+- UPT's six layers: all of them in the approximator, between two perceivers, as in the library that
+  the paper ran. For Diff-Sorp the table has two rows; the second one is taken, which is also the
+  library's script.
 - FNO's frequencies are the library's default of 12, on 3D CFD the 8 that a grid of 16 nodes has.
 - The grid: as many nodes along an axis as the data have, so that nodes of Darcy, Diff-Sorp and
   3D CFD are the data's own points. The curved grids of Pipe and Airfoil are clouds here, mapped to
@@ -103,7 +103,13 @@ def paper_sizes(family: str, kind: str) -> dict[str, Any]:
     grid = {"resolution": NODES[name]} if name in NODES else {}
     sizes: dict[str, dict[str, Any]] = {
         "transolver": {"width": 128, "num_heads": 8, "num_layers": 8, "num_slices": 64},
-        "upt": {"width": 512, "num_heads": 8, "num_layers": 2, "num_latents": 32},
+        "upt": {
+            "width": 512,
+            "num_heads": 8,
+            "num_layers": 0,
+            "num_further_layers": 6,
+            "num_latents": 32,
+        },
         "fno": {
             "width": FNO_WIDTHS[name],
             "num_layers": 8,

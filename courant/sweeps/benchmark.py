@@ -207,7 +207,7 @@ def choose_contenders(
 ) -> dict[str, Experiment]:
     """Return the contenders of these names; InputError for one that does not fit the data."""
     from courant.problems import open_problem
-    from courant.training.step import check_graphs
+    from courant.training.step import uses_graphs
 
     known = contender_names()
     for name in names:
@@ -247,7 +247,7 @@ def choose_contenders(
                 placed = compared(anew, kind, has_mesh=dataset[dataset.cases()[0]].mesh is not None)
                 experiment = placed.derive(model=own)
             open_problem(experiment, dataset)
-            check_graphs(experiment)
+            uses_graphs(experiment)
         except InputError as error:
             raise InputError(
                 f"model {name} cannot be used on {dataset.url} {dataset.version}: {error}"

@@ -193,9 +193,12 @@ def hidden_matrices(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Param
 
 
 def make_optimiser(
-    model: nn.Module, training: TrainingConfig, *, fused: bool | None = None
+    model: nn.Module, training: TrainingConfig, *, fused: bool | None = None, graphs: bool = False
 ) -> Optimizer:
-    """Build the experiment's optimiser; fused, as on a GPU, with the rate on the device."""
+    """Build the experiment's optimiser; fused, as on a GPU, with the rate on the device.
+
+    `graphs` says that its steps are replayed from CUDA graphs.
+    """
     device = next(model.parameters()).device
     fused = device.type == "cuda" if fused is None else fused
     rate = training.learning_rate
@@ -203,7 +206,7 @@ def make_optimiser(
         "lr": torch.tensor(rate, device=device) if fused else rate,
         "weight_decay": training.weight_decay,
         "fused": fused,
-        "capturable": fused and training.cuda_graphs,
+        "capturable": fused and graphs,
     }
     if training.optimiser == "muon":
         return MuonWithAdamW(model, **options)

@@ -24,7 +24,7 @@ from courant.data.batch import Batch
 from courant.ensemble import Ensemble, MembersApart
 from courant.experiment import Experiment
 from courant.field_model import Inputs, MeasuresSpread, Queries
-from courant.models import build
+from courant.models import BASELINES, DEFAULT_KIND, build
 from courant.problems import Problem
 from courant.training.optimiser import WeightAverage
 from simgen.errors import InputError
@@ -307,8 +307,8 @@ class OptimiserStep:
         self._left_out = torch.zeros((), device=device)
         if self._fused:
             optimiser.found_inf = self._left_out  # type: ignore[attr-defined]
-        is_graph = objective.experiment.training.cuda_graphs
-        self._run = Replayed(self._take) if is_graph else self._take
+        replays = uses_graphs(objective.experiment, device, world)
+        self._run = Replayed(self._take) if replays else self._take
 
     def __call__(self, batch: Batch, number: int, learning_rate: float) -> Tensor:
         """Take step `number` (from 0); return loss, gradient norm, and 1 if it was taken."""
@@ -342,19 +342,25 @@ def _set(held: Tensor | float, value: float) -> Tensor | float:
     return held.fill_(value) if isinstance(held, Tensor) else value
 
 
-def check_graphs(
-    experiment: Experiment, device: torch.device | None = None, world: int = 1
-) -> None:
-    """Raise InputError where steps cannot be replayed from CUDA graphs, on this device or any."""
-    waits, kind = experiment.model.waits_for_device, device.type if device else "cuda"
+def uses_graphs(experiment: Experiment, device: torch.device | None = None, world: int = 1) -> bool:
+    """Return whether steps are replayed from CUDA graphs, on this device or any GPU.
+
+    Unless the experiment decides, they are where nothing is in the way; a model of one's own might
+    wait for the device without saying so. InputError where they are demanded and cannot be.
+    """
+    asked, model = experiment.training.cuda_graphs, experiment.model
+    waits, kind = model.waits_for_device, device.type if device else "cuda"
     obstacles = {
         f"training runs on {kind}": kind != "cuda",
         f"{world} workers exchange gradients": world > 1,
         f"{waits} waits for the device": waits is not None,
     }
-    if experiment.training.cuda_graphs and any(obstacles.values()):
-        because = " and ".join(name for name, is_there in obstacles.items() if is_there)
+    because = " and ".join(name for name, is_there in obstacles.items() if is_there)
+    if asked == "auto":
+        return not because and model.kind in (DEFAULT_KIND, *BASELINES)
+    if asked and because:
         raise InputError(f"training.cuda_graphs = true, but {because}; leave it out")
+    return asked
 
 
 def of_first_worker(value: float, device: torch.device) -> float:

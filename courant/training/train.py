@@ -95,7 +95,7 @@ def fit(
     training, device = experiment.training, torch.device(device)
     ids = about(dataset=dataset.url, training_run=run.name, experiment=experiment.name)
     with ids, records.heartbeat(run) if rank == 0 else nullcontext():
-        steps.check_graphs(experiment, device, world)
+        steps.uses_graphs(experiment, device, world)
         began = time.perf_counter()
         task = Task.load(experiment, dataset, device, rank, world)
         loaded = time.perf_counter() - began
@@ -275,7 +275,8 @@ class Fitting:
             self.model = DistributedDataParallel(self.model, device_ids=gpus)
         if training.compile:
             self.model = cast(nn.Module, torch.compile(self.model))
-        self.optimiser = make_optimiser(self.bare, training)
+        graphs = steps.uses_graphs(task.experiment, device, world)
+        self.optimiser = make_optimiser(self.bare, training, graphs=graphs)
         self.average = WeightAverage(self.bare, training.ema_decay) if training.ema_decay else None
         state = checkpoints.read_latest_checkpoint(run, device, self.bare)
         if state is None:

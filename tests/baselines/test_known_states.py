@@ -70,7 +70,7 @@ def test_upt_encodes_the_newest_states(monkeypatch: Any) -> None:
     monkeypatch.setattr(
         model,
         "_decode",
-        lambda latents, at: at.points.new_full((*at.points.shape[:2], C), next(decoded)),
+        lambda latents, at: at.new_full((*at.shape[:2], C), next(decoded)),
     )
     with torch.no_grad():
         model._latents(inputs.cloud, 3)

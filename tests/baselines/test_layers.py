@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from courant.baselines import baseline
-from courant.baselines.baseline import Box, find_nearest, place
+from courant.baselines.baseline import Box, find_nearest, place, split_heads
 from courant.baselines.enf import Enf, find_nearby
 from courant.baselines.fno import FnoConfig, SpectralConvolution
 from courant.baselines.mesh_graph_net import (
@@ -17,6 +19,7 @@ from courant.baselines.mesh_graph_net import (
     MessageRound,
     _scattered,
 )
+from courant.baselines.upt import embed_positions
 from courant.field_model import Inputs, Queries
 from courant.models import build
 from tests.baselines.tiny import tiny
@@ -99,6 +102,38 @@ def test_a_round_of_messages_is_the_papers() -> None:
     torch.testing.assert_close(
         after, nodes + layer.node(torch.cat([nodes, expected.sum(2)], dim=-1))
     )
+
+
+def test_attention_between_slices_is_the_papers() -> None:
+    torch.manual_seed(7)
+    model = build(tiny("transolver", "steady 3D"))
+    layer: Any = model.blocks[0].attention  # type: ignore[index]
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    x, writes = torch.randn(2, 9, 16), torch.rand(2, 9) < 0.7
+    assigned, carried = (split_heads(each(x), 2) for each in (layer.assigned, layer.carried))
+    weights = (layer.slices(assigned) / layer.temperature.clamp(0.1, 5.0)).softmax(-1)
+    written = weights * writes[:, None, :, None]
+    tokens = written.transpose(-1, -2) @ carried / (written.sum(2)[..., None] + 1e-5)
+    made = scaled_dot_product_attention(*(f(tokens) for f in (layer.query, layer.key, layer.value)))
+    expected = layer.output((weights @ made).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(layer(x, writes), expected)
+
+
+def test_messages_to_supernodes_are_averaged_over_those_within_the_radius() -> None:
+    torch.manual_seed(8)
+    model: Any = build(tiny("upt", "steady 3D"))
+    inputs = random_inputs(model.config, points=40).cloud
+    near = find_nearest(place(inputs, 5), inputs.points, None, model.config.max_degree)
+    reached = near.squared <= model.config.radius**2
+    assert not reached.all()
+    pooling = model.pooling
+    senders = pooling.embedding(inputs.features) + embed_positions(inputs.points, 8)
+    received = near.gather(senders)
+    messages = pooling.message(torch.cat([received, received[:, :, :1].expand_as(received)], -1))
+    expected = (messages * reached[..., None]).sum(2) / reached.sum(2)[..., None]
+    torch.testing.assert_close(pooling(inputs, near), expected)
 
 
 def test_the_fit_of_enf_brings_its_field_nearer_to_the_input() -> None:

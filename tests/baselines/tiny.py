@@ -12,6 +12,7 @@ OWN: dict[str, dict[str, Any]] = {
         "width": 24,
         "num_heads": 2,
         "num_layers": 1,
+        "num_further_layers": 1,
         "num_latents": 6,
         "num_supernodes": 5,
         "supernode_width": 8,

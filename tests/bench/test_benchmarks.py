@@ -65,6 +65,8 @@ def test_all_parts_of_the_gpu_benchmark_run(report: dict[str, Any]) -> None:
     for row in schedules.values():
         assert row["epoch_s"] > 0 and row["peak_gb"] > 0
         assert all(map(math.isfinite, row["losses"]))
+    assert len(report["models"]) == sum(map(len, gpu_training.PUBLISHED.values()))
+    assert all(row["float32 ms"] > 0 and row["paper ms"] > 50 for row in report["models"])
     assert {row["batches"] for row in report["streaming"]} == {"resident", "streamed"}
     for row in report["accuracy"]:
         close = 1e-5 if row["precision"] != "bfloat16" else 0.05

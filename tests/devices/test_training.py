@@ -22,7 +22,7 @@ from courant.models import BASELINES
 from courant.recipes import get_recipe
 from courant.recipes.compared import compared
 from courant.runs.directory import RunDirectory
-from courant.training.step import check_graphs
+from courant.training.step import uses_graphs
 from courant.training.train import Fitting
 from simgen.errors import InputError
 from tests.baselines.tiny import OWN
@@ -164,7 +164,7 @@ def test_steps_replayed_from_cuda_graphs_are_the_plain_ones(
     )
     if plain.experiment.model.waits_for_device:
         with pytest.raises(InputError, match="waits for the device"):
-            check_graphs(graphed.experiment, CUDA, world=1)
+            uses_graphs(graphed.experiment, CUDA, world=1)
         return
     assert losses(graphed, 4) == pytest.approx(losses(plain, 4), rel=1e-3)
     assert graphed.step._run._replays, "steps were replayed"  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ import torch
 from courant.model import CourantConfig
 from tests.model.clouds import CHOICES, pad_cloud, random_inputs, random_model, relative_error
 
-EXPORTED = ("window, transient", "design parameters", "abstract queries", "window, learned anchors")
+EXPORTED = ("deep decoder", "design parameters", "abstract queries", "window, learned anchors")
 
 
 @pytest.mark.parametrize("config", [CHOICES[name] for name in EXPORTED], ids=EXPORTED)

@@ -8,6 +8,7 @@ import pytest
 from simgen.case import SolvedCase
 from simgen.cases import get_family
 from simgen.cases.branched_pipe.geometry import BEND_RADIUS, NOZZLE_WIDTH, STRAIGHT, WIDTH, plan_of
+from simgen.foam.dictionaries import read_entry
 from simgen.foam.run import find_openfoam
 from simgen.meshing import check_mesh
 from simgen.quantities import CaseFields, compute
@@ -55,6 +56,8 @@ def test_corners_of_the_design_space_mesh_cleanly(aperture, duct_angle, curvatur
     assert figures["failed_checks"] == 0
     assert figures["max_non_orthogonality"] < 65
     assert 6000 < figures["num_cells"] <= 1e4
+    turbulence = tmp_path / "constant/turbulenceProperties"
+    assert read_entry(turbulence, ("RAS", "RASModel")) == "kEpsilon"
 
 
 def test_a_solved_case_balances_and_has_settled(solved):

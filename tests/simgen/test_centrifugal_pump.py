@@ -9,6 +9,7 @@ from simgen.case import SolvedCase
 from simgen.cases import get_family
 from simgen.cases.centrifugal_pump.family import angular_velocity, head_history, plan_of
 from simgen.cases.centrifugal_pump.geometry import BLADE_INLET, BLADE_THICKNESS, DEPTH, NUM_BLADES
+from simgen.foam.dictionaries import read_entry
 from simgen.foam.mesh import read_geometry
 from simgen.foam.run import find_openfoam
 from simgen.meshing import check_mesh
@@ -73,6 +74,8 @@ def test_meshes_of_the_spaces_corners_pass_checkmesh(corner, tmp_path):
     inlet = np.linalg.norm(geometry.face_areas[geometry.patches["inlet"].faces], axis=1).sum()
     assert inlet == pytest.approx(np.pi * (corner[0] * 1e-3) ** 2, rel=0.02)
     assert "rotor" in (tmp_path / "constant/polyMesh/cellZones").read_text(errors="replace")
+    turbulence = tmp_path / "constant/turbulenceProperties"
+    assert read_entry(turbulence, ("RAS", "RASModel")) == "kOmegaSST"
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 """The physics of the paper's reference cylinder, on the production mesh and time step."""
 
+from types import SimpleNamespace
+
 import meshio
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from scipy.spatial import ConvexHull
 from simgen.case import SolvedCase
 from simgen.cases import get_family
 from simgen.cases.cylinder.shedding import shedding
+from simgen.foam.dictionaries import read_entry
 from simgen.foam.run import find_openfoam
 from simgen.quantities import CaseFields, compute, states_from
 from simgen.solving.convert import convert
@@ -46,6 +49,15 @@ def test_the_wake_of_a_small_cylinder_is_meshed_by_its_radius(radius, tmp_path):
     wake = corners[(x > radius) & (x < 20 + radius) & (abs(y) < 2 * radius)]
     edges = np.sqrt([ConvexHull(cell[:, :2]).volume for cell in wake])
     assert edges.max() < 0.8 * radius
+    # App. datasets-appendix: from rest at 0 s to the parabola at 1 s, and no turbulence model.
+    inlet = read_entry(tmp_path / "0/U", ("boundaryField", "inlet", "valueExpr"))
+    names = {"vector": lambda *parts: parts, "sqr": np.square, "min": min}
+    for time, y in ((0.0, 0.0), (0.5, 0.0), (1.0, 0.0), (7.0, 5.0), (7.0, 10.0)):
+        place = SimpleNamespace(y=lambda y=y: y)
+        at = {**names, "pos": lambda place=place: place, "time": lambda time=time: time}
+        speed = 0.4 * min(1.0, time) * (1 - (y / 10) ** 2)
+        assert eval(inlet.strip(' "'), at) == pytest.approx((speed, 0, 0))
+    assert not (tmp_path / "constant/turbulenceProperties").exists()
 
 
 def test_vortices_are_shed_at_the_papers_frequency(reference):

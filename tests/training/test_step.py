@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from courant.experiment import Experiment, TrainingConfig
 from courant.model import Courant
+from courant.recipes.compared import compared
 from courant.runs.checkpoint import Checkpoint, load_optimiser
 from courant.runs.directory import RunDirectory
 from courant.training import optimiser as optimising
@@ -302,8 +303,18 @@ def test_graphs_that_cannot_be_are_an_error_before_anything_is_read(
     assert RunDirectory(tmp_path).names() == []
     adaptive = graphed.derive(model={"solver": "dopri5"})
     with pytest.raises(InputError, match=r"2 workers exchange .* and the solver dopri5 waits"):
-        step.check_graphs(adaptive, torch.device("cuda"), world=2)
-    step.check_graphs(graphed, torch.device("cuda"), world=1)
+        step.uses_graphs(adaptive, torch.device("cuda"), world=2)
+    assert step.uses_graphs(graphed, torch.device("cuda"))
+
+
+def test_graphs_are_used_where_one_gpu_trains_alone_and_nothing_waits(tiny: Experiment) -> None:
+    gpu = torch.device("cuda")
+    assert step.uses_graphs(tiny, gpu) and not step.uses_graphs(tiny, torch.device("cpu"))
+    assert not step.uses_graphs(tiny, gpu, world=2)
+    assert not step.uses_graphs(tiny.derive(training={"cuda_graphs": False}), gpu)
+    assert not step.uses_graphs(tiny.derive(model={"solver": "dopri5"}), gpu)
+    for kind, replayed in (("upt", True), ("transolver", False)):
+        assert step.uses_graphs(compared(tiny, kind), gpu) is replayed
 
 
 def test_beyond_so_many_shapes_the_rest_is_computed_plainly(
