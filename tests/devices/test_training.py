@@ -59,9 +59,8 @@ def tiny(family: str, model: str = "courant", **training: Any) -> Experiment:
     else:
         chosen = compared(recipe, model, has_mesh=False).derive(model=OWN[model])
     batch = max(2, recipe.training.batch_size)
-    return chosen.derive(
-        training={"epochs": 4, "batch_size": batch, "validation_windows": 4, **training}
-    )
+    usual = {"epochs": 4, "batch_size": batch, "validation_windows": 4, "cuda_graphs": False}
+    return chosen.derive(training={**usual, **training})
 
 
 def start(experiment: Experiment, device: torch.device, folder: Path) -> Fitting:
