@@ -68,9 +68,7 @@ def test_upt_encodes_the_newest_states(monkeypatch: Any) -> None:
     monkeypatch.setattr(model, "_encode", remember)
     decoded = iter([3.0, 4.0, 5.0])
     monkeypatch.setattr(
-        model,
-        "_decode",
-        lambda latents, at: at.new_full((*at.shape[:2], C), next(decoded)),
+        model, "_decode", lambda latents, at: at.new_full((*at.shape[:2], C), next(decoded))
     )
     with torch.no_grad():
         model._latents(inputs.cloud, 3)
