@@ -208,8 +208,8 @@ class SweepRequest(TrainingRequest):
     """Try a space's settings around a recipe or experiment; finished trials are not repeated."""
 
     space: str = "anchors"
-    """ablations, anchors, anchors-demo, features, gwa, heads, joint, legibility, levels, loops, or a
-    YAML file of your own."""
+    """ablations, anchors, anchors-demo, features, gwa, heads, joint, legibility, levels, loops, or
+    a YAML file of your own."""
     trials: NumTrials = None
     seed: Seed = 42
     early_stopping: Annotated[
