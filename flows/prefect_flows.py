@@ -186,8 +186,8 @@ def _train(stage: stages.Training) -> Any:
     return url
 
 
-def _try(stage: stages.Trials | stages.ModelBenchmark) -> Any:
-    """Sweep or benchmark."""
+def _try(stage: stages.Trials | stages.ModelBenchmark | stages.Optimisation) -> Any:
+    """Sweep, benchmark or optimisation."""
     finished = _in_task("try-settings", stage.execute)
     name = finished.page.rsplit("/", 2)[1]
     text = f"{finished.verdict}\n\nPage: `{finished.page}` on {platform.node()}"
@@ -211,6 +211,7 @@ FLOWS: dict[type, Any] = {
         (stages.Trials, "sweep", "sweep {space}", _try),
         (stages.ModelBenchmark, "benchmark", "benchmark at {budget}", _try),
         (stages.Measurement, "evaluate", "evaluate {run}", _evaluate),
+        (stages.Optimisation, "optimise", "optimise {run}", _try),
         (
             stages.MainJob,
             "generate-and-train",
@@ -219,7 +220,7 @@ FLOWS: dict[type, Any] = {
         ),
     )
 }
-generate, train, sweep, benchmark, evaluate, generate_and_train = FLOWS.values()
+generate, train, sweep, benchmark, evaluate, optimise, generate_and_train = FLOWS.values()
 
 
 def _key(name: str) -> str:

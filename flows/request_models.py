@@ -185,6 +185,8 @@ class GenerationRequest(CaseRequest):
     """Designs by their parameters, to solve instead of sampled ones."""
     split: Literal["train", "validation", "test", "calibration"] | None = None
     """The split of the cases that are new, such as calibration; drawn where not given."""
+    origin: str | None = None
+    """What asks for these cases, for their record."""
 
 
 @request
@@ -231,6 +233,34 @@ class EvaluationRequest:
     report: ReportFolder = None
     split: Split = "test"
     dataset: MovedDataset = None
+
+
+@request
+class OptimisationRequest:
+    """Find the best designs by a run's quantities, solve each, and learn from it."""
+
+    run: RunUrl
+    maximise: list[str] | None = None
+    """Quantities to maximise, such as efficiency."""
+    minimise: list[str] | None = None
+    """Quantities to minimise. With several objectives in all, designs form a Pareto front."""
+    subject_to: list[str] | None = None
+    """Limits of quantities, such as head>=60,shaft_power<=900."""
+    solves: int = Field(default=5, ge=1, le=1000)
+    """Candidates that are solved; those that are rejected or fail count."""
+    seed: Seed = 42
+    out: Annotated[
+        str | None,
+        option("Folder or URL of the search; default: one in optimisations/ beside the runs/."),
+    ] = None
+    dataset: MovedDataset = None
+    time_limit_s: Annotated[
+        float | None,
+        option("Seconds of a case's meshing, and of its solver.", "--time-limit"),
+        Field(gt=0.0, le=MOST_TIME_S),
+    ] = None
+    cores: int = Field(default=1, ge=1)
+    """Cores of each case; above 1 it runs under MPI."""
 
 
 @request

@@ -70,8 +70,10 @@ def load_settings() -> Settings:
     )
 
 
-def beside(run: str, kind: Literal["reports", "analysis"], given: str | None = None) -> str:
-    """Return the URL of a run's report or analyses: as `given`, or beside the folder of the runs.
+def beside(
+    run: str, kind: Literal["reports", "analysis", "optimisations"], given: str | None = None
+) -> str:
+    """Return the URL of what is made of a run: as `given`, or beside the folder of the runs.
 
     Of FOLDER/runs/NAME it is FOLDER/<kind>/NAME, unless COURANT_REPORTS names a place of reports.
     """

@@ -50,6 +50,8 @@ class Execution:
     archive_raw: bool = False
     """Keep accepted cases' directories too, under <store>/raw/"""
     split: Split | None = None
+    origin: str | None = None
+    """What asked for these cases, for their record"""
 
 
 @dataclass(frozen=True)
@@ -250,6 +252,8 @@ def _solve_and_write(
     if execution.archive_raw or not accepted:
         kept = archive.archive_case(directory, dataset, "raw" if accepted else "failed")
         result = replace(result, provenance={**result.provenance, "archive": kept})
+    if execution.origin:
+        result = replace(result, provenance={**result.provenance, "origin": execution.origin})
     fork.write(replace(result, split=execution.split), cloud)
     shutil.rmtree(directory, ignore_errors=True)
     return result

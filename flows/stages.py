@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 import simgen
+from courant import optimisation
 from courant.evaluation.record import read_evaluation
 from courant.experiment import Experiment, parse_experiment
 from courant.recipes import fitted, get_recipe, recipe_of
@@ -169,7 +171,9 @@ class Generation(asks.GenerationRequest):
     def execute(self, solve: SolveCases = solve_cases) -> PublishedVersion:
         """Solve the points that are left, here by `solve` or on the cluster; publish a version."""
         writer, left = self.open()
-        execution = Execution(self.time_limit_s, self.cores, self.archive_raw, self.split)
+        execution = Execution(
+            self.time_limit_s, self.cores, self.archive_raw, self.split, self.origin
+        )
         if left and load_settings().jobs_address:
             store, _, family = self.url.rpartition("/")
             _run_job(f"solve-{family}", store, replace(self, store=store))
@@ -362,6 +366,173 @@ class Measurement(asks.EvaluationRequest):
         evaluation = evaluate(run, self.split, self.place)
         page = str(write_report(run, self.folder, self.place))
         return Report(page, run, str(judge_run(RunDirectory(run), evaluation)))
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The URLs of a search's table and page, and its summary."""
+
+    table: str
+    page: str
+    verdict: str
+
+
+class Optimisation(asks.OptimisationRequest):
+    """Search for the best designs, solve each candidate, and refit the answers after each."""
+
+    @cached_property
+    def asked(self) -> optimisation.Search:
+        """The search before its first candidate; InputError for a senseless request."""
+        goals = [*(self.maximise or ()), *(self.minimise or ())]
+        if not goals:
+            raise InputError("name a quantity to --maximise or to --minimise")
+        if len(set(goals)) < len(goals):
+            raise InputError("a quantity is to be maximised and minimised; name each once")
+        limits = tuple(map(optimisation.parse_limit, self.subject_to or ()))
+        run = absolute(self.run)
+        records.check_trained(RunDirectory(run))
+        version = records.open_recorded(
+            run, records.read_dataset_record(RunDirectory(run)), self.dataset
+        )
+        dataset = simgen.open_dataset(version.url)
+        found = optimisation.Search(
+            run=run,
+            dataset=dataset.url,
+            maximise=tuple(self.maximise or ()),
+            minimise=tuple(self.minimise or ()),
+            limits=limits,
+            seed=self.seed,
+        )
+        declared = [each.name for each in dataset.schema.quantities]
+        if unknown := [name for name in found.names if name not in declared]:
+            names = f"they are {', '.join(declared)}" if declared else "it declares none"
+            raise InputError(f"{dataset.schema.family} has no quantity {unknown[0]}: {names}")
+        if dataset.schema.source is not None:
+            raise InputError(
+                f"the cases of {dataset.url} were solved elsewhere: nothing here solves"
+            )
+        if dataset.url.rpartition("/")[2] != dataset.schema.family:
+            raise InputError(
+                f"{dataset.url} is not named {dataset.schema.family}: candidates could not be added"
+            )
+        return found.model_copy(update={"known": optimisation.known_values(dataset, found.names)})
+
+    @property
+    def folder(self) -> RunDirectory:
+        """Return the folder of the search: its name follows from what is asked for."""
+        if self.out is not None:
+            return RunDirectory(absolute(self.out))
+        place = RunDirectory(beside(self.run, "optimisations"))
+        return place / f"{self.asked.name}"
+
+    def read(self) -> optimisation.Search:
+        """Return the search as far as it is on record; InputError for a folder of another one."""
+        folder, asked = self.folder, self.asked
+        if not folder.exists(optimisation.RECORD):
+            return asked
+        found = folder.read_record(
+            optimisation.RECORD, optimisation.Search, "remove the folder and search again"
+        )
+        if found.name != asked.name or found.run != asked.run:
+            raise InputError(
+                f"{folder.url} is of another search ({found.title}); give another --out"
+            )
+        return found
+
+    def done(self) -> Optimum | None:
+        """Return the optimum if as many candidates as asked for were solved."""
+        search = self.read()
+        ended = [each for each in search.candidates if each.status != "chosen"]
+        return self._result(search) if len(ended) >= self.solves else None
+
+    def check(self) -> None:
+        """Find BoTorch, the solver, and that limits can be kept as far as is known."""
+        if find_spec("botorch") is None:
+            raise InputError("courant optimise needs BoTorch: pip install botorch")
+        check_folder(self.folder.url)
+        self._generation({}).check()
+        self._emulator(self.read())
+
+    def execute(self) -> Optimum:
+        """Choose, predict and solve one candidate after the other; write table and page each time.
+
+        The record is written before a candidate is solved, so that the same request goes on.
+        """
+        from courant.evaluation.quantities import ensure_answers, fit_answers
+        from courant.prediction.surrogate import load
+        from courant.report.optimisation import write_search_page
+
+        folder = self.folder
+        with records.heartbeat(folder), Bars("optimise", self.solves) as bars:
+            search, surrogate = self.read(), load(self.run)
+            announce(f"search {folder.url}: {search.title}")
+            ensure_answers(surrogate, surrogate.open_dataset(self.dataset))
+            if surrogate.bands is None:
+                announce("the run is not calibrated: no bands (courant calibrate)")
+
+            def keep(*candidates: optimisation.Candidate) -> optimisation.Search:
+                kept = search.model_copy(update={"candidates": candidates})
+                folder.write_json(optimisation.RECORD, kept.model_dump(mode="json"))
+                return kept
+
+            while (done := sum(c.status != "chosen" for c in search.candidates)) < self.solves:
+                if not search.candidates or search.candidates[-1].status != "chosen":
+                    bars.show(done, "choosing a design")
+                    emulator, dataset = self._emulator(search)
+                    design = emulator.choose(surrogate, dataset, len(search.candidates))
+                    case = self._generation(design).points[0].id
+                    chosen = optimisation.predicted(surrogate, case, design, self.dataset)
+                    search = keep(*search.candidates, chosen)
+                *earlier, chosen = search.candidates
+                bars.show(done, f"solving {chosen.case}")
+                execute(self._generation(chosen.design))
+                newest = simgen.open_dataset(search.dataset)
+                ended = optimisation.ended(chosen, newest, search.names)
+                search = keep(*earlier, ended)
+                announce(ended.line(search.names))
+                shares = {name: of.share for name, of in surrogate.answers.quantities.items()}
+                surrogate.answers = fit_answers(surrogate, newest, shares)
+                answers = surrogate.answers.model_dump(mode="json")
+                RunDirectory(surrogate.url).write_json(records.ANSWERS, answers)
+                write_search_page(folder, search, surrogate, newest)
+        return self._result(search)
+
+    def _generation(self, design: dict[str, float]) -> Generation:
+        """Return the stage that solves a design like the cases of the training."""
+        recorded = records.read_dataset_record(RunDirectory(absolute(self.run)))
+        store, _, family = self.asked.dataset.rpartition("/")
+        return Generation(
+            family=family,
+            store=store,
+            settings=recorded["settings"],
+            design_parameters=[design] if design else None,
+            cases=1,
+            split="train",
+            origin=f"courant optimise {self.asked.run}: {self.asked.title}",
+            time_limit_s=self.time_limit_s,
+            cores=self.cores,
+        )
+
+    def _emulator(
+        self, search: optimisation.Search
+    ) -> tuple[optimisation.Emulator, simgen.Dataset]:
+        """Fit the newest version; InputError for limits that nothing keeps."""
+        dataset = simgen.open_dataset(search.dataset)
+        emulator = optimisation.Emulator.of(search, dataset)
+        return emulator, dataset
+
+    def _result(self, search: optimisation.Search) -> Optimum:
+        """Return the optimum; SimgenError where no candidate has an accepted solution."""
+        folder = self.folder
+        if all(each.status != "accepted" for each in search.candidates):
+            first = search.candidates[0]
+            raise SimgenError(
+                f"none of {len(search.candidates)} candidates has an accepted solution, the first"
+                f" was {first.status}: {first.reason}; {folder.url} has all"
+            )
+        return Optimum(
+            f"{folder.url}/{optimisation.TABLE}", f"{folder.url}/index.html", search.verdict
+        )
 
 
 @dataclass(frozen=True)

@@ -233,7 +233,7 @@ def warn_of_unfinished(run: RunDirectory, epochs: int) -> None:
 
 
 class InUseError(InputError):
-    """A run that another process trains."""
+    """A run, or a search, that another process is at work on."""
 
 
 def run_state(run: RunDirectory) -> str:
@@ -295,7 +295,7 @@ def heartbeat(run: RunDirectory) -> Iterator[None]:
 
 
 def check_unused(run: RunDirectory) -> None:
-    """Raise InUseError unless another process of this machine that trains the run is ending."""
+    """Raise InUseError unless the process of this machine that is at work on the run is ending."""
     until = time.monotonic() + ENDING_S
     while True:
         beat = _read_heartbeat(run)
@@ -303,7 +303,7 @@ def check_unused(run: RunDirectory) -> None:
             return
         if time.monotonic() > until:
             raise InUseError(
-                f"{run.url} is being trained by process {beat['process']} of this machine; wait"
+                f"{run.url} is in use by process {beat['process']} of this machine; wait"
                 " for it, or end it"
             )
         time.sleep(0.2)

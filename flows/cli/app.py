@@ -121,7 +121,7 @@ def run(
 
 
 @app.command(epilog="Example: courant generate cylinder-flow --cases 32 --set end_time=200")
-@with_options_of(asks.GenerationRequest, "design_parameters")
+@with_options_of(asks.GenerationRequest, "design_parameters", "origin")
 def generate(
     asked: Asked,
     family: Annotated[str | None, argument("Case family, such as cylinder-flow.")] = None,
@@ -165,6 +165,19 @@ def benchmark(asked: Asked, verbose: Verbose = False) -> None:
 def evaluate(asked: Asked, verbose: Verbose = False) -> None:
     """Errors of a trained model beside its references, and the report."""
     _print_report(execute_stage("Measurement", asked, verbose))
+
+
+@app.command(
+    epilog="Example: courant optimise RUN --maximise efficiency --subject-to 'head>=60' --solves 5"
+)
+@with_options_of(asks.OptimisationRequest)
+def optimise(asked: Asked, verbose: Verbose = False) -> None:
+    """Find the best designs by a run's quantities, and prove each by the solver; again, it goes on.
+
+    Needs BoTorch (the extra `optimise`). docs/optimisation.md has the whole.
+    """
+    found = execute_stage("Optimisation", asked, verbose)
+    print_line(f"table  {found.table}\npage   {found.page}\n{found.verdict}")
 
 
 def execute_stage(name: str, asked: Asked, verbose: bool) -> Any:

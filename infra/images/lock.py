@@ -25,7 +25,7 @@ PYTHON = "3.11"
 NOT_FOR_SOLVING = ("torch", "tensorboardX")
 #: To install the project itself, without a download.
 BUILD = ("setuptools>=77", "wheel")
-EXTRAS = ("solvers", "tensorboard", "mlflow", "kubernetes")
+EXTRAS = ("solvers", "tensorboard", "optimise", "mlflow", "kubernetes")
 
 
 def requirements() -> dict[str, list[str]]:

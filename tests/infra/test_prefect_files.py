@@ -19,7 +19,7 @@ from simgen.cases import FAMILIES, get_family
 from tests.infra.files import INFRA, ROOT, load
 
 FILES = {"local": ROOT / "prefect.yaml", "kubernetes": INFRA / "kubernetes/prefect.yaml"}
-FLOWS = {"generate-and-train", "generate", "train", "sweep", "benchmark", "evaluate"}
+FLOWS = {"generate-and-train", "generate", "train", "sweep", "benchmark", "evaluate", "optimise"}
 SUFFIX = {"local": "", "kubernetes": "-kubernetes"}
 
 

@@ -70,7 +70,7 @@ def test_a_run_is_trained_by_one_process_of_a_machine_at_a_time(
     assert worker.stdout and worker.stdin
     try:
         assert worker.stdout.readline() == b"beating\n"
-        said = f"is being trained by process {worker.pid} of this machine"
+        said = f"is in use by process {worker.pid} of this machine"
         with pytest.raises(InUseError, match=said), heartbeat(run):
             pytest.fail("two processes train it")
         assert run_state(run) == "running"

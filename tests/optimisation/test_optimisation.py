@@ -1,0 +1,200 @@
+"""Optimise, then prove: designs are chosen by what is known, solved, and learned from."""
+
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.stats import qmc
+
+import courant
+import simgen
+from bench.synthetic_cases import publish_cases
+from courant.optimisation import Candidate, Emulator, Search, parse_limit, table_text
+from courant.prediction.bands import Outcomes
+from courant.runs import record
+from courant.runs.directory import RunDirectory
+from courant.training.train import fit
+from flows.stages import Optimisation
+from simgen.case import CaseResult
+from simgen.errors import InputError, SimgenError
+from simgen.machine import start_of
+from simgen.store.schema import Schema
+from tests import world as w
+
+
+def search(**changed: Any) -> Search:
+    return Search(run="/runs/a", dataset="/store/a", **changed)
+
+
+def test_limits_are_read_and_kept_or_not() -> None:
+    head, power = parse_limit("head>=60"), parse_limit(" shaft_power <= 9e2 ")
+    assert (head.slack(61.0), head.slack(58.0)) == (1.0, -2.0)
+    assert (power.quantity, power.slack(850.0)) == ("shaft_power", 50.0)
+    for wrong in ("head=60", "head>60", "head>=high", "head>=nan", ">=3"):
+        with pytest.raises(InputError, match="QUANTITY>=NUMBER"):
+            parse_limit(wrong)
+
+
+def test_the_best_keeps_the_limits_and_of_several_goals_there_is_a_front() -> None:
+    values = {
+        "a": {"gain": 3.0, "cost": 9.0},
+        "b": {"gain": 2.0, "cost": 4.0},
+        "c": {"gain": 1.0, "cost": 5.0},
+        "d": {"gain": 1.0, "cost": 1.0},
+        "e": {"gain": None, "cost": 0.0},
+    }
+    one = search(maximise=("gain",), limits=(parse_limit("cost<=6"),))
+    assert one.front(values) == ["b"] and one.front({"a": values["a"]}) == []
+    both = search(maximise=("gain",), minimise=("cost",))
+    assert both.front(values) == ["a", "b", "d"]
+    assert one.name != both.name != search(maximise=("gain",), minimise=("cost",), seed=1).name
+
+
+def test_the_table_and_the_verdict_have_what_was_solved_beside_what_was_predicted() -> None:
+    inside = Candidate(
+        case="one",
+        design={"x": 0.5},
+        predicted={"gain": 4.0},
+        half_widths={"gain": 0.5},
+        status="accepted",
+        solved={"gain": 4.4},
+    )
+    outside = inside.model_copy(update={"case": "two", "solved": {"gain": 4.6}})
+    failed = Candidate(case="three", design={"x": 0.1}, predicted={}, status="failed", reason="log")
+    known = {"old": {"gain": 4.5}}
+    found = search(maximise=("gain",), known=known, candidates=(inside, outside, failed))
+    assert [each.inside("gain") for each in found.candidates] == [True, False, None]
+    assert "gain 4.6 (case two)" in found.verdict and "1 of 2 solved values" in found.verdict
+    assert "the best known before had gain 4.5" in found.verdict
+    rows = table_text(found).splitlines()
+    assert rows[0].split(",")[:4] == ["solve", "case", "status", "x"] and len(rows) == 4
+    assert rows[1].endswith("4.0,0.5,4.4,True,True,False") and rows[2].endswith("False,True,True")
+
+
+@pytest.fixture(scope="module")
+def plane() -> tuple[np.ndarray, np.ndarray]:
+    """24 designs, and values: a hill around (0.5, -0.5), and the first coordinate."""
+    designs = 2 * qmc.Halton(2, rng=0).random(24) - 1
+    hill = -((designs - (0.5, -0.5)) ** 2).sum(axis=1)
+    return designs, np.stack([hill, designs[:, 0]], axis=1)
+
+
+@pytest.mark.parametrize(
+    ("limits", "best"), [((), (0.5, -0.5)), (("side<=0.2",), (0.2, -0.5)), (("side>=0.8",), None)]
+)
+def test_a_candidate_is_where_the_objective_is_best_and_limits_are_kept(
+    plane: tuple[np.ndarray, np.ndarray], limits: tuple[str, ...], best: Any
+) -> None:
+    asked = search(maximise=("hill",), limits=tuple(map(parse_limit, limits or ("side>=-9",))))
+    emulator = Emulator(asked, *plane)
+    solved_everywhere = Outcomes(designs=((0.0, 0.0),), unsolved=(False,))
+    place = emulator.propose(solved_everywhere, 1)
+    np.testing.assert_allclose(place, best or (0.8, -0.5), atol=0.12)
+    np.testing.assert_array_equal(place, emulator.propose(solved_everywhere, 1))
+    mean = emulator.model.posterior(torch.tensor([[0.5, -0.5]], dtype=torch.double)).mean
+    assert mean[0, 0].item() == pytest.approx(0.0, abs=0.02)
+
+
+def test_two_goals_are_searched_for_at_once(plane: tuple[np.ndarray, np.ndarray]) -> None:
+    asked = search(maximise=("hill",), minimise=("side",))
+    place = Emulator(asked, *plane).propose(Outcomes(designs=((0.0, 0.0),), unsolved=(False,)), 1)
+    assert place[1] == pytest.approx(-0.5, abs=0.15) and place[0] < 0.6
+
+
+def test_what_cannot_be_searched_for_is_an_error_that_names_it(
+    plane: tuple[np.ndarray, np.ndarray],
+) -> None:
+    designs, values = plane
+    far = search(maximise=("hill",), limits=(parse_limit("side>=3"),))
+    with pytest.raises(InputError, match="no design can be expected to have side >= 3"):
+        Emulator(far, designs, values).check_reachable()
+    torn = tuple(map(parse_limit, ("side>=0.9", "hill>=-0.01")))
+    with pytest.raises(InputError, match=r"to have both side >= 0.9 and hill >= -0.01"):
+        Emulator(search(maximise=("hill", "side"), limits=torn), designs, values).check_reachable()
+    unknown = np.where(np.arange(24)[:, None] < 21, np.nan, values)
+    with pytest.raises(InputError, match=r"hill is on record .* 3 training .* needs 4"):
+        Emulator(search(maximise=("hill",)), designs, unknown[:, :1])
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> str:
+    """A run on pipes of a coarse mesh, whose pressure loss is that of a formula."""
+    torch.set_num_threads(1)
+    cases: list[Any] = []
+    designs, shapes = (of.sample(14, "sobol", 1) for of in (w.FAMILY.design_space, w.SPACE))
+    for number, (design, shape) in enumerate(zip(designs, shapes, strict=True)):
+        figures = {"pressure_loss": 2 * design["inlet_velocity"] ** 2, "peak_speed": np.nan}
+        point = w.FAMILY.point(design, w.SETTINGS)
+        result = CaseResult(point, "accepted", provenance={"figures": figures})
+        cases.append((result, w.duct(60, shape, seed=number)))
+    url = publish_cases(str(tmp_path / "store" / "branched-pipe"), Schema.of(w.FAMILY), cases)
+    run = RunDirectory(tmp_path / "runs" / "pipes")
+    fit(w.tiny_steady(epochs=1), simgen.open_dataset(url), run)
+    return run.url
+
+
+@pytest.mark.openfoam
+@pytest.mark.filterwarnings("ignore:.*outside the training domain")
+def test_candidates_are_solved_added_to_the_training_split_and_learned_from(
+    trained: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COURANT_SCRATCH", str(tmp_path / "scratch"))
+    asked = {"run": trained, "minimise": ["pressure_loss"]}
+    with pytest.raises(InputError, match="branched-pipe has no quantity drag: they are pressure_l"):
+        Optimisation(run=trained, maximise=["drag"]).check()
+    with pytest.raises(InputError, match=r"peak_speed is on record .* 0 training"):
+        Optimisation(run=trained, maximise=["peak_speed"]).check()
+    # A solver that fails every time: counted, and one line.
+    lost = Optimisation(**asked, solves=1, seed=1, time_limit_s=0.01)
+    with pytest.raises(SimgenError, match="none of 1 candidates has an accepted solution"):
+        lost.execute()
+    with pytest.raises(SimgenError, match="none of 1 candidates"):
+        lost.done()
+
+    stage = Optimisation(**asked, solves=1)
+    assert stage.done() is None
+    found = stage.execute()
+    assert stage.done() == found
+    rows = pd.read_csv(found.table)
+    assert rows["status"].tolist() == ["accepted"] and Path(found.page).stat().st_size > 10_000
+    newest = simgen.open_dataset(stage.asked.dataset)
+    case = newest[rows["case"][0]]
+    assert case.id in newest.cases("train") and case.id not in stage.read().known
+    assert case.provenance["origin"] == f"courant optimise {trained}: minimise pressure_loss"
+    solved = newest.design.loc[case.id, "pressure_loss"]
+    assert rows["pressure_loss_solved"][0] == pytest.approx(solved)
+    answers = courant.load(trained).answers
+    assert answers.version == newest.version and len(answers.designs) == 12 + 1
+    assert answers.designs[-1] == tuple(courant.load(trained).scaled(case.parameters))
+
+    # Cut off while its next candidate is solved, the same request solves that one.
+    folder, before = stage.folder, stage.read()
+    other = {**case.parameters, "duct_angle": 97.5}
+    left = Candidate(case=stage._generation(other).points[0].id, design=other, predicted={})
+    candidates = (*before.candidates, left)
+    kept = before.model_copy(update={"candidates": candidates}).model_dump(mode="json")
+    folder.write_json("search.json", kept)
+    again = Optimisation(**asked, solves=2)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        beat = {"process": process.pid, "process_started": start_of(process.pid)}
+        folder.write_json(record.HEARTBEAT, {**beat, "host": record.platform.node()})
+        monkeypatch.setattr(record, "ENDING_S", 0.0)
+        with pytest.raises(record.InUseError, match="is in use by process"):
+            again.execute()
+        process.kill()
+    again.execute()
+    assert [each.case for each in again.read().candidates] == [case.id, left.case]
+
+
+def test_a_family_without_quantities_has_nothing_to_optimise(
+    trained: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = SimpleNamespace(quantities=(), family="mine", source=None)
+    monkeypatch.setattr(simgen.Dataset, "schema", bare)
+    with pytest.raises(InputError, match="mine has no quantity loss: it declares none"):
+        _ = Optimisation(run=trained, minimise=["loss"]).asked
