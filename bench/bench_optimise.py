@@ -2,8 +2,8 @@
 
 The pipes are solved once, 96 Sobol designs on a mesh of 9 mm, below OUT/pipes (some 20 minutes of
 two cores; the next run finds them). Searches are replayed on a stand-in for the solver, a Gaussian
-process on all of them: a search of 40 solves each, in ten problems, would take days. So the solver's
-noise, failures and rejections are left out, and what a network adds to the answers too.
+process on all of them: ten problems with 40 solves each would take hours. So the solver's noise,
+failures and rejections are left out, and so is what a network adds to the answers.
 
 Problems are drawn by a seed: one quantity to minimise or maximise, a limit on another one.
 
@@ -114,7 +114,7 @@ def main(out: Path, short: bool) -> None:
         print("  ".join(map(str, cells)), flush=True)
     reached = [row["courant_solves"] for row in rows if row["courant_solves"] is not None]
     print(
-        f"within 1 % of BoTorch's best after {solves} solves: {len(reached)} of {len(rows)} problems,"
-        f" with {max(reached, default=0)} solves at most beyond the dataset"
+        f"within 1 % of BoTorch's best after {solves} solves: {len(reached)} of {len(rows)}"
+        f" problems, with {max(reached, default=0)} solves at most beyond the dataset"
     )
     (out / "optimise.json").write_text(json.dumps(rows, indent=1))

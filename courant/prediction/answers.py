@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from courant.data_config import Frozen
 from simgen.regression import GaussianProcess
@@ -46,6 +46,14 @@ class Answers(Frozen):
     designs: tuple[tuple[float, ...], ...] = Field(default=(), max_length=MOST_DESIGNS)
     """Scaled to -1..1: of training and validation cases"""
     quantities: dict[str, RegressedQuantity] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Answers:
+        width = {len(design) for design in self.designs}
+        for each in self.quantities.values():
+            if len(each.values) != len(self.designs) or {len(each.logs) - 1} != width:
+                raise ValueError("it has not one value for each design, or a length of each axis")
+        return self
 
     @cached_property
     def processes(self) -> Mapping[str, GaussianProcess]:

@@ -56,7 +56,7 @@ def _candidates(search: Search, dataset: Dataset) -> Panel:
     rows: list[dict[str, str | Cell]] = []
     for place, each in enumerate(search.candidates, 1):
         state = "best" if each.case in front else each.status
-        row: dict[str, str | Cell] = {"solve": str(place), "case": each.case, "": state}
+        row: dict[str, str | Cell] = {"solve": str(place), "case": each.case, "state": state}
         for name, label in labels.items():
             width = each.half_widths.get(name)
             band = "" if width is None else f" ± {width:.2g}"
@@ -80,10 +80,10 @@ def _candidates(search: Search, dataset: Dataset) -> Panel:
         look_for="Solved values should lie in the bars, and candidates beyond what was known."
         if not many
         else "Candidates should lie beyond the front of what was known.",
-        score=search.verdict.partition(". ")[0].rstrip("."),
+        score=search.verdict.rpartition(". ")[2].rstrip("."),
     )
     note = f"Green values lie in the band of {LEVEL:.0%} around the predicted one, red ones do not."
-    tables = [PanelTable(rows, words=("case", "", "limits", "reason"), sortable=True)]
+    tables = [PanelTable(rows, words=("case", "state", "limits", "reason"), sortable=True)]
     return Panel("candidates", "Candidates", [picture], tables, note)
 
 

@@ -140,6 +140,7 @@ SETUPS: Mapping[str, Setup] = {
         replaced={"num_steps=400": "num_steps=4"},
         given={"from courant.field_model import Inputs": CLOUD, "parts = (": EXPORTED},
     ),
+    "docs/optimisation.md": Setup(STEADY, replaced={"branch1_share>=0.5": "pressure_loss>=0"}),
     "docs/quantities.md": Setup(STEADY, given={"quantities = (": QUANTITY}, served=True),
     "docs/report.md": Setup(STEADY, given={"def panel(": PANEL}),
     "docs/serving.md": Setup(
@@ -197,7 +198,8 @@ ELSEWHERE = {
     "docs/tutorial.md": "make demo; source",
     "docs/validation.md": "make validate; python -m bench.validation",
     "docs/where-things-are.md": (
-        "courant calibrate; courant coverage; courant predict RUN --design; courant report; "
+        "courant calibrate; courant coverage; courant optimise; courant predict RUN --design; "
+        "courant report; "
         "courant runs ls |; courant dataset ls |; courant dataset withdraw |; "
         "courant families [; courant recipes [; courant metrics; "
         "courant dataset import benchmark; courant dataset generate-benchmark"

@@ -139,6 +139,8 @@ def test_fields_have_a_share_where_they_correct_cases_that_were_left_out() -> No
     assert found["head"][1] == pytest.approx(alone[1]) and found["other"][0] == 2.0
     np.testing.assert_allclose(answers.at(at, {"head": of_fields}, False)["head"], alone)
     assert answers.source("head") == BOTH and answers.source("head", False) == REGRESSION
+    with pytest.raises(ValueError, match="not one value for each design"):
+        Answers(designs=designs[:-1].tolist(), quantities={"head": quantity})
 
 
 def test_values_that_differ_by_rounding_have_no_rank() -> None:

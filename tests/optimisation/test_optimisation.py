@@ -2,7 +2,6 @@
 
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -189,12 +188,3 @@ def test_candidates_are_solved_added_to_the_training_split_and_learned_from(
         process.kill()
     again.execute()
     assert [each.case for each in again.read().candidates] == [case.id, left.case]
-
-
-def test_a_family_without_quantities_has_nothing_to_optimise(
-    trained: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bare = SimpleNamespace(quantities=(), family="mine", source=None)
-    monkeypatch.setattr(simgen.Dataset, "schema", bare)
-    with pytest.raises(InputError, match="mine has no quantity loss: it declares none"):
-        _ = Optimisation(run=trained, minimise=["loss"]).asked
