@@ -12,6 +12,7 @@ from courant.report import drawing
 from courant.report.fields import draw_prediction
 from courant.report.page import (
     Cell,
+    Lead,
     Panel,
     PanelTable,
     Picture,
@@ -41,7 +42,8 @@ def write_search_page(
         f"dataset {dataset.url} {dataset.version}",
         f"{count(len(search.known), 'case')} known before, {count(len(ended), 'candidate')}",
     )
-    write_page(folder, plain(search.title).capitalize(), meta, search.verdict, panels)
+    title = plain(search.title).capitalize()
+    write_page(folder, title, meta, Lead("", search.verdict), {"": panels})
 
 
 def _units(search: Search, dataset: Dataset) -> dict[str, str]:
