@@ -26,8 +26,8 @@ from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
 from courant.prediction import monitor as monitoring
 from courant.prediction.surrogate import Surrogate
 from courant.problems import problem_of
-from courant.report.dynamics import frequencies_panel
-from courant.report.page import write_page
+from courant.report.dynamics import latents_panel
+from courant.report.page import Lead, write_page
 from courant.runs.directory import RunDirectory
 from flows.cli.app import app
 from flows.terminal import screen
@@ -320,10 +320,10 @@ def test_flow_latents_and_processor_have_the_frequencies_that_were_planted(
     assert scores["frequency_error"] == pytest.approx(0.1, abs=0.03)
     assert (scores["locked_in"], scores["rhythm_kept"]) == (1.0, 1.0)
     context: Any = SimpleNamespace(shown=[SimpleNamespace(case=long_waves[0])], dynamics=found)
-    panel = frequencies_panel(context)
-    files, _ = write_page(RunDirectory(tmp_path), "", [], "", [panel])
-    assert len(files) == len(panel.pictures) + 1 == 5
-    times = re.findall(r"at ([\d.]+) s", panel.pictures[3].caption)
+    panel = latents_panel(context)
+    files, _ = write_page(RunDirectory(tmp_path), "", [], Lead("", ""), {"": [panel]})
+    assert len(files) == len(panel.pictures) + 1 == 4
+    times = re.findall(r"at ([\d.]+) s", panel.pictures[2].caption)
     assert list(map(float, times)) == [time for time, _ in found.jacobians]
     shown = {row[""]: row["frequency (Hz)"] for row in panel.tables[0].rows}
     assert shown["DMD of the solution, strongest pair"] == f"{WAVE_HZ:.3g}"
