@@ -79,3 +79,5 @@ def test_community_benchmarks_share_one_configuration(
     sizes = (made.num_features, made.num_outputs, made.num_anchors)
     assert sizes == (features, outputs, anchors)
     assert (made.dimension, made.transient) == (dimension, anchors == 64)
+    # Darcy's permeability is known at the queries as well.
+    assert made.num_query_features == (1 if preset is presets.darcy_flow else 0)
