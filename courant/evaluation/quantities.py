@@ -197,11 +197,18 @@ def _compute(
     times: np.ndarray | None,
 ) -> dict[str, float]:
     """Compute quantities of fields on a case's cloud, from the settled state on."""
+    of_case = on_cloud(case, fields, times)
+    return quantities_from(wanted, of_case, family.settled_from_s(case.settings))
+
+
+def on_cloud(
+    case: StoredCase, fields: Mapping[str, np.ndarray], times: np.ndarray | None = None
+) -> CaseFields:
+    """Return fields, solved or predicted, on a case's cells and boundary."""
     faces, kinds = case.boundary, tuple(case.patch_kinds)
     boundary = BoundaryCloud(faces.points, faces.normals, faces.areas, faces.patch)
     cloud = PointCloud(case.points, None, None, None, kinds, times, fields, boundary)
-    of_case = CaseFields(case.parameters, case.settings, cloud)
-    return quantities_from(wanted, of_case, family.settled_from_s(case.settings))
+    return CaseFields(case.parameters, case.settings, cloud)
 
 
 def score_quantities(

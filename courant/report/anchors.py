@@ -225,7 +225,9 @@ def anchor_table_panel(context: Context) -> Panel | None:
             icon = raster.color(magnitudes, drawing.top_limits(magnitudes[plane.cell]), MAGNITUDES)
             row["its field"] = Cell("", picture=webp(Image.fromarray(icon)))
         if fields.anchors is not None:
-            place = np.round(fields.anchors[anchor].astype(float), 6) + 0.0
+            # A 2D case has no third coordinate.
+            place = fields.anchors[anchor, : context.dataset.schema.dimension].astype(float)
+            place = np.round(place, 6) + 0.0
             row["place (m)"] = ", ".join(f"{each:.3g}" for each in place)
         for column, _, values, style in numbers:
             if values is not None:

@@ -268,12 +268,10 @@ def quantities_panel(context: Context) -> Panel | None:
     missing = [f"{plain(name)} ({why})" for name, why in sorted(evaluation.not_predicted.items())]
     if missing:
         notes.append(f"This model does not predict {', '.join(missing)}.")
-    if (trust := trust_table(context, widths)) is not None:
-        tables.append(trust)
+    if context.surrogate.bands is not None:
         notes.append(
-            "A band is the median half-width over these cases. The last column is by how much the"
-            " solver's mesh lets a quantity be wrong, with 90 % probability, in shares of its"
-            " value; no band has it."
+            "Above, a band is the median half-width over these cases; on a fine mesh the solver's"
+            " value differs by so much, with 90 % probability, which no band has."
         )
     return Panel(
         "quantities", "Quantities of interest", pictures, tables, " ".join(notes), arrays=arrays
@@ -330,10 +328,13 @@ def draw_quantities(
     return figure
 
 
-def lead_table(context: Context) -> PanelTable | None:
-    """Return errors and bands of the quantities, and what their answers are made of; or None."""
-    widths, bands = half_widths(context), context.surrogate.bands
-    rows = []
+def lead_table(context: Context, widths: Mapping[str, np.ndarray]) -> PanelTable | None:
+    """Return the quantities' errors, and bands and the mesh's errors where it is calibrated.
+
+    A band is the median over the evaluated cases; `widths` (n,) are NaN where none holds. None for
+    a model without quantities.
+    """
+    bands, rows = context.surrogate.bands, []
     for name, score in context.evaluation.quantities.items():
         row: dict[str, str | Cell] = {"quantity": with_unit(plain(name), score.unit)}
         row["by"] = score.source
@@ -341,14 +342,13 @@ def lead_table(context: Context) -> PanelTable | None:
         if score.fields_error is not None:
             row["of the fields"] = f"{score.fields_error:.1%}"
         if bands is not None:
-            row[f"{LEVEL:.0%} band"] = _median(widths.get(name, np.zeros(0)))
+            known = widths.get(name, np.zeros(0))
+            known = known[np.isfinite(known)]
+            row[f"{LEVEL:.0%} band"] = f"± {np.median(known):.2g}" if len(known) else "none"
+            mesh, why = bands.grid.get(name), bands.no_grid.get(name, "not studied")
+            row["on a fine mesh"] = f"{mesh.low:+.1%} to {mesh.high:+.1%}" if mesh else why
         rows.append(row)
     return PanelTable(rows, words=("quantity", "by")) if rows else None
-
-
-def _median(values: np.ndarray) -> str:
-    known = values[np.isfinite(values)]
-    return f"± {np.median(known):.2g}" if len(known) else "none"
 
 
 def quantity_table(quantities: Mapping[str, record.QuantityScore]) -> PanelTable:
@@ -371,30 +371,6 @@ def quantity_table(quantities: Mapping[str, record.QuantityScore]) -> PanelTable
                 row["error, fields alone"] = number(score.fields_error)
         rows.append(row)
     return PanelTable(rows, words=("quantity", "meaning", "by"))
-
-
-def trust_table(context: Context, widths: Mapping[str, np.ndarray]) -> PanelTable | None:
-    """Return bands and mesh intervals by quantity; None for a run that is not calibrated.
-
-    A band is the median over the evaluated cases; `widths` (n,) are NaN where none holds.
-    """
-    bands = context.surrogate.bands
-    if bands is None:
-        return None
-
-    rows = []
-    for each in context.dataset.schema.quantities:
-        mesh, interval = bands.grid.get(each.name), bands.no_grid.get(each.name, "not studied")
-        if mesh:
-            interval = f"{mesh.low:+.1%} to {mesh.high:+.1%} ({mesh.num_designs} designs)"
-        rows.append(
-            {
-                "quantity": with_unit(plain(each.name), each.unit),
-                f"{LEVEL:.0%} band": _median(widths.get(each.name, np.zeros(0))),
-                "on an infinitely fine mesh": interval,
-            }
-        )
-    return PanelTable(rows, words=("quantity",)) if rows else None
 
 
 SOURCES = {"solved": "#7a7a7a", "predicted": drawing.PALETTE[0]}

@@ -19,7 +19,7 @@ from courant.report import drawing
 from courant.report import page as pages
 from courant.report.context import Context, PlottedField, in_plane, plotted_fields
 from courant.report.drawing import NO_FLUID, FieldMap, Raster, draw_maps
-from courant.report.page import Panel, Picture, channel_label, component_name, webp
+from courant.report.page import Panel, Picture, channel_label, webp
 from simgen.cell_mesh import CellMesh
 from simgen.publish.colours import ERRORS, SIGNED, VALUES
 from simgen.publish.figures import Layer, Triangles, spanning, symmetric
@@ -28,27 +28,18 @@ from simgen.publish.figures import Layer, Triangles, spanning, symmetric
 def prediction_panel(context: Context) -> Panel:
     """Show the last predicted state of a rollout, or the predicted field."""
     evaluation, normaliser = context.evaluation, context.surrogate.normaliser
-    known = {
-        "geometry": True,
-        "boundary conditions": normaliser.has_boundary,
-        "design parameters": bool(normaliser.parameters),
-        **{component_name(channel.field): True for channel in normaliser.given},
-    }
     pictures, arrays = list[Picture](), dict[str, np.ndarray]()
     for shown in context.shown:
         slug = shown.label.replace(" ", "_")
         overall = evaluation.cases[shown.case.id].overall
         best = min(evaluation.references, key=lambda name: overall[name].nmae)
-        given = pages.listed([name for name, is_known in known.items() if is_known])
-        how = (
-            f"predicted from its {given}"
-            if shown.start_s is None
-            else f"predicted from the snapshot at t = {shown.start_s:g} s for t = {shown.end_s:g} s"
-        )
+        how = ""
+        if shown.start_s is not None:
+            how = f", from the snapshot at t = {shown.start_s:g} s for t = {shown.end_s:g} s"
         pictures.append(
             Picture(
                 f"prediction_{slug}.png",
-                f"Case {shown.case.id} ({shown.label}) of the {evaluation.split} split, {how}"
+                f"Case {shown.case.id} ({shown.label}) of the {evaluation.split} split{how}"
                 f"{shown.inside}.",
                 draw_prediction(
                     shown.layer, shown.truth, shown.predicted, normaliser, first=not len(pictures)
@@ -263,7 +254,7 @@ def streamlines_panel(context: Context) -> Panel | None:
     figure.colorbar(drawn, ax=turning, label="vorticity (1/s)", shrink=0.8, pad=0.01)
     picture = Picture(
         "streamlines.png",
-        f"Streamlines of the first case{shown.inside}, and below the vorticity across the plane,"
+        f"Streamlines of the first case{shown.inside}, and the vorticity across the plane,"
         f" from differences on a grid of {ACROSS} columns: thinner layers are not resolved.",
         figure,
         look_for="Compare where lines bend, part and close: a vortex that the prediction lacks"
@@ -324,8 +315,10 @@ def surface_panel(context: Context) -> Panel | None:
         axis.add_collection(
             PolyCollection([flat[n][:, :2] for n in order], rasterized=True, **style)
         )
+        axis.margins(0.02)
         axis.autoscale()
-        axis.set(aspect="equal", title=title, xticks=[], yticks=[])
+        axis.set(aspect="equal", adjustable="datalim", title=title, xticks=[], yticks=[])
+        axis.grid(visible=False)
         axis.spines[:].set_visible(False)
         figure.colorbar(scale, ax=axis, location="bottom", shrink=0.7, pad=0.02)
     sizes = " x ".join(f"{size:.3g}" for size in np.ptp(case.boundary.points, axis=0))

@@ -4,18 +4,19 @@ import numpy as np
 from matplotlib import tri
 from matplotlib.figure import Figure
 
+from courant.evaluation.quantities import on_cloud
 from courant.report import drawing
 from courant.report.context import Context, in_plane, plotted_fields
 from courant.report.page import Panel, PanelTable, Picture, plain
 from simgen.cases import FAMILIES
-from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.publish.figures import Triangles
-from simgen.quantities import CaseFields
 from simgen.store.read import StoredCase
 
 STATIONS = (0.25, 0.5, 0.75)
 """Where profiles are taken that no family declares, as shares of the longer side"""
 ON_LINE = 200
+UPRIGHT = 0.25
+"""From this share of its area across x on, a wall is gone around"""
 OPEN = ("inlet", "outlet", "open")
 """Kinds of patches through which the fluid flows"""
 CURVES: dict[str, drawing.Style] = {
@@ -127,7 +128,7 @@ def mass_balance(context: Context) -> tuple[list[PanelTable], str]:
 
 def net_flow(case: StoredCase, velocity: np.ndarray) -> tuple[float, float] | None:
     """Return inflow and net outflow in m3/s of a velocity (N, 2 or 3); None without open faces."""
-    fields, flows = _on_boundary(case, {"velocity": velocity}), list[np.ndarray]()
+    fields, flows = on_cloud(case, {"velocity": velocity}), list[np.ndarray]()
     for kind in case.patch_kinds:
         if kind in OPEN and len((faces := fields.faces(kind)).cells):
             flows.append(faces.outflow(fields.vectors("velocity")[faces.cells]))
@@ -135,14 +136,6 @@ def net_flow(case: StoredCase, velocity: np.ndarray) -> tuple[float, float] | No
         return None
     flow = np.concatenate(flows)
     return float(-flow[flow < 0].sum()), float(flow.sum())
-
-
-def _on_boundary(case: StoredCase, fields: dict[str, np.ndarray]) -> CaseFields:
-    faces = case.boundary
-    boundary = BoundaryCloud(faces.points, faces.normals, faces.areas, faces.patch)
-    kinds = tuple(case.patch_kinds)
-    cloud = PointCloud(case.points, None, None, None, kinds, None, fields, boundary)
-    return CaseFields(case.parameters, case.settings, cloud)
 
 
 def wall_panel(context: Context) -> Panel | None:
@@ -154,7 +147,7 @@ def wall_panel(context: Context) -> Panel | None:
     pressures = [n for n, each in enumerate(context.channels) if "pressure" in each.field]
     if schema.dimension != 2 or not schema.boundary or not pressures:
         return None
-    fields = _on_boundary(shown.case, {})
+    fields = on_cloud(shown.case, {})
     kinds = [kind for kind in shown.case.patch_kinds if kind not in (*OPEN, "symmetry")]
     of_kinds = {kind: fields.faces(kind) for kind in kinds}
     walls = {kind: faces for kind, faces in of_kinds.items() if len(faces.cells)}
@@ -167,18 +160,15 @@ def wall_panel(context: Context) -> Panel | None:
     figure = Figure(figsize=(drawing.WIDTH, 2.7 * rows + 0.4))
     grid = figure.subplots(rows, len(walls), squeeze=False)
     arrays, error, size = dict[str, np.ndarray](), 0.0, 0.0
-    low, high = shown.case.points.min(axis=0), shown.case.points.max(axis=0)
     for column, (kind, faces) in enumerate(walls.items()):
-        # A body is gone around, along a wall of the domain x counts.
-        middle = 0.5 * (faces.points.min(axis=0) + faces.points.max(axis=0))
-        inside = (faces.points > low)[:, :2].all() and (faces.points < high)[:, :2].all()
-        place, label = faces.points[:, 0], "x (m)"
+        # Where much of a wall is upright, as of a body and of a box, it is gone around.
+        x, y = (faces.points - 0.5 * (faces.points.min(axis=0) + faces.points.max(axis=0)))[:, :2].T
         tangent = np.stack([faces.normals[:, 1], -faces.normals[:, 0]], axis=1)
-        if inside:
-            x, y = (faces.points - middle)[:, :2].T
-            place, label = np.degrees(np.arctan2(y, x)) % 360, "angle around the body (deg)"
-        else:
-            tangent *= np.where(tangent[:, :1] < 0, -1, 1)
+        place, label, forward = faces.points[:, 0], "x (m)", tangent[:, 0]
+        if faces.mean(np.abs(faces.normals[:, 0])) > UPRIGHT:
+            place, label = np.degrees(np.arctan2(y, x)) % 360, "angle around the middle (deg)"
+            forward = x * tangent[:, 1] - y * tangent[:, 0]
+        tangent *= np.where(forward < 0, -1, 1)[:, None]
         order = np.argsort(place)
         grid[0, column].set_title(plain(kind))
         arrays[f"{kind}.place"] = place[order]
@@ -224,11 +214,12 @@ def wall_panel(context: Context) -> Panel | None:
     picture = Picture(
         "wall.png",
         f"Case {shown.case.id}{when}: pressure, and the velocity along the wall over its distance,"
-        " in the cells at the walls. The latter is the rate of shear in laminar flow; with wall"
-        " functions it is less. Forces are those of the pressure alone, without friction.",
+        " in the cells at the walls. At walls at rest the latter is the rate of shear in"
+        " laminar flow; with wall functions it is less."
+        + ("" if rollout is None else " Forces are those of the pressure alone, without friction."),
         figure,
-        look_for="Look at the front, at the lowest pressure, and where the shear changes its sign:"
-        " the flow separates there.",
+        look_for="Compare the extremes of the pressure, and where the shear changes its sign:"
+        " there the flow separates.",
         score=f"NMAE {error / (size or 1.0):.3f} of the pressure at the walls",
     )
     return Panel("wall", "At the walls", [picture], arrays=arrays)

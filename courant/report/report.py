@@ -82,7 +82,8 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
         meta.append(f"trained on {run.read_object(ENVIRONMENT).get('device')}")
     nmae = {name: evaluation.overall[name].nmae for name in evaluation.predictors}
     verdict, title = judge_run(run, evaluation), f"{family}: {experiment}"
-    keys = {evaluation.split + " cases": str(len(evaluation.cases))}
+    number, _, noun = pages.count(len(evaluation.cases), f"{evaluation.split} case").partition(" ")
+    keys = {noun: number}
     status = dataset.design["status"]
     keys["cases accepted"] = f"{int((status == 'accepted').sum())} of {len(status)}"
     if (factor := evaluation.timing.speed_up) is not None:
@@ -92,7 +93,7 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
         verdict.word,
         f"{verdict.measured}: {verdict.reason}.",
         keys,
-        errors.lead_table(context),
+        errors.lead_table(context, errors.half_widths(context)),
         why,
         command,
         picture,

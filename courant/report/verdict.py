@@ -1,7 +1,7 @@
 """Judge what a trained model is good for: one word, with its reason.
 
-    not usable  a prediction without a network is as good, or the error is above half of the fields'
-                variation
+    not usable  the error is above half of the fields' variation, or above a fifth while a
+                prediction without a network is as good
     usable      at most half the error of the best reference, and a fifth of the variation; every
                 quantity within 10 % (or the mesh's own error, where that is larger) and closer than
                 a regression on the design parameters; at least three cases
@@ -25,7 +25,7 @@ from courant.runs.weights import weights_digest
 if TYPE_CHECKING:
     from courant.prediction.bands import GridError
 
-MOST_RATIO, MOST_RAE = 1.0, 0.5  # of a model that is used at all
+MOST_RAE = 0.5  # of a model that is used at all
 GOOD_RATIO, GOOD_RAE, GOOD_QUANTITY, LEAST_CASES = 0.5, 0.2, 0.1, 3
 
 Word = Literal["not usable", "for trends", "usable"]
@@ -66,17 +66,17 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         for name, each in evaluation.quantities.items()
         if each.error is not None and each.error > _tolerated(grid.get(name))
     ]
-    if ratio >= MOST_RATIO:
-        return Verdict(
-            "not usable", f"{reference(best)} is at least as good, without a network", measured
-        )
     if not ours["rae"] <= MOST_RAE:
         return Verdict("not usable", rae, measured)
+    beaten = f"{reference(best)} is at least as good, without a network"
+    if ratio >= 1 and ours["rae"] > GOOD_RAE:
+        return Verdict("not usable", beaten, measured)
     reasons = {
+        beaten: ratio >= 1,
         f"a regression on the design parameters answers {listed(lost)} better": bool(lost),
         listed(wide): bool(wide),
         rae: ours["rae"] > GOOD_RAE,
-        "the error is above half of the best reference's": ratio > GOOD_RATIO,
+        "the error is above half of the best reference's": GOOD_RATIO < ratio < 1,
         f"{cases} prove little": num_cases < LEAST_CASES,
     }
     if found := [reason for reason, holds in reasons.items() if holds]:

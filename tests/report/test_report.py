@@ -22,8 +22,6 @@ from courant.report.report import write_report
 from courant.report.verdict import judge
 from courant.runs.directory import RunDirectory
 from courant.training.train import fit
-from simgen.cases import get_family
-from simgen.quantities import StatedQuantity
 from simgen.store.read import Dataset
 from tests.world import tiny_experiment, tiny_steady
 
@@ -146,20 +144,22 @@ def test_a_calibrated_run_has_both_bands_and_the_error_of_the_mesh() -> None:
         grid={"peak_speed": GridError(order=1, low=0.1, high=0.2, num_designs=5, sizes=(5, 7))},
         no_grid={"branch1_share": "no trend"},
     )
-    family = get_family("branched-pipe")
-    quantities = tuple(StatedQuantity(q.name, q.unit, q.meaning) for q in family.quantities)
+    of = {"unit": "1", "source": "fields", "error": 0.1, "fields_error": None}
+    names = ("pressure_loss", "branch1_share", "peak_speed")
     context: Any = SimpleNamespace(
         surrogate=SimpleNamespace(bands=bands),
-        dataset=SimpleNamespace(schema=SimpleNamespace(quantities=quantities)),
+        evaluation=SimpleNamespace(quantities={name: SimpleNamespace(**of) for name in names}),
     )
-    table = errors.trust_table(context, {"peak_speed": np.array([0.31, np.nan])})
+    widths = {"peak_speed": np.array([0.31, np.nan])}
+    table = errors.lead_table(context, widths)
     assert table is not None
     rows = {row["quantity"]: list(row.values())[1:] for row in table.rows}
-    assert rows["pressure loss (m2/s2)"] == ["none", "not studied"]
-    assert rows["branch1 share"] == ["none", "no trend"]
-    assert rows["peak speed (m/s)"] == ["± 0.31", "+10.0% to +20.0% (5 designs)"]
+    assert rows["pressure loss"] == ["fields", "10.0%", "none", "not studied"]
+    assert rows["branch1 share"] == ["fields", "10.0%", "none", "no trend"]
+    assert rows["peak speed"] == ["fields", "10.0%", "± 0.31", "+10.0% to +20.0%"]
     context.surrogate.bands = None
-    assert errors.trust_table(context, {}) is None
+    uncalibrated = errors.lead_table(context, {})
+    assert uncalibrated is not None and list(uncalibrated.rows[0]) == ["quantity", "by", "error"]
 
 
 def test_the_other_trials_of_a_sweep_are_its_search(tmp_path: Path) -> None:
