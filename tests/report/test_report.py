@@ -21,6 +21,7 @@ from courant.report.dynamics import monitor_panel
 from courant.report.report import write_report
 from courant.report.verdict import judge
 from courant.runs.directory import RunDirectory
+from courant.runs.summary import read_run
 from courant.training.train import fit
 from simgen.store.read import Dataset
 from tests.world import tiny_experiment, tiny_steady
@@ -77,6 +78,7 @@ def test_a_report_is_one_page_with_its_pictures_in_it_and_its_arrays_beside_it(
         assert not re.search(r"\b(None|nan)\b", caption), caption
     verdict = judge(context.evaluation, {})
     assert f">{verdict.word}</p>" in page and verdict.measured in page
+    assert read_run(context.run).test_cases == len(context.evaluation.cases)
     # What is inside the model is closed.
     assert page.index("<details>") < page.index('id="decomposition"')
     assert "errors_by_case.png" in written
