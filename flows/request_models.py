@@ -187,6 +187,16 @@ class GenerationRequest(CaseRequest):
     """The split of the cases that are new, such as calibration; drawn where not given."""
     origin: str | None = None
     """What asks for these cases, for their record."""
+    until: Annotated[
+        dict[str, str] | None,
+        option(
+            "Solve further designs until the band of 90 % around a regression of this quantity is"
+            " as narrow as a share of its mean, such as pressure_loss=5%; repeat for several.",
+            "--until",
+        ),
+    ] = None
+    most: int = Field(default=256, ge=1, le=1_000_000)
+    """With --until, the most designs that are sampled."""
 
 
 @request

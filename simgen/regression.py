@@ -80,6 +80,17 @@ def gaussian_process(inputs: np.ndarray, outputs: np.ndarray) -> GaussianProcess
     return GaussianProcess.of(inputs, outputs, logs)
 
 
+def cross_validated(inputs: np.ndarray, outputs: np.ndarray, num_folds: int) -> np.ndarray:
+    """Return (n, m) a Gaussian process at each input, fitted without that input's fold."""
+    order = np.random.default_rng(0).permutation(len(inputs))
+    predicted = np.empty(outputs.shape)
+    for fold in range(num_folds):
+        out = order[fold::num_folds]
+        rest = np.setdiff1d(order, out)
+        predicted[out] = gaussian_process(inputs[rest], outputs[rest])(inputs[out])
+    return predicted
+
+
 def _scale(outputs: np.ndarray) -> np.ndarray:
     spread = outputs.std(0)
     return np.where(spread > 0, spread, 1.0)
@@ -135,13 +146,7 @@ def sobol_indices(
     if not parameters or len(known) < LEAST_DESIGNS * len(parameters) or not np.ptp(outputs):
         return None
     inputs = np.array([scaled(parameters, designs[row]) for row in known.tolist()])
-    # R2 over designs that were left out, a fifth of them at a time.
-    order = np.random.default_rng(0).permutation(len(inputs))
-    predicted = np.empty(len(inputs))
-    for fold in range(NUM_FOLDS):
-        out = order[fold::NUM_FOLDS]
-        rest = np.setdiff1d(order, out)
-        predicted[out] = gaussian_process(inputs[rest], outputs[rest, None])(inputs[out])[:, 0]
+    predicted = cross_validated(inputs, outputs[:, None], NUM_FOLDS)[:, 0]
     wrong = ((predicted - outputs) ** 2).sum()
     fit = float(1 - wrong / ((outputs - outputs.mean()) ** 2).sum())
     if fit < LEAST_FIT:

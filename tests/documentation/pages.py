@@ -197,6 +197,7 @@ ELSEWHERE = {
     ),
     "docs/tutorial.md": "make demo; source",
     "docs/validation.md": "make validate; python -m bench.validation",
+    "docs/which-cases.md": "python -m bench.validation",
     "docs/where-things-are.md": (
         "courant calibrate; courant coverage; courant optimise; courant predict RUN --design; "
         "courant report; "

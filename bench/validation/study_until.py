@@ -1,0 +1,184 @@
+"""Which designs to solve next? Replayed on designs that are solved already, for `--until`.
+
+    courant generate branched-pipe --cases 256 --store OUT/until
+    python -m bench.validation until --out OUT
+
+Each dataset in OUT/until is a pool; a quarter of it, drawn by a seed, stays aside as fresh designs.
+A way starts with the first of ROUNDS designs of the pool and adds one after the other. It ends with
+the round at which the band of 90 % of a quantity is as narrow as Sobol's, in the median over the
+seeds, with REACHED designs. The table has the designs that were needed, over Sobol's with the same
+seed, and how many of the fresh designs were inside of the band then: of bands as of `--until`, and
+of those that leave out one design after the other and keep the lengths of the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import qmc
+
+import simgen
+from bench.report import publish
+from courant.prediction.bands import LEVEL, conformal_quantile
+from flows.stages import NUM_FOLDS
+from simgen.design_space import scaled
+from simgen.regression import GaussianProcess, cross_validated, gaussian_process
+
+SEEDS, REACHED = 5, 47
+ROUNDS = (16, 20, 25, 31, 38, 47, 58, 72)
+
+#: Chooses one of the designs that are left (k, P), given the process, those solved (n, P) and their
+#: values (n,), designs spread over the space (m, P), and the next point (P,) of a Sobol sequence.
+Way = Callable[[np.ndarray, GaussianProcess, np.ndarray, np.ndarray, np.ndarray], int]
+
+
+def main(out: Path, short: bool) -> None:
+    rows: list[dict[str, Any]] = []
+    for pool in sorted((out / "until").iterdir()):
+        dataset = simgen.open_dataset(pool)
+        cases = dataset.cases()[: 40 if short else None]
+        parameters = dataset.schema.parameters
+        designs = np.array([scaled(parameters, dataset[case].parameters) for case in cases])
+        table = dataset.design.loc[cases]
+        for quantity in dataset.schema.quantities:
+            values = table[quantity.name].to_numpy(float)
+            known = np.isfinite(values)
+            rows += _compare(designs[known], values[known], 1 if short else SEEDS, quantity.name)
+    publish(out, "until", rows)
+
+
+def _covariance(left: np.ndarray, right: np.ndarray, fitted: GaussianProcess) -> np.ndarray:
+    lengths = np.exp(fitted.logs[:-1])
+    apart = left[:, None] / lengths - right[None] / lengths
+    return np.exp(-0.5 * (apart**2).sum(-1))
+
+
+def _posterior(left: np.ndarray, right: np.ndarray, fitted: GaussianProcess) -> np.ndarray:
+    """Covariance (k, m) of two sets of designs given the solved ones, over the variance."""
+    solved = fitted.inputs
+    own = _covariance(solved, solved, fitted) + np.exp(fitted.logs[-1]) * np.eye(len(solved))
+    to_left, to_right = _covariance(left, solved, fitted), _covariance(right, solved, fitted)
+    return _covariance(left, right, fitted) - to_left @ np.linalg.solve(own, to_right.T)
+
+
+def _sobol(left: Any, fitted: Any, solved: Any, spread: Any, wanted: np.ndarray) -> int:
+    return int(((left - wanted) ** 2).sum(1).argmin())
+
+
+def _gap(left: np.ndarray, fitted: Any, solved: np.ndarray, spread: Any, wanted: Any) -> int:
+    return int(((left[:, None] - solved) ** 2).sum(-1).min(1).argmax())
+
+
+def _variance(left: np.ndarray, fitted: GaussianProcess, *others: Any) -> int:
+    return int(np.diag(_posterior(left, left, fitted)).argmax())
+
+
+def _members(left: np.ndarray, fitted: GaussianProcess, solved: np.ndarray, *others: Any) -> int:
+    """Disagreement of eight processes of the same lengths, each fitted to a draw of the designs."""
+    draws = np.random.default_rng(len(solved))
+    values = fitted.mean + fitted.scale * fitted_values(fitted)
+    found = []
+    for _ in range(8):
+        some = np.unique(draws.integers(len(solved), size=len(solved)))
+        found.append(GaussianProcess.of(solved[some], values[some], fitted.logs)(left)[:, 0])
+    return int(np.std(found, axis=0).argmax())
+
+
+def _reduction(
+    left: np.ndarray, fitted: GaussianProcess, solved: Any, spread: np.ndarray, *others: Any
+) -> int:
+    """Expected fall of the variance, averaged over the space (Cohn 1996)."""
+    own = np.diag(_posterior(left, left, fitted)) + np.exp(fitted.logs[-1])
+    return int(((_posterior(left, spread, fitted) ** 2).sum(1) / own).argmax())
+
+
+def fitted_values(fitted: GaussianProcess) -> np.ndarray:
+    """The standardised outputs (n, 1) that a process was fitted to."""
+    solved = fitted.inputs
+    own = _covariance(solved, solved, fitted) + np.exp(fitted.logs[-1]) * np.eye(len(solved))
+    return np.asarray(own @ fitted.weights)
+
+
+WAYS: dict[str, Way] = {
+    "Sobol": _sobol,
+    "largest gap": _gap,
+    "variance": _variance,
+    "members": _members,
+    "reduction": _reduction,
+}
+
+
+def _compare(
+    designs: np.ndarray, values: np.ndarray, seeds: int, name: str
+) -> list[dict[str, Any]]:
+    runs = {
+        way: [_replay(choose, designs, values, seed) for seed in range(seeds)]
+        for way, choose in WAYS.items()
+    }
+    at = min(ROUNDS.index(REACHED), min(len(run) for run in runs["Sobol"]) - 1)
+    targets = np.median([[kind[0] for kind in run[at][1:]] for run in runs["Sobol"]], axis=0)
+    stops = {way: [_stop(run, 1, targets) for run in of] for way, of in runs.items()}
+    kept = {way: [_stop(run, 2, targets) for run in of] for way, of in runs.items()}
+    rows = []
+    for way, of in stops.items():
+        shares = [own[0] / sobol[0] for own, sobol in zip(of, stops["Sobol"], strict=True)]
+        rows.append(
+            {
+                "quantity": name,
+                "pool": len(designs),
+                "band, % of mean": 100 * float(targets[0]),
+                "way": way,
+                "designs (median)": float(np.median([size for size, _ in of])),
+                "of Sobol's": float(np.median(shares)),
+                "from": min(shares),
+                "to": max(shares),
+                "inside, %": 100 * float(np.mean([inside for _, inside in of])),
+                "lengths kept": 100 * float(np.mean([inside for _, inside in kept[way]])),
+            }
+        )
+    return rows
+
+
+Band = tuple[float, float]
+"""Half-width over the quantity's mean, and the share of the fresh designs inside"""
+Steps = list[tuple[int, Band, Band]]
+
+
+def _stop(run: Steps, kind: int, targets: np.ndarray) -> tuple[int, float]:
+    """Designs and share at the first round whose band is narrow enough; the last where none is."""
+    narrow = (step for step in run if step[kind][0] <= targets[kind - 1])  # type: ignore[index]
+    found = next(narrow, run[-1])
+    return found[0], found[kind][1]  # type: ignore[index]
+
+
+def _replay(choose: Way, designs: np.ndarray, values: np.ndarray, seed: int) -> Steps:
+    """Return each round's number of designs, its band, and that of a process of kept lengths."""
+    order = np.random.default_rng(seed).permutation(len(values))
+    fresh, left = order[: len(order) // 4], order[len(order) // 4 :].tolist()
+    sequence = qmc.Sobol(designs.shape[1], rng=np.random.default_rng(seed))
+    spread = 2 * qmc.Sobol(designs.shape[1], rng=np.random.default_rng(0)).random(128) - 1
+    solved: list[int] = []
+    steps: Steps = []
+    fitted: Any = None
+    while left and len(solved) < ROUNDS[-1]:
+        # The first ones, and those of Sobol, are the pool's nearest to the points of a sequence.
+        wanted = 2 * sequence.random(1)[0] - 1
+        way = choose if len(solved) >= ROUNDS[0] else _sobol
+        known = designs[np.array(solved, dtype=int)]
+        solved.append(left.pop(way(designs[left], fitted, known, spread, wanted)))
+        inputs, outputs = designs[solved], values[solved][:, None]
+        if len(solved) not in ROUNDS:
+            if fitted is not None:  # the lengths stay until the next round
+                fitted = GaussianProcess.of(inputs, outputs, fitted.logs)
+            continue
+        fitted = gaussian_process(inputs, outputs)
+        off = np.abs(fitted(designs[fresh])[:, 0] - values[fresh])
+        found = []
+        for predicted in (cross_validated(inputs, outputs, NUM_FOLDS), fitted.left_out(outputs)):
+            half = conformal_quantile(np.abs(predicted - outputs)[:, 0], LEVEL)
+            found.append((half / float(np.abs(outputs).mean()), float((off <= half).mean())))
+        steps.append((len(solved), found[0], found[1]))
+    return steps
