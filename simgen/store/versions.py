@@ -203,25 +203,45 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
         # Chunks of a few numbers are kept inside the manifest, not as objects.
         config = icechunk.RepositoryConfig(inline_chunk_threshold_bytes=1024, manifest=manifest)
         if not icechunk.Repository.exists(storage):
-            files, path = fsspec.core.url_to_fs(url, skip_instance_cache=True)
-            failure: Exception = DamageError("it is missing", url, f"branch {BRANCH}")
-            if not files.isdir(f"{path}/snapshots"):  # another writer's first commit
-                if not create:
-                    found = [each for each in folders_in(url) if files.isdir(f"{path}/{each}/refs")]
-                    if found:
-                        raise IsStoreError(url, found)
-                    raise InputError(f"there is no dataset at {url}; {_WAY_TO_ONE}")
-                try:  # without its configuration, over which two writers would stop each other
-                    icechunk.Repository.create(storage, **_FORMAT)
-                    sync_all(url)
-                except icechunk.IcechunkError as error:
-                    failure = error
-            deadline = time.monotonic() + 5.0  # another writer's branch comes after its commit
-            while not icechunk.Repository.exists(storage):
-                if time.monotonic() > deadline:
-                    raise failure
-                time.sleep(0.02)
+            _await_branch(url, storage, create)
         return icechunk.Repository.open(storage, config=config)
+
+
+CREATION_S = 5.0
+"""How long another writer's branch may come after its first commit"""
+
+
+def _await_branch(url: str, storage: icechunk.Storage, create: bool) -> None:
+    """Create the repository, or wait for the writer who does; raise where there is none."""
+    files, path = fsspec.core.url_to_fs(url, skip_instance_cache=True, use_listings_cache=False)
+    snapshots = f"{path}/snapshots"
+    failure: Exception = DamageError("it is missing", url, f"branch {BRANCH}")
+    deadline = time.monotonic() + CREATION_S
+    while not icechunk.Repository.exists(storage):
+        is_late, begun = time.monotonic() > deadline, set[str]()
+        if files.isdir(snapshots):
+            begun = {name.partition("#")[0] for name in files.ls(snapshots, detail=False)}
+        if is_late and create and len(begun) == 1:
+            # One commit, and no branch: a creation was cut off, and nothing is lost with it.
+            files.rm(snapshots, recursive=True)
+            begun, create = set(), False
+            icechunk.Repository.create(storage, **_FORMAT)
+            sync_all(url)
+        elif is_late:
+            raise failure
+        elif begun:
+            time.sleep(0.02)
+        elif not create:
+            found = [each for each in folders_in(url) if files.isdir(f"{path}/{each}/refs")]
+            if found:
+                raise IsStoreError(url, found)
+            raise InputError(f"there is no dataset at {url}; {_WAY_TO_ONE}")
+        else:
+            try:  # without its configuration, over which two writers would stop each other
+                icechunk.Repository.create(storage, **_FORMAT)
+                sync_all(url)
+            except icechunk.IcechunkError as error:
+                failure = error
 
 
 def repository_exists(url: str) -> bool:

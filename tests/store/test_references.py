@@ -77,6 +77,20 @@ def test_a_branch_that_is_lost_ends_readers_and_writers_and_makes_no_new_dataset
     )
 
 
+def test_a_creation_that_was_cut_off_is_made_again(url, monkeypatch):
+    """As by a disk that was full between the first commit and its branch."""
+    monkeypatch.setattr("simgen.store.versions.CREATION_S", 0.1)
+    open_repository(url, create=True)
+    shutil.rmtree(Path(url) / "refs")
+    (first,) = (Path(url) / "snapshots").iterdir()
+    first.with_name(f"{first.name}#1").write_bytes(b"")
+    fails("branch main.* is damaged", lambda: simgen.open_dataset(url))
+    made = DatasetWriter.open(url, SCHEMA)
+    add(made, 0)
+    assert made.publish() == "v1"
+    assert verify(simgen.open_dataset(url)).findings == []
+
+
 def test_a_newest_commit_that_is_lost_is_an_error_and_no_older_version_is_taken_for_it(three):
     repository = open_repository(three)
     (Path(three) / "snapshots" / repository.lookup_branch(BRANCH)).write_bytes(b"")
