@@ -1,7 +1,5 @@
 """Start the `courant` command, which handles Ctrl-C before anything else is imported."""
 
-from __future__ import annotations
-
 import os
 import sys
 

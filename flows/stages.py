@@ -8,7 +8,6 @@ it. Nothing imports Prefect, so that a command does without; the flows execute t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
@@ -167,7 +166,7 @@ class Generation(asks.GenerationRequest):
             try:
                 shares[name] = float(number) / (100 if number != text else 1)
             except ValueError:
-                shares[name] = math.nan
+                shares[name] = np.nan
             if name not in known:
                 has = ", ".join(known) or "none"
                 raise InputError(f"--until {name}: quantities of {self.family} are {has}")
@@ -219,7 +218,7 @@ class Generation(asks.GenerationRequest):
             solve(left, writer, execution)
         design = writer.design()
         for name, band in relative_bands(self.case_family, design, self._shares).items():
-            wide = f"{100 * band:.3g} % of its mean" if band < math.inf else "not known of so few"
+            wide = f"{100 * band:.3g} % of its mean" if band < np.inf else "not known of so few"
             asked = f"{100 * self._shares[name]:g} % asked for"
             announce(f"{self.cases} designs: the band of {name} is {wide}, {asked}")
         if (grown := self._grown(design)).cases > self.cases:
@@ -262,7 +261,7 @@ def relative_bands(
     for name in names:
         values = np.array([[row["quantities"].get(name)] for row in accepted], dtype=float)
         usable = np.isfinite(values).all(axis=-1)
-        bands[name] = math.inf
+        bands[name] = np.inf
         if usable.sum() >= 4 * len(parameters) and values[usable].std():
             values = values[usable]
             errors = cross_validated(inputs[usable], values, NUM_FOLDS) - values

@@ -1,7 +1,5 @@
 """What the panels of a report are made from, each computed once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Write the page of a search: what was predicted and solved, the best so far, and its fields."""
 
-from __future__ import annotations
-
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -9,19 +7,8 @@ from courant.optimisation import TABLE, Search, table_text
 from courant.prediction.bands import LEVEL
 from courant.prediction.surrogate import Surrogate
 from courant.report import drawing
+from courant.report import page as pages
 from courant.report.fields import draw_prediction
-from courant.report.page import (
-    Cell,
-    Lead,
-    Panel,
-    PanelTable,
-    Picture,
-    count,
-    listed,
-    number,
-    plain,
-    write_page,
-)
 from courant.runs.directory import RunDirectory
 from simgen.design_space import with_unit
 from simgen.publish.figures import layer
@@ -40,37 +27,40 @@ def write_search_page(
     meta = (
         f"run {search.run}",
         f"dataset {dataset.url} {dataset.version}",
-        f"{count(len(search.known), 'case')} known before, {count(len(ended), 'candidate')}",
+        f"{pages.count(len(search.known), 'case')} known before,"
+        f" {pages.count(len(ended), 'candidate')}",
     )
-    title = plain(search.title).capitalize()
-    write_page(folder, title, meta, Lead("", search.verdict), {"": panels})
+    title = pages.plain(search.title).capitalize()
+    pages.write_page(folder, title, meta, pages.Lead("", search.verdict), {"": panels})
 
 
 def _units(search: Search, dataset: Dataset) -> dict[str, str]:
     """Return the label of each quantity, with its unit."""
     units = {each.name: each.unit for each in dataset.schema.quantities}
-    return {name: with_unit(plain(name), units[name]) for name in search.names}
+    return {name: with_unit(pages.plain(name), units[name]) for name in search.names}
 
 
-def _candidates(search: Search, dataset: Dataset) -> Panel:
+def _candidates(search: Search, dataset: Dataset) -> pages.Panel:
     """Show every candidate: its design, its predicted and solved values, and the course."""
     labels, front = _units(search, dataset), search.front(search.solved)
-    rows: list[dict[str, str | Cell]] = []
+    rows: list[dict[str, str | pages.Cell]] = []
     for place, each in enumerate(search.candidates, 1):
         state = "best" if each.case in front else each.status
-        row: dict[str, str | Cell] = {"solve": str(place), "case": each.case, "state": state}
+        row: dict[str, str | pages.Cell] = {"solve": str(place), "case": each.case, "state": state}
         for name, label in labels.items():
             width = each.half_widths.get(name)
             band = "" if width is None else f" ± {width:.2g}"
-            row[f"{label}, predicted"] = f"{number(each.predicted.get(name))}{band}"
-            row[f"{label}, solved"] = Cell.judged(number(each.solved.get(name)), each.inside(name))
+            row[f"{label}, predicted"] = f"{pages.number(each.predicted.get(name))}{band}"
+            row[f"{label}, solved"] = pages.Cell.judged(
+                pages.number(each.solved.get(name)), each.inside(name)
+            )
         row["limits"] = ("kept" if search.is_feasible(each.solved) else "not kept") * bool(
             each.solved
         )
-        row |= {plain(name): f"{value:.4g}" for name, value in each.design.items()}
+        row |= {pages.plain(name): f"{value:.4g}" for name, value in each.design.items()}
         rows.append({**row, "reason": each.reason} if each.reason else row)
     many = len(search.goals) > 1
-    picture = Picture(
+    picture = pages.Picture(
         "course.png",
         "Grey points are cases known before the search, open ones do not keep the limits."
         + (
@@ -85,8 +75,8 @@ def _candidates(search: Search, dataset: Dataset) -> Panel:
         score=search.verdict.rpartition(". ")[2].rstrip("."),
     )
     note = f"Green values lie in the band of {LEVEL:.0%} around the predicted one, red ones do not."
-    tables = [PanelTable(rows, words=("case", "state", "limits", "reason"), sortable=True)]
-    return Panel("candidates", "Candidates", [picture], tables, note)
+    tables = [pages.PanelTable(rows, words=("case", "state", "limits", "reason"), sortable=True)]
+    return pages.Panel("candidates", "Candidates", [picture], tables, note)
 
 
 def _draw_course(search: Search, labels: dict[str, str]) -> Figure:
@@ -138,7 +128,7 @@ def _draw_front(search: Search, labels: dict[str, str]) -> Figure:
     return figure
 
 
-def _best(search: Search, surrogate: Surrogate, dataset: Dataset) -> Panel | None:
+def _best(search: Search, surrogate: Surrogate, dataset: Dataset) -> pages.Panel | None:
     """Show the solved and predicted fields of the best design, or of the first on the front."""
     front = search.front(search.solved)
     if not front:
@@ -151,14 +141,14 @@ def _best(search: Search, surrogate: Surrogate, dataset: Dataset) -> Panel | Non
     truth = None if solution is None else np.asarray(solution)
     predicted = surrogate.predict_last(case, start_s=start)
     design = [
-        f"{with_unit(plain(each.name), each.unit)} {case.parameters[each.name]:.4g}"
+        f"{with_unit(pages.plain(each.name), each.unit)} {case.parameters[each.name]:.4g}"
         for each in dataset.schema.parameters
     ]
-    picture = Picture(
+    picture = pages.Picture(
         "best.png",
-        f"Case {case.id}: {listed(design)}.",
+        f"Case {case.id}: {pages.listed(design)}.",
         draw_prediction(layer(case), truth, predicted, surrogate.normaliser),
         look_for="The solver's fields of the best design, what was predicted, and the difference.",
         score="Solved by the solver and accepted by its gates",
     )
-    return Panel("best", "The best design", [picture])
+    return pages.Panel("best", "The best design", [picture])

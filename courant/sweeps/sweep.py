@@ -23,19 +23,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from courant.experiment import MACHINE, MAX_NAME, Experiment
+from courant.runs import record
 from courant.runs.directory import RunDirectory
-from courant.runs.record import (
-    DATASET,
-    ENVIRONMENT,
-    EXPERIMENT,
-    METRICS,
-    NORMALISER,
-    STATUS,
-    best_record,
-    is_finished,
-    read_records,
-    read_status,
-)
 from courant.runs.summary import RunSummary
 from courant.runs.weights import WEIGHTS
 from courant.sweeps.search_space import BASELINE, CHOICE, SearchSpace, Setting, Value, label
@@ -176,9 +165,9 @@ def plan_sweep(
 
 def read_result(trial: Trial) -> TrialResult:
     """Read the state of a trial from its run directory."""
-    status = read_status(trial.run) if trial.run.exists(STATUS) else None
-    records = read_records(trial.run)
-    best = best_record(records)
+    status = record.read_status(trial.run) if trial.run.exists(record.STATUS) else None
+    records = record.read_records(trial.run)
+    best = record.best_record(records)
     nmae = best.validation_nmae if best else None
     return TrialResult(
         number=trial.number,
@@ -198,12 +187,19 @@ def read_result(trial: Trial) -> TrialResult:
 def copy_twin(trial: Trial) -> None:
     """Make the finished training of the same experiment the trial's run, if there is one."""
     twin, run = trial.twin, trial.run
-    if twin is None or run.exists(EXPERIMENT) or not is_finished(twin):
+    if twin is None or run.exists(record.EXPERIMENT) or not record.is_finished(twin):
         return
-    for name in (DATASET, NORMALISER, WEIGHTS, ENVIRONMENT, METRICS, STATUS):
+    for name in (
+        record.DATASET,
+        record.NORMALISER,
+        WEIGHTS,
+        record.ENVIRONMENT,
+        record.METRICS,
+        record.STATUS,
+    ):
         run.write_bytes(name, twin.read_bytes(name, limit=twin.size(name)))
     # Last: before it, the trial is copied again.
-    run.write_json(EXPERIMENT, trial.experiment.model_dump(mode="json"))
+    run.write_json(record.EXPERIMENT, trial.experiment.model_dump(mode="json"))
 
 
 def is_done(result: TrialResult, early_stopping: bool) -> bool:

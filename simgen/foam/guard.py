@@ -9,8 +9,6 @@ It ends as the program did, by the same exit code or signal. It is a script for 
 which starts in some 15 ms, so it imports nothing of the project.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -6,8 +6,6 @@ has passed, with the applications that it runs. A server, whose users wait for a
 process wait as well: with all that it imports, that saves them a second.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os
