@@ -63,7 +63,7 @@ def scaled_designs(dataset: Dataset, cases: Sequence[str]) -> np.ndarray:
     names = [each.name for each in parameters]
     rows = dataset.design.loc[list(cases), names].to_numpy(float).tolist()
     designs = [scaled(parameters, dict(zip(names, row, strict=True))) for row in rows]
-    return np.array(designs).reshape(-1, len(parameters))
+    return np.array(designs).reshape(len(cases), len(parameters))
 
 
 def fit_quantity(designs: np.ndarray, values: np.ndarray) -> regression.GaussianProcess | None:
