@@ -43,7 +43,10 @@ from simgen.meshing import check_mesh
 from simgen.whole_file import cache_folder, pack_folder
 
 RECORD = "template.json"
-TURBULENCE = {"k", "epsilon", "omega", "nut", "nuTilda", "alphat", "nuSgs", "R", "kl", "kt"}
+TURBULENCE = {
+    *("k", "epsilon", "omega", "nut", "nuTilda", "alphat", "nuSgs", "R", "kl", "kt"),
+    *("v2", "f"),
+}
 """Fields that are solved and not stored unless they are asked for"""
 OTHERS = {"mesh", "phi", "cellToRegion"}
 MAX_RESIDUAL, MAX_MASS_IMBALANCE = 1e-2, 1e-2
@@ -142,13 +145,14 @@ class TemplateFamily(CaseFamily):
             v.name for v in record.varied if not re.search(r"(?i)mesh|\.geo|extrude", v.place)
         )
         unit = "s" if record.transient else "1"
+        steady = {} if record.transient else {"max_residual": MAX_RESIDUAL}
+        self.presets = {"template": {**record.settings, **steady}}
         self.settings_space = DesignSpace(
             tuple(
                 Parameter(name, unit, value * 1e-6, value * 1e6)
-                for name, value in record.settings.items()
+                for name, value in self.presets["template"].items()
             )
         )
-        self.presets = {"template": record.settings}
         self.patches = record.patches
         self.fields = record.fields
         self.preparation = ("foamDictionary", *(shlex.split(c)[0] for c in record.commands))
@@ -166,8 +170,9 @@ class TemplateFamily(CaseFamily):
     def gates(self, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
         gates = []
         if not self.transient:
-            residual = figures["max_residual"]
-            gates.append(Gate.at_most("greatest initial residual", residual, MAX_RESIDUAL))
+            residual, most = figures["max_residual"], case.point.settings["max_residual"]
+            limit = f"<= {most:g} (--set max_residual)"
+            gates.append(Gate("greatest initial residual", residual, limit, residual <= most))
             if {"inlet", "outlet"} <= set(self.patches.values()):
                 imbalance = figures["mass_imbalance"]
                 gates.append(Gate.at_most("mass imbalance", imbalance, MAX_MASS_IMBALANCE))
@@ -175,13 +180,21 @@ class TemplateFamily(CaseFamily):
 
 
 def copy_case(case: Path, directory: Path) -> None:
-    """Copy a case without its results; the fields of 0 are those of 0.orig, where there is one."""
+    """Copy a case without its results.
+
+    The fields of 0 are those of 0.orig, where there is one; 0/T.orig is 0/T, where that is missing.
+    """
     times = (path.name for _, path in time_directories(case))
     left_out = shutil.ignore_patterns(*_RESULTS, *times)
     shutil.copytree(case, directory, ignore=left_out, dirs_exist_ok=True)
     if (directory / "0.orig").is_dir():
         shutil.rmtree(directory / "0", ignore_errors=True)
         shutil.copytree(directory / "0.orig", directory / "0")
+    for original in directory.glob("0/**/*.orig"):
+        if (field := original.with_suffix("")).exists():
+            original.unlink()
+        else:
+            original.rename(field)
 
 
 def set_entry(directory: Path, file: str, entries: Sequence[str], value: str) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from simgen.case import CaseFamily, Field, Gate, SolvedCase
+from simgen.case_description import has_file
 from simgen.errors import CaseError, MeshError
 from simgen.foam.field import COMPONENT_NAMES, FoamField, component_columns, read_field, read_flux
 from simgen.foam.log import SolverLog
@@ -224,6 +225,10 @@ def check_fields(family: CaseFamily, directory: Path, num_cells: int) -> int:
     for _, time in stored_times(family, directory):
         for field in family.fields:
             path = time / field.openfoam
+            if not has_file(path):
+                there = ",".join(f.openfoam for f in family.fields if has_file(time / f.openfoam))
+                way_out = f"; a template stores others by --fields {there}" if there else ""
+                raise CaseError(f"{path}: the solver writes no {path.name}{way_out}")
             values = read_field(path)
             check_sizes(path, values, num_cells, patches, family.patches)
             columns_of(field, values)

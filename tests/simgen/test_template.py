@@ -8,11 +8,20 @@ import pytest
 
 from simgen.case import SolvedCase
 from simgen.cases import FAMILIES, TEMPLATES, get_family
-from simgen.cases.template import Varied, commands_of, find, keep, make_template
+from simgen.cases.template import (
+    TemplateFamily,
+    TemplateRecord,
+    Varied,
+    commands_of,
+    find,
+    keep,
+    make_template,
+)
 from simgen.errors import InputError, StoreError
 from simgen.foam.dictionaries import DictionaryPlace, read_number
 from simgen.foam.field import read_field
 from simgen.solving.convert import convert
+from simgen.solving.gates import rejection
 from simgen.solving.solve_case import solve_case
 
 CASE = Path(__file__).with_name("cavity_case")
@@ -95,6 +104,42 @@ def test_designs_of_a_template_are_solved_with_their_parameters(
     (tmp_path / "store/templates/broken.tar.gz").mkdir()
     with pytest.raises(StoreError, match=r"broken\.tar\.gz cannot be read"):
         find("broken", store)
+
+
+@pytest.mark.openfoam
+def test_of_the_folder_0_what_the_solver_writes_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = shutil.copytree(CASE, tmp_path / "case")
+    for name in ("T.orig", "f"):  # as the tutorials hotRoom and pitzDaily have
+        shutil.copy(case / "0.orig/p", case / "0.orig" / name)
+    made = make_template(case, "cavity", VARIED[:1], None, tmp_path / "cavity")
+    assert [field.openfoam for field in made.fields] == ["T", "U", "p"]
+    monkeypatch.setitem(FAMILIES, "cavity", made)
+    result = solve_case(made.point({"speed": 1.0}, made.settings("template")), tmp_path)
+    assert result.status == "failed"
+    assert result.reason.endswith(
+        "T: the solver writes no T; a template stores others by --fields U,p"
+    )
+
+
+def test_the_residual_that_a_steady_case_may_end_with_is_a_setting(tmp_path: Path) -> None:
+    record = TemplateRecord(
+        name="room",
+        varied=(VARIED[0],),
+        application="simpleFoam",
+        dimension=2,
+        transient=False,
+        fields=(),
+        patches={"walls": "wall"},
+        settings={"max_iterations": 100.0},
+        commands=(),
+    )
+    family = TemplateFamily(record, tmp_path)
+    for settings, passed in (({}, False), ({"max_residual": 0.05}, True)):
+        point = family.point({"speed": 1.0}, family.settings("template", settings))
+        (gate,) = family.gates(SolvedCase(point, tmp_path), {"max_residual": 0.0136})
+        assert gate.passed is passed and "--set max_residual" in rejection([gate]) + gate.limit
 
 
 @pytest.mark.openfoam
