@@ -216,13 +216,18 @@ class Generation(asks.GenerationRequest):
             _run_job(f"solve-{family}", store, replace(self, store=store))
         elif left:
             solve(left, writer, execution)
-        design = writer.design()
-        for name, band in relative_bands(self.case_family, design, self._shares).items():
-            wide = f"{100 * band:.3g} % of its mean" if band < np.inf else "not known of so few"
-            asked = f"{100 * self._shares[name]:g} % asked for"
-            announce(f"{self.cases} designs: the band of {name} is {wide}, {asked}")
-        if (grown := self._grown(design)).cases > self.cases:
-            return grown.execute(solve)
+        if self._shares:
+            design, of = writer.design(), self.case_family
+            bands = relative_bands(of, design, self._shares)
+            for name, share in self._shares.items():
+                wide = f"not known of fewer than {least_designs(of)} accepted designs"
+                if bands[name] < np.inf:
+                    wide = f"{100 * bands[name]:.3g} % of its mean, {100 * share:g} % asked for"
+                announce(f"{self.cases} designs: the band of {name} is {wide}")
+            if (grown := self._grown(design)).cases > self.cases:
+                return grown.execute(solve)
+            if any(bands[name] > share for name, share in self._shares.items()):
+                announce(f"not reached: --most {self.most} ends it")
         message = f"{self.family}: {self._preset} preset, {len(self.points)} designs"
         published = PublishedVersion(self.url, writer.publish(message, self.remake))
         announce(published.line())
@@ -247,6 +252,11 @@ class Generation(asks.GenerationRequest):
         return writer, left
 
 
+def least_designs(family: CaseFamily) -> int:
+    """Return how many accepted designs a band needs: four for each parameter."""
+    return 4 * len(family.design_space.parameters)
+
+
 def relative_bands(
     family: CaseFamily, design: Mapping[str, schema.Record], names: Iterable[str]
 ) -> dict[str, float]:
@@ -262,7 +272,7 @@ def relative_bands(
         values = np.array([[row["quantities"].get(name)] for row in accepted], dtype=float)
         usable = np.isfinite(values).all(axis=-1)
         bands[name] = np.inf
-        if usable.sum() >= 4 * len(parameters) and values[usable].std():
+        if usable.sum() >= least_designs(family) and values[usable].std():
             values = values[usable]
             errors = cross_validated(inputs[usable], values, NUM_FOLDS) - values
             half = conformal_quantile(np.abs(errors[:, 0]), LEVEL)

@@ -25,12 +25,13 @@ def plate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HeatedPlate:
 
 @pytest.mark.openfoam
 def test_designs_are_solved_until_the_band_is_narrow_enough(
-    plate: HeatedPlate, tmp_path: Path
+    plate: HeatedPlate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     few = Generation(
         FAMILY, cases=8, until={"mean_temperature": "0.5%"}, most=10, store=str(tmp_path)
     )
     published = few.execute()
+    assert "not reached: --most 10 ends it" in capsys.readouterr().err
     assert len(simgen.open_dataset(published.dataset)) == 10, "--most ends it"
     assert few.done() == published
 
