@@ -34,6 +34,7 @@ class Interval:
     mean: float
     half_width: float | None  # None for a single value, which has no spread
     count: int
+    span: tuple[float, float] | None = None  # the least and the largest value, where known
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Interval:
@@ -42,7 +43,8 @@ class Interval:
         if count < 2:
             return cls(mean, None, count)
         quantile = float(stdtrit(count - 1, (1 + COVERAGE) / 2))
-        return cls(mean, quantile * float(np.std(values, ddof=1)) / math.sqrt(count), count)
+        half_width = quantile * float(np.std(values, ddof=1)) / math.sqrt(count)
+        return cls(mean, half_width, count, (min(values), max(values)))
 
     @property
     def low(self) -> float:
@@ -53,9 +55,15 @@ class Interval:
         return self.mean + (self.half_width or 0.0)
 
     def text(self, digits: int = 3) -> str:
-        """`0.123 ± 0.004`, to so many significant digits of the mean."""
+        """`0.123 ± 0.004`, to so many significant digits of the mean.
+
+        `0.123 (0.1 to 0.15)`, the values' range, where the interval of a time is below zero.
+        """
         if self.half_width is None or not math.isfinite(self.mean):
             return f"{self.mean:.{digits}g}"
+        if self.low < 0 and self.span is not None and self.span[0] >= 0:
+            least, most = (f"{each:.{digits}g}" for each in self.span)
+            return f"{self.mean:.{digits}g} ({least} to {most})"
         size = math.floor(math.log10(abs(self.mean))) if self.mean else 0
         places = max(0, digits - 1 - size)
         return f"{self.mean:.{places}f} ± {self.half_width:.{places}f}"

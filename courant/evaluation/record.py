@@ -80,10 +80,6 @@ class Timing(BaseModel, frozen=True, extra="forbid"):
     solver_s: float | None  # the solver's mean time for the same span; None without a record
     solver_host: str
 
-    @property
-    def speed_up(self) -> float | None:
-        return self.solver_s / self.prediction_s if self.solver_s else None
-
 
 class Evaluation(BaseModel, frozen=True, extra="forbid"):
     """A trained run on a split of its dataset version."""

@@ -10,7 +10,16 @@ from courant.analysis.case_scores import AnchorMaps, CaseScores, map_anchors, re
 from courant.report import drawing
 from courant.report.context import Context, plotted_fields
 from courant.report.drawing import FieldMap, Raster, draw_map, draw_maps
-from courant.report.page import Cell, Panel, PanelTable, Picture, channel_label, number, webp
+from courant.report.page import (
+    Cell,
+    Panel,
+    PanelTable,
+    Picture,
+    channel_label,
+    component_name,
+    number,
+    webp,
+)
 from simgen.publish.colours import MAGNITUDES, SIGNED
 from simgen.publish.figures import Layer, Triangles, spanning, symmetric
 
@@ -34,7 +43,15 @@ def decomposition_panel(context: Context) -> Panel | None:
     scales = [symmetric(found.fields[:, drawn, column]) for column in range(len(context.channels))]
     components = [
         [
-            FieldMap(plane, values, name, channel_label(channel), scale, SIGNED, place)
+            FieldMap(
+                plane,
+                values,
+                f"{name}, {component_name(channel.name)}",
+                channel_label(channel),
+                scale,
+                SIGNED,
+                place,
+            )
             for channel, values, scale in zip(context.channels, field.T, scales, strict=True)
         ]
         for name, field, place in zip(names, found.fields, at, strict=True)

@@ -199,12 +199,22 @@ class PlottedField:
     columns: tuple[int, ...]
     signed: bool
     """Whether it is drawn in colours around zero"""
+    vector: tuple[int, ...] = ()
+    """All columns of the vector that it is a component of; empty for magnitudes and scalars"""
 
     def of(self, values: np.ndarray) -> np.ndarray:
         """Return the field (...) of values (..., C)."""
         if len(self.columns) == 1:
             return values[..., self.columns[0]]
         return np.asarray(np.linalg.norm(values[..., list(self.columns)], axis=-1))
+
+    def least(self, values: np.ndarray) -> float:
+        """Return the least end of a scale around zero: 5 % of the largest of values (..., C).
+
+        Of a component they are the vector's: where it vanishes, rounding would fill the scale.
+        """
+        sizes = np.linalg.norm(values[..., list(self.vector or self.columns)], axis=-1)
+        return 0.05 * float(sizes.max())
 
 
 def plotted_fields(normaliser: Normaliser) -> list[PlottedField]:
@@ -223,7 +233,12 @@ def plotted_fields(normaliser: Normaliser) -> list[PlottedField]:
             magnitudes.append(PlottedField(label, tuple(columns), False))
     moments = zip(channels, normaliser.mean, normaliser.std, strict=True)
     return magnitudes + [
-        PlottedField(channel_label(each), (n,), is_signed(each.component, mean, std))
+        PlottedField(
+            channel_label(each),
+            (n,),
+            is_signed(each.component, mean, std),
+            tuple(vectors.get(each.field, ())),
+        )
         for n, (each, mean, std) in enumerate(moments)
     ]
 

@@ -167,12 +167,7 @@ def costs_panel(context: Context) -> Panel:
         if timing.solver_s is None
         else f"the solver took {timing.solver_s:.3g} s for the same on its machine{host}"
     )
-    ledger = Ledger(
-        solver=solver_times(dataset, context.surrogate.problem, tuple(evaluation.cases)),
-        training=Interval(sum(record.processor_s for record in context.records), None, 1),
-        tuning_s=tuning_seconds(context.run),
-        prediction_s=timing.prediction_processor_s,
-    )
+    ledger = ledger_of(context)
     solver, saved, even = ledger.solver, ledger.saved_s, ledger.break_even
     designs = count(solver.num_solved, "design")
     spent = {
@@ -198,7 +193,19 @@ def costs_panel(context: Context) -> Panel:
         " and of prediction (on a GPU the time that it was held for). Designs are those of training"
         " and validation, rejected and failed ones included. Meshing is not saved: a prediction"
         " needs points as well. The search is that of the run's sweep, the interval the 95 % one of"
-        " the solver's time over the predicted cases.",
+        " the solver's time over the predicted cases, or, where that reaches below zero, from the"
+        " least to the most.",
+    )
+
+
+def ledger_of(context: Context) -> Ledger:
+    """Return the costs of the run, and the savings of its predictions."""
+    cases, problem = tuple(context.evaluation.cases), context.surrogate.problem
+    return Ledger(
+        solver=solver_times(context.dataset, problem, cases),
+        training=Interval(sum(record.processor_s for record in context.records), None, 1),
+        tuning_s=tuning_seconds(context.run),
+        prediction_s=context.evaluation.timing.prediction_processor_s,
     )
 
 

@@ -256,7 +256,8 @@ def quantities_panel(context: Context) -> Panel | None:
             "An answer is a regression on the design parameters, fitted to training and validation"
             " cases, and what the predicted fields add to it. An error is the sum of absolute"
             " errors over the sum of absolute values; that of the fields alone is against solved"
-            " fields."
+            " fields. Parameters alone are fitted to training cases only, so their error differs"
+            " even where the fields add nothing."
         )
     for name, each in scores.items():
         arrays[f"{name}.truth"] = _values(each.truth)
@@ -321,9 +322,11 @@ def draw_quantities(
         if (width := widths.get(name)) is not None and (holds := np.isfinite(width)).any():
             style: drawing.Style = {"fmt": "none", "ecolor": drawing.MODEL_COLOR, "capsize": 2}
             axis.errorbar(truth[holds], predicted[holds], width[holds], **style)
-        known = truth[np.isfinite(truth)]
-        axis.plot(known, known, color="k", lw=0.8)
         axis.set(title=with_unit(plain(name), score.unit), xlabel="true", ylabel="predicted")
+        limits = [*axis.get_xlim(), *axis.get_ylim()]
+        ends = min(limits), max(limits)
+        axis.plot(ends, ends, color="k", lw=0.8)
+        axis.set(xlim=ends, ylim=ends, box_aspect=1)
     drawing.legend_above(figure, axes[:1])
     return figure
 

@@ -80,7 +80,7 @@ def draw_prediction(
     for each in plotted[first and len(plotted) > 1 :]:
         ours = each.of(predicted)
         values = ours if truth is None else each.of(truth)
-        limits, cmap = scale_of(values, drawn, each.signed)
+        limits, cmap = scale_of(each, predicted if truth is None else truth, drawn)
         bounds = symmetric((ours - values)[drawn])
         row = [
             FieldMap(plane, values, f"truth, {each.label}", "", limits, cmap),
@@ -93,15 +93,14 @@ def draw_prediction(
 
 
 def scale_of(
-    values: np.ndarray, drawn: np.ndarray, signed: bool
+    plotted: PlottedField, values: np.ndarray, drawn: np.ndarray
 ) -> tuple[tuple[float, float], str | Colormap]:
-    """Return limits and colours of values (..., N), of which the cells `drawn` are seen."""
-    if not signed:
-        return spanning(values[..., drawn]), VALUES
-    low, high = symmetric(values[..., drawn])
-    # A component may vanish on the drawn layer, where rounding would fill the whole scale.
-    largest = 0.05 * float(np.abs(values).max())
-    return (min(low, -largest), max(high, largest)), SIGNED
+    """Return limits and colours of values (..., N, C), of which the cells `drawn` are seen."""
+    seen = plotted.of(values)[..., drawn]
+    if not plotted.signed:
+        return spanning(seen), VALUES
+    (low, high), least = symmetric(seen), plotted.least(values)
+    return (min(low, -least), max(high, least)), SIGNED
 
 
 def rollout_panel(context: Context) -> Panel | None:
@@ -129,7 +128,7 @@ def rollout_panel(context: Context) -> Panel | None:
         "rollout",
         f"Case {case.id} ({shown.label}){shown.inside}, predicted from one state, {step_s:g} s a"
         f" step; trained on {horizon} steps. Space plays and stops, the arrow keys step.",
-        _animate(plane, plotted, arrays["truth"], arrays["prediction"]),
+        _animate(plane, plotted, truth, predicted),
         look_for="Does the prediction keep in step with the solution?",
         score=f"NMAE {nmae[0]:.3f} after the first step, {nmae[-1]:.3f} after the last",
         labels=[
@@ -148,7 +147,7 @@ def still_panel(context: Context) -> Panel:
     picture = Picture(
         "lead.png",
         f"Case {shown.case.id} ({shown.label}){shown.inside}.",
-        _draw_three(shown.layer, plotted, plotted.of(shown.truth), plotted.of(shown.predicted)),
+        _draw_three(shown.layer, plotted, shown.truth, shown.predicted),
         look_for="Prediction and solution should look alike.",
         score=f"NMAE {own.nmae:.3f} in this case",
     )
@@ -158,9 +157,11 @@ def still_panel(context: Context) -> Panel:
 def _draw_three(
     plane: Layer, plotted: PlottedField, truth: np.ndarray, predicted: np.ndarray
 ) -> Figure:
-    """Draw one state of values (N,), or the first of (T, N) on the scale of all."""
-    drawn, error = np.unique(plane.cell), predicted - truth
-    limits, colours = scale_of(truth, drawn, plotted.signed)
+    """Draw one state of values (N, C), or the first of (T, N, C) on the scale of all."""
+    drawn = np.unique(plane.cell)
+    limits, colours = scale_of(plotted, truth, drawn)
+    truth, predicted = plotted.of(truth), plotted.of(predicted)
+    error = predicted - truth
     bounds, first = symmetric(error[..., drawn]), 0 if truth.ndim > 1 else ...
     maps = [
         FieldMap(plane, truth[first], f"solution, {plotted.label}", "", limits, colours),
@@ -177,8 +178,10 @@ def _draw_three(
 def _animate(
     plane: Triangles, plotted: PlottedField, truth: np.ndarray, predicted: np.ndarray
 ) -> list[bytes]:
-    """Draw all steps of values (T, N): the axes once, and then nothing but the fields in them."""
-    figure, error = _draw_three(plane, plotted, truth, predicted), predicted - truth
+    """Draw all steps of values (T, N, C): the axes once, and then only the fields in them."""
+    figure = _draw_three(plane, plotted, truth, predicted)
+    truth, predicted = plotted.of(truth), plotted.of(predicted)
+    error = predicted - truth
     canvas, frames = FigureCanvasAgg(figure), []
     fields = [axis.collections[0] for axis in figure.axes[:3]]
     for each in fields:
@@ -289,12 +292,11 @@ def surface_panel(context: Context) -> Panel | None:
     cell = cKDTree(case.points).query(case.boundary.points[numbers])[1]
     column = shown_channel(context.channels)
     label = channel_label(context.channels[column])
-    truth, values = (
-        of[cell, column] for of in (context.shown[0].truth, context.shown[0].predicted)
-    )
+    states = context.shown[0].truth[cell], context.shown[0].predicted[cell]
+    truth, values = (of[:, column] for of in states)
     nmae = float(np.abs(values - truth).sum()) / (float(np.abs(truth).sum()) or 1.0)
     plotted = plotted_fields(context.surrogate.normaliser)[column - len(context.channels)]
-    limits, colours = scale_of(truth, np.arange(len(truth)), plotted.signed)
+    limits, colours = scale_of(plotted, states[0], np.arange(len(cell)))
     bounds = symmetric(values - truth)
     maps = {
         f"truth, {label}": (truth, limits, colours),

@@ -21,6 +21,7 @@ from courant.report.verdict import Verdict, judge_run, times
 from courant.runs.directory import RunDirectory
 from courant.runs.record import ENVIRONMENT
 from simgen.cases import FAMILIES
+from simgen.cases.template import find
 
 SECTIONS: dict[str, tuple[Callable[[Context], pages.Panel | None], ...]] = {
     "Fields": (
@@ -86,8 +87,11 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     keys = {noun: number}
     status = dataset.design["status"]
     keys["cases accepted"] = f"{int((status == 'accepted').sum())} of {len(status)}"
-    if (factor := evaluation.timing.speed_up) is not None:
-        keys["the solver's speed"] = times(factor)
+    ledger = data_and_training.ledger_of(context)
+    if (per := ledger.solver.per_prediction) is not None and ledger.prediction_s:
+        keys["fewer core-seconds than the solver, meshing aside"] = times(
+            per.mean / ledger.prediction_s
+        )
     why, command = next_step(context, verdict)
     lead = pages.Lead(
         verdict.word,
@@ -124,7 +128,8 @@ def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
     dataset, run, surrogate = context.dataset, shell(context.run.url), context.surrogate
     store, _, name = dataset.url.rstrip("/").rpartition("/")
     again = f"courant train {shell(dataset.url)} --runs {shell(context.run.url.rpartition('/')[0])}"
-    family = FAMILIES.get(dataset.schema.family)
+    of = dataset.schema.family
+    family = FAMILIES.get(of) or find(of, store)
     settings = [f"--set {key}={value:g}" for key, value in surrogate.dataset["settings"].items()]
     more = f"courant generate {name} --store {shell(store)} {' '.join(settings)}"
     if verdict.word != "usable" and (family is None or name != family.name):

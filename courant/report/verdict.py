@@ -1,4 +1,4 @@
-"""Judge what a trained model is good for: one word, with its reason.
+"""Judge what the fields of a trained model are good for: one word, with its reason.
 
     not usable  the error is above half of the fields' variation, or above a fifth while a
                 prediction without a network is as good
@@ -27,21 +27,22 @@ if TYPE_CHECKING:
 
 MOST_RAE = 0.5  # of a model that is used at all
 GOOD_RATIO, GOOD_RAE, GOOD_QUANTITY, LEAST_CASES = 0.5, 0.2, 0.1, 3
+CLEAR_RATIO = 1.2  # from here on a reference is better, not as good
 
 Word = Literal["not usable", "for trends", "usable"]
 
 
 class Verdict(NamedTuple):
-    """What a model is good for."""
+    """What a model's fields are good for."""
 
     word: Word
     reason: str
-    """What kept it from the next better word"""
+    """What kept it from the next better word, and which quantities are not of the fields"""
     measured: str
     """The error of the fields, beside the best reference's, and the number of cases"""
 
     def __str__(self) -> str:
-        return f"{self.word}: {self.reason}. {self.measured}."
+        return f"fields {self.word}: {self.reason}. {self.measured}."
 
 
 def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
@@ -66,22 +67,33 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         for name, each in evaluation.quantities.items()
         if each.error is not None and each.error > _tolerated(grid.get(name))
     ]
-    if not ours["rae"] <= MOST_RAE:
-        return Verdict("not usable", rae, measured)
+    regressed = [
+        f"{plain(name)} (error {each.error:.1%})"
+        for name, each in evaluation.quantities.items()
+        if each.source == REGRESSION and each.error is not None
+    ]
     beaten = f"{reference(best)} is at least as good, without a network"
-    if ratio >= 1 and ours["rae"] > GOOD_RAE:
-        return Verdict("not usable", beaten, measured)
-    reasons = {
+    if ratio > CLEAR_RATIO:
+        smaller = f"{times(ratio)} smaller" if theirs else "zero"
+        beaten = f"the error of {reference(best)}, without a network, is {smaller}: use that"
+    useless = {rae: not ours["rae"] <= MOST_RAE, beaten: ratio >= 1 and not ours["rae"] <= GOOD_RAE}
+    limits = {
         beaten: ratio >= 1,
         f"a regression on the design parameters answers {listed(lost)} better": bool(lost),
         listed(wide): bool(wide),
         rae: ours["rae"] > GOOD_RAE,
         "the error is above half of the best reference's": GOOD_RATIO < ratio < 1,
-        f"{cases} prove little": num_cases < LEAST_CASES,
+        f"{cases} prove{'s' if num_cases == 1 else ''} little": num_cases < LEAST_CASES,
     }
-    if found := [reason for reason, holds in reasons.items() if holds]:
-        return Verdict("for trends", "; ".join(found), measured)
-    return Verdict("usable", f"{rae}, and every quantity is within its limit", measured)
+    word: Word = "not usable"
+    found = [reason for reason, holds in useless.items() if holds]
+    if not found:
+        word, found = "for trends", [reason for reason, holds in limits.items() if holds]
+    if not found:
+        word, found = "usable", [f"{rae}, and every quantity is within its limit"]
+    if regressed:
+        found.append(f"a regression on the parameters answers {listed(regressed)}")
+    return Verdict(word, "; ".join(found), measured)
 
 
 def judge_run(run: RunDirectory, evaluation: Evaluation) -> Verdict:

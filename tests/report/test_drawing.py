@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from courant.data.normalisation import Channel
 from courant.report import flow
-from courant.report.context import in_plane
+from courant.report.context import PlottedField, in_plane
 from courant.report.drawing import NO_FLUID, FieldMap, Raster, draw_maps, legend_above
 from courant.report.fields import VIEW, faces_of, scale_of, shown_channel, vorticity
 from simgen.cases import get_family
@@ -80,12 +80,14 @@ def test_streamlines_need_both_velocities_of_their_plane() -> None:
 
 
 def test_rounding_on_the_drawn_layer_does_not_fill_the_scale() -> None:
-    values = np.random.default_rng(0).normal(size=1000)
-    values[:100] *= 1e-8  # a component that vanishes on the middle plane
-    (low, high), _ = scale_of(values, np.arange(100), True)
-    assert -low == high == pytest.approx(0.05 * np.abs(values).max())
-    (low, high), _ = scale_of(values, np.arange(100, 1000), True)
-    assert high > 2
+    values = np.random.default_rng(0).normal(size=(1000, 2))
+    values[:, 1] += 40
+    values[:100, 0] *= 1e-8  # a component that vanishes on the middle plane
+    plotted = PlottedField("velocity x (m/s)", (0,), signed=True, vector=(0, 1))
+    (low, high), _ = scale_of(plotted, values, np.arange(100))
+    assert -low == high == pytest.approx(0.05 * np.linalg.norm(values, axis=1).max())
+    (low, high), _ = scale_of(plotted, values, np.arange(100, 1000))
+    assert high > 2.4
 
 
 @pytest.mark.parametrize(
