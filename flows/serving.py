@@ -25,6 +25,7 @@ from courant.experiment import parse_experiment
 from courant.loopback import LOOPBACK, answered_names, in_address, listen
 from courant.prediction.shared_mesh import meshing_family
 from courant.recipes import RECIPES
+from courant.report.verdict import known_verdict
 from courant.runs.directory import RunDirectory
 from courant.runs.record import open_recorded, read_dataset_record
 from courant.serving import http_app
@@ -217,6 +218,7 @@ def explore_model(
             experiment.name,
             record,
         ),
+        verdict=known_verdict(parts),
     )
     page = f"explorer#{solving.token}" if solving.solver else "explorer"
     url = None if dataset is None else dataset.url

@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from courant.evaluation.record import MODEL, Evaluation
+from courant.evaluation.record import MODEL, Evaluation, read_evaluation
 from courant.report.page import count, listed, plain, reference
 from courant.runs.directory import RunDirectory
 from courant.runs.record import BANDS
@@ -105,6 +105,14 @@ def judge_run(run: RunDirectory, evaluation: Evaluation) -> Verdict:
 
     bands = run.read_record(BANDS, Bands, "calibrate the run again")
     return judge(evaluation, bands.grid if bands.weights == weights_digest(run) else {})
+
+
+def known_verdict(run: RunDirectory) -> str:
+    """`fields not usable: …`, of a run's present weights; empty without an evaluation of them."""
+    if (evaluation := read_evaluation(run)) is None:
+        return ""
+    found = judge_run(run, evaluation)
+    return f"fields {found.word}: {found.reason}"
 
 
 def _tolerated(mesh: GridError | None) -> float:

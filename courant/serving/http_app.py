@@ -124,10 +124,11 @@ class Solve(BaseModel):
 
 
 class SolvingOffer(BaseModel):
-    """Whether this server can start the solver."""
+    """What the page shows of the run, and whether this server can start the solver."""
 
     available: bool
     reason: str
+    verdict: str  # what the model's fields are good for; empty without an evaluation
     commands: dict[str, str]
     """for a terminal: `solve` design.csv, `calibrate`, train a model of `all_fields`"""
 
@@ -142,12 +143,13 @@ class Solver(Protocol):
 
 @dataclass(frozen=True)
 class Solving:
-    """A solver for the page, with the token that it asks for; or why there is none."""
+    """What the page has beside the model: a solver, with its token, or why there is none."""
 
     solver: Solver | None = None
     reason: str = "only courant explore starts the solver"
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     commands: Mapping[str, str] = field(default_factory=dict)
+    verdict: str = ""
 
     async def call(self, request: Request, ask: Callable[[Solver], Solve]) -> Answer:
         """Ask the solver, for a request that has the token and is of this server's own page."""
@@ -255,7 +257,12 @@ def build_app(
     @api.get("/solving", response_model=SolvingOffer)
     async def solving_offer() -> SolvingOffer:
         reason = "" if offer.solver else offer.reason
-        return SolvingOffer(available=not reason, reason=reason, commands=dict(offer.commands))
+        return SolvingOffer(
+            available=not reason,
+            reason=reason,
+            verdict=offer.verdict,
+            commands=dict(offer.commands),
+        )
 
     headers = {"content-security-policy": "default-src 'self'", "cache-control": "no-cache"}
     for file in (resources.files("courant.serving") / "page").iterdir():

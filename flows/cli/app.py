@@ -417,20 +417,22 @@ def predict(
     for named, (given, needed) in options.items():
         if given is not None and kind != needed:
             raise InputError(f"{named} belongs to {needed}, not to {kind}; leave it out")
+    from courant.report.verdict import known_verdict
     from flows.cli.prediction_files import predict_file, predict_to_files, write_prediction
 
     out, url = local_path(str(out)), absolute(run)
+    verdict = known_verdict(RunDirectory(url))
     if is_file:
         asked = asks.parse_settings(parameters.split(",") if parameters else None, "--parameters")
         faces = None if boundary is None else local_path(str(boundary))
-        lines = predict_file(url, local_path(str(case)), faces, asked, steps, out)
+        print_line(predict_file(url, local_path(str(case)), faces, asked, steps, out))
     elif design is not None:
         asked = asks.parse_settings(design.split(","), "--design") or {}
         predict_to_files(url, asked, out, steps, from_solver, verify, dataset)
-        return
     else:
-        lines = write_prediction(url, str(case), start, steps, out, dataset)
-    print_line(lines)
+        print_line(write_prediction(url, str(case), start, steps, out, dataset))
+    if verdict:
+        print_line(verdict)
 
 
 @app.command(epilog="Example: courant serve RUN --port 8000")

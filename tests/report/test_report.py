@@ -19,7 +19,7 @@ from courant.report.context import TOP_ANCHORS, Context, open_context
 from courant.report.data_and_training import cases_panel, tuning_seconds, use_panel
 from courant.report.dynamics import monitor_panel
 from courant.report.report import write_report
-from courant.report.verdict import judge
+from courant.report.verdict import judge, known_verdict
 from courant.runs.directory import RunDirectory
 from courant.runs.summary import read_run
 from courant.training.train import fit
@@ -78,6 +78,7 @@ def test_a_report_is_one_page_with_its_pictures_in_it_and_its_arrays_beside_it(
         assert not re.search(r"\b(None|nan)\b", caption), caption
     verdict = judge(context.evaluation, {})
     assert f">fields: {verdict.word}</p>" in page and verdict.measured in page
+    assert known_verdict(context.run) == f"fields {verdict.word}: {verdict.reason}"
     assert read_run(context.run).test_cases == len(context.evaluation.cases)
     # What is inside the model is closed.
     assert page.index("<details>") < page.index('id="decomposition"')

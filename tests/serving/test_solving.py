@@ -41,7 +41,10 @@ def test_only_who_has_the_token_starts_the_solver() -> None:
     offer = Solving(Started())
     design, token = b'{"parameters": {"aperture": 30.0}}', {"x-courant-token": offer.token}
     with serving(StandIn(), solving=offer) as port:
-        assert ask(port, "/solving") == (200, {"available": True, "reason": "", "commands": {}})
+        assert ask(port, "/solving") == (
+            200,
+            {"available": True, "reason": "", "verdict": "", "commands": {}},
+        )
         elsewhere = {**token, "origin": "http://elsewhere.example"}
         for headers in ({}, {"x-courant-token": "guessed"}, elsewhere, {**token, "origin": "null"}):
             assert ask(port, "/solves", design, headers)[0] == 403

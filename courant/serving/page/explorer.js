@@ -463,7 +463,9 @@ window.addEventListener("resize", () => frame && draw());
 
 try {
   model = await ask("model");
-  ({ commands } = await ask("solving"));
+  let verdict;
+  ({ commands, verdict } = await ask("solving"));
+  element("verdict").textContent = verdict;
   element("title").textContent = `${model.run}: ${words(model.family)}`;
   document.title = model.run;
   model.fields.forEach((each, n) => element("channel").add(new Option(words(each.name), n)));
