@@ -112,7 +112,12 @@ class Generation(asks.GenerationRequest):
                 )
             return get_family(self.family, self.url)
         case, vary = local_path(self.template), self.vary or {}
-        return add_template(case, self.family, vary, self.fields, self.url)
+        record = versions.read_on_record(self.url)
+        used = record is not None and (
+            record.version is not None
+            or any(row["status"] == "accepted" for row in record.design.values())
+        )
+        return add_template(case, self.family, vary, self.fields, self.url, is_used=used)
 
     @property
     def remake(self) -> dict[str, Any]:

@@ -106,11 +106,18 @@ def get_family(name: str, dataset: str | None = None) -> CaseFamily:
 
 
 def add_template(
-    case: Path, name: str, vary: Mapping[str, str], fields: Sequence[str] | None, dataset: str
+    case: Path,
+    name: str,
+    vary: Mapping[str, str],
+    fields: Sequence[str] | None,
+    dataset: str,
+    *,
+    is_used: bool,
 ) -> CaseFamily:
     """Make a case the family `name` beside a dataset's URL; see `template.make_template`.
 
-    `vary` has FILE:ENTRY=LOW:HIGH:UNIT by the names of parameters.
+    `vary` has FILE:ENTRY=LOW:HIGH:UNIT by the names of parameters. Another template of that name is
+    replaced, unless it `is_used`: its dataset has a version or an accepted case.
     """
     from simgen.cases import template
 
@@ -124,5 +131,7 @@ def add_template(
         raise InputError("--vary names no parameter; add --vary NAME=FILE:ENTRY=LOW:HIGH:UNIT")
     with tempfile.TemporaryDirectory(prefix="courant-template-") as folder:
         made = template.make_template(case, name, varied, fields, Path(folder) / name)
-        template.keep(made, dataset.rstrip("/").rpartition("/")[0])
+        template.keep(made, dataset.rstrip("/").rpartition("/")[0], is_used=is_used)
+    if known is not None and known.record != made.record:
+        del FAMILIES[name]
     return get_family(name, dataset)

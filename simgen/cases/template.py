@@ -88,11 +88,13 @@ class Varied(BaseModel):
             index = "" if place.index is None else f"_{place.index}"
             parts.insert(0, "_".join(place.entries[-2:]) + index)
         form = (
-            f"--vary '{text}' is not NAME=FILE:ENTRY/ENTRY=LOW:HIGH:UNIT, such as"
+            "write NAME=FILE:ENTRY/ENTRY=LOW:HIGH:UNIT, such as"
             " speed=0/U:boundaryField/inlet/value[0]=5:15:m/s"
         )
         if len(parts) != 3:
-            raise InputError(form)
+            raise InputError(f"--vary '{text}' has no place and range of its own: {form}")
+        if not re.fullmatch(r"[A-Za-z]\w*", parts[0]):
+            raise InputError(f"--vary '{text}': the name '{parts[0]}' is no word: {form}")
         DictionaryPlace.parse(parts[1])
         low, _, rest = parts[2].partition(":")
         high, _, unit = rest.partition(":")
@@ -101,9 +103,10 @@ class Varied(BaseModel):
                 name=parts[0], place=parts[1], low=float(low), high=float(high), unit=unit or "1"
             )
         except ValueError as error:
-            raise InputError(form) from error
-        if not found.low < found.high or not re.fullmatch(r"[A-Za-z]\w*", found.name):
-            raise InputError(form)
+            raise InputError(f"--vary '{text}': '{parts[2]}' is no range: {form}") from error
+        if not found.low < found.high:
+            wrong = f"low {found.low:g} is not below high {found.high:g}"
+            raise InputError(f"--vary '{text}': {wrong}: {form}")
         return found
 
 
@@ -375,18 +378,25 @@ def url_of(store: str, name: str) -> str:
     return f"{store.rstrip('/')}/templates/{name}.tar.gz"
 
 
-def keep(family: TemplateFamily, store: str) -> None:
-    """Pack the template into the store; InputError where another one of its name is there."""
+def keep(family: TemplateFamily, store: str, *, is_used: bool) -> None:
+    """Pack the template into the store, unless it is there.
+
+    Another one of its name is replaced, and its dataset removed; InputError where it `is_used`.
+    """
     url = url_of(store, family.name)
     known = find(family.name, store)
-    if known is not None:
-        if known.record != family.record:
-            raise InputError(
-                f"{url} is another template of that name; choose a name, courant generate NAME"
-                " --template …"
-            )
+    if known is not None and known.record == family.record:
         return
+    if known is not None and is_used:
+        raise InputError(
+            f"{url} is another template of that name, which has cases; choose a name, courant"
+            " generate NAME --template …"
+        )
     try:
+        if known is not None:
+            files, path = fsspec.core.url_to_fs(f"{store}/{family.name}", skip_instance_cache=True)
+            if files.exists(path):
+                files.rm(path, recursive=True)
         pack_folder(family.folder, url)
     except OSError as error:
         raise StoreError(f"{url} cannot be written: {error.strerror or error}") from error

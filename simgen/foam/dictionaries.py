@@ -28,6 +28,7 @@ MOST_FILES, LONGEST, MOST_EXPANDED = 100, 100_000, 20_000_000
 MOST_SEARCHED, MOST_NUMBERS = 200_000, 9
 #: A field's values are no parameters; so much of them is kept, to be shown.
 _SHOWN = 200
+_MOST_LISTED = 20
 
 _PLACE = re.compile(r"(?P<file>[^:]+):(?P<entries>[^\[\]]+)(?:\[(?P<index>\d+)\])?")
 _DIMENSIONS = re.compile(r"\[[^\[\]]*+\]")
@@ -92,7 +93,8 @@ def number_at(directory: Path, place: DictionaryPlace) -> tuple[str, tuple[int, 
         )
     if text is None:
         why = f", unless in {unread}, which is not read; give the parameter in a table"
-        raise CaseError(f"{path} has no entry {name}{why if unread else ''}")
+        there = "" if unread else _there(path, place.entries)
+        raise CaseError(f"{path} has no entry {name}{why if unread else there}")
     where = f"{path}: {name} is '{' '.join(text.split())[:60]}'"
     if len(text) > LONGEST or "#" in text or "nonuniform" in text or _COUNTED.match(text):
         raise CaseError(
@@ -106,6 +108,17 @@ def number_at(directory: Path, place: DictionaryPlace) -> tuple[str, tuple[int, 
     if index is None or index >= len(found):
         raise CaseError(f"{where}, which holds {len(found)} numbers; choose one with [0], [1], …")
     return text, found[index].span()
+
+
+def _there(path: Path, entries: Sequence[str]) -> str:
+    """List what the last dictionary on the way to an entry holds."""
+    found, place = _DictionaryFile(path).whole, ""
+    for name in entries:
+        if not isinstance(inside := found.entries.get(name), _Dictionary):
+            break
+        found, place = inside, f"{place}/{name}".strip("/")
+    names = ", ".join([name for name in found.entries if name != "FoamFile"][:_MOST_LISTED])
+    return f"; {place or 'the file'} has {names}"
 
 
 def _blank(found: re.Match[str]) -> str:

@@ -1,11 +1,14 @@
 """A case becomes a family: `tests/simgen/cavity_case` with a macro, an include and an Allrun."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import simgen
+from flows.stages import Generation, execute
 from simgen.case import SolvedCase
 from simgen.cases import FAMILIES, TEMPLATES, get_family
 from simgen.cases.template import (
@@ -39,8 +42,14 @@ def test_a_varied_entry_has_a_name_a_place_a_range_and_a_unit() -> None:
     assert (width.name, width.unit) == ("W", "1")
     inlet = Varied.parse("0/U:boundaryField/inlet/value[0]=1:10:m/s")
     assert inlet.name == "inlet_value_0"
-    for wrong in ("speed", "speed=0/U:x", "speed=0/U:x=2:1", "speed=0/U:x=1:b", "a b=0/U:x=1:2"):
-        with pytest.raises(InputError, match="NAME=FILE:ENTRY"):
+    for wrong, why in {
+        "speed": "no place",
+        "speed=0/U:x": "no place",
+        "speed=0/U:x=2:1": "low 2 is not below high 1",
+        "speed=0/U:x=0.5-1.5": "'0.5-1.5' is no range",
+        "a b=0/U:x=1:2": "'a b' is no word",
+    }.items():
+        with pytest.raises(InputError, match=f"{why}.*: write NAME=FILE:ENTRY"):
             Varied.parse(wrong)
 
 
@@ -78,8 +87,8 @@ def test_designs_of_a_template_are_solved_with_their_parameters(
     assert not list(made.folder.glob("0.05")) and not list(made.folder.glob("log*"))
     # Other processes find it beside the dataset.
     store = str(tmp_path / "store")
-    keep(made, store)
-    keep(made, store)
+    keep(made, store, is_used=False)
+    keep(made, store, is_used=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv(TEMPLATES, "")
     monkeypatch.setattr(FAMILIES, "_known", {**FAMILIES})
@@ -99,7 +108,7 @@ def test_designs_of_a_template_are_solved_with_their_parameters(
     assert np.ptp(cloud.points[:, 1]) == pytest.approx(0.9 * 0.1, rel=1e-6)
     other = make_template(case, "cavity", VARIED[:1], ["U"], tmp_path / "other")
     with pytest.raises(InputError, match="another template of that name"):
-        keep(other, store)
+        keep(other, store, is_used=True)
     assert find("nothing", store) is None
     (tmp_path / "store/templates/broken.tar.gz").mkdir()
     with pytest.raises(StoreError, match=r"broken\.tar\.gz cannot be read"):
@@ -121,6 +130,28 @@ def test_of_the_folder_0_what_the_solver_writes_is_stored(
     assert result.reason.endswith(
         "T: the solver writes no T; a template stores others by --fields U,p"
     )
+
+
+@pytest.mark.openfoam
+def test_a_first_try_without_an_accepted_case_leaves_the_name_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = shutil.copytree(CASE, tmp_path / "case")
+    shutil.copy(case / "0.orig/p", case / "0.orig/T")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("COURANT_SCRATCH", str(tmp_path / "scratch"))
+    monkeypatch.setenv(TEMPLATES, "")
+    monkeypatch.setattr(FAMILIES, "_known", {**FAMILIES})
+    vary = dict([SPEED.split("=", 1)])
+    tried = Generation(
+        "cavity", template=str(case), vary=vary, cases=1, store=str(tmp_path / "store")
+    )
+    with pytest.raises(InputError):
+        tried.execute()
+    execute(again := replace(tried, fields=["U", "p"]))
+    assert execute(again).version == "v1" and len(simgen.open_dataset(again.url)) == 1
+    with pytest.raises(InputError, match="another template of that name, which has cases"):
+        execute(replace(tried, fields=["U"]))
 
 
 def test_the_residual_that_a_steady_case_may_end_with_is_a_setting(tmp_path: Path) -> None:
@@ -146,7 +177,8 @@ def test_the_residual_that_a_steady_case_may_end_with_is_a_setting(tmp_path: Pat
 @pytest.mark.parametrize(
     ("varied", "fields", "break_it", "answer"),
     [
-        ("x=0/U:nothing=1:2", None, None, "0/U has no entry nothing"),
+        ("x=0/U:nothing=1:2", None, None, "0/U has no entry nothing; the file has "),
+        ("x=0/U:boundaryField/top/value=1:2", None, None, "boundaryField has lid, walls"),
         ("x=0/U:boundaryField/lid/type=1:2", None, None, "holds 0 numbers"),
         (SPEED, ["T"], None, "has no field T; it has U, "),
         (SPEED, None, "system/blockMeshDict", "cannot be meshed"),
