@@ -39,7 +39,7 @@ class Verdict(NamedTuple):
     reason: str
     """What kept it from the next better word, and which quantities are not of the fields"""
     measured: str
-    """The error of the fields, beside the best reference's, and the number of cases"""
+    """The error of the fields on so many cases; beside a reference's, unless `reason` has that"""
 
     def __str__(self) -> str:
         return f"fields {self.word}: {self.reason}. {self.measured}."
@@ -53,9 +53,8 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     best = min(evaluation.references, key=lambda name: evaluation.overall[name].nmae)
     theirs = evaluation.overall[best].nmae
     ratio = ours.nmae / theirs if theirs else math.inf
-    beside = f"{times(ratio)} the error of {reference(best)}"
     cases = count(num_cases, f"{evaluation.split} case")
-    measured = f"NMAE {ours.nmae:.3f} on {cases}, {beside}"
+    measured = f"NMAE {ours.nmae:.3f} on {cases}"
     rae = f"the error is {ours['rae']:.0%} of the fields' variation"
     lost = [
         plain(name)
@@ -76,6 +75,8 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     if ratio > CLEAR_RATIO:
         smaller = f"{times(ratio)} smaller" if theirs else "zero"
         beaten = f"the error of {reference(best)}, without a network, is {smaller}: use that"
+    else:
+        measured += f", {times(ratio)} the error of {reference(best)}"
     useless = {rae: not ours["rae"] <= MOST_RAE, beaten: ratio >= 1 and not ours["rae"] <= GOOD_RAE}
     limits = {
         beaten: ratio >= 1,

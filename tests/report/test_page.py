@@ -135,8 +135,9 @@ def test_a_model_is_judged_by_references_variation_quantities_and_the_mesh(
 
 
 def test_an_error_is_so_many_times_the_best_references() -> None:
-    measured = judge(judged(2.4, 0.1, cases=1), {}).measured
-    assert measured == "NMAE 2.400 on 1 test case, 12 times the error of POD + GP"
+    measured = judge(judged(0.1, 0.1, cases=1), {}).measured
+    assert measured == "NMAE 0.100 on 1 test case, 0.5 times the error of POD + GP"
+    assert judge(judged(2.4, 0.1, cases=1), {}).measured == "NMAE 2.400 on 1 test case"
     assert times(0.5449) == "0.54 times" and times(1162.0) == "1200 times"
 
 
