@@ -127,6 +127,8 @@ class TemplateRecord(BaseModel):
     """Those of controlDict: end_time, write_interval and time_step, or max_iterations"""
     commands: tuple[str, ...]
     """Applications with their arguments that run before the solver"""
+    digest: str = ""
+    """Of the names and contents of the case's files"""
 
 
 class TemplateFamily(CaseFamily):
@@ -287,6 +289,9 @@ def make_template(
     copy_case(case, folder)
     if not (folder / "0").is_dir():
         raise InputError(f"{case} has no folder 0 or 0.orig with the initial fields")
+    digest = hashlib.sha256()
+    for path in sorted(each for each in folder.rglob("*") if each.is_file()):
+        digest.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
     find_openfoam(("foamDictionary",)).activate()
     try:
         for each in varied:
@@ -333,6 +338,7 @@ def make_template(
         patches={patch: kind for patch, kind in kinds.items() if kind is not None},
         settings=settings,
         commands=commands,
+        digest=digest.hexdigest(),
     )
     (folder / RECORD).write_text(record.model_dump_json(indent=1))
     return TemplateFamily(record, folder)
@@ -389,8 +395,8 @@ def keep(family: TemplateFamily, store: str, *, is_used: bool) -> None:
         return
     if known is not None and is_used:
         raise InputError(
-            f"{url} is another template of that name, which has cases; choose a name, courant"
-            " generate NAME --template …"
+            f"{url} is another template of that name, which has cases: leave --template out to"
+            " add to them, or choose a name, courant generate NAME --template …"
         )
     try:
         if known is not None:

@@ -146,12 +146,17 @@ def test_a_first_try_without_an_accepted_case_leaves_the_name_free(
     tried = Generation(
         "cavity", template=str(case), vary=vary, cases=1, store=str(tmp_path / "store")
     )
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match="none of 1 cases was accepted"):
         tried.execute()
+    (case / "0.orig/T").unlink()
+    shutil.copy(case / "0.orig/p", case / "0.orig/k")
     execute(again := replace(tried, fields=["U", "p"]))
     assert execute(again).version == "v1" and len(simgen.open_dataset(again.url)) == 1
     with pytest.raises(InputError, match="another template of that name, which has cases"):
         execute(replace(tried, fields=["U"]))
+    (case / "0.orig/k").unlink()  # other files with the same parameters
+    with pytest.raises(InputError, match="another template of that name"):
+        execute(replace(again))
 
 
 def test_the_residual_that_a_steady_case_may_end_with_is_a_setting(tmp_path: Path) -> None:
