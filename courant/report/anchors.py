@@ -7,19 +7,10 @@ from PIL import Image
 
 from courant.analysis import scores as measures
 from courant.analysis.case_scores import AnchorMaps, CaseScores, map_anchors, representative_anchors
-from courant.report import drawing
+from courant.report import drawing, page
 from courant.report.context import Context, plotted_fields
 from courant.report.drawing import FieldMap, Raster, draw_map, draw_maps
-from courant.report.page import (
-    Cell,
-    Panel,
-    PanelTable,
-    Picture,
-    channel_label,
-    component_name,
-    number,
-    webp,
-)
+from courant.report.page import Cell, Panel, PanelTable, Picture, channel_label, number, webp
 from simgen.publish.colours import MAGNITUDES, SIGNED
 from simgen.publish.figures import Layer, Triangles, spanning, symmetric
 
@@ -40,19 +31,13 @@ def decomposition_panel(context: Context) -> Panel | None:
         FieldMap(plane, values, name, style, limits, MAGNITUDES, place)
         for name, values, place in zip(names, found.magnitudes, at, strict=True)
     ]
-    scales = [symmetric(found.fields[:, drawn, column]) for column in range(len(context.channels))]
+    channels = context.channels
+    scales = [symmetric(found.fields[:, drawn, column]) for column in range(len(channels))]
+    parts = [page.component_name(channel.name) for channel in channels]
     components = [
         [
-            FieldMap(
-                plane,
-                values,
-                f"{name}, {component_name(channel.name)}",
-                channel_label(channel),
-                scale,
-                SIGNED,
-                place,
-            )
-            for channel, values, scale in zip(context.channels, field.T, scales, strict=True)
+            FieldMap(plane, values, f"{name}, {of}", channel_label(channel), scale, SIGNED, place)
+            for of, channel, values, scale in zip(parts, channels, field.T, scales, strict=True)
         ]
         for name, field, place in zip(names, found.fields, at, strict=True)
     ]
