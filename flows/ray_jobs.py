@@ -47,7 +47,7 @@ from simgen.errors import InputError, SimgenError
 from simgen.whole_file import local_path
 
 POLL_S = 2.0
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 """How long a dashboard may fail to answer before the flow gives up on following its job"""
 MOST_LOST = 5
 """Answers in a row by which a cluster knows nothing of a job that it has taken"""
