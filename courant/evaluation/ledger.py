@@ -34,7 +34,6 @@ class Interval:
     mean: float
     half_width: float | None  # None for a single value, which has no spread
     count: int
-    span: tuple[float, float] | None = None  # the least and the largest value, where known
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Interval:
@@ -43,8 +42,7 @@ class Interval:
         if count < 2:
             return cls(mean, None, count)
         quantile = float(stdtrit(count - 1, (1 + COVERAGE) / 2))
-        half_width = quantile * float(np.std(values, ddof=1)) / math.sqrt(count)
-        return cls(mean, half_width, count, (min(values), max(values)))
+        return cls(mean, quantile * float(np.std(values, ddof=1)) / math.sqrt(count), count)
 
     @property
     def low(self) -> float:
@@ -55,15 +53,9 @@ class Interval:
         return self.mean + (self.half_width or 0.0)
 
     def text(self, digits: int = 3) -> str:
-        """`0.123 ± 0.004`, to so many significant digits of the mean.
-
-        `0.123 (0.1 to 0.15)`, the values' range, where the interval of a time is below zero.
-        """
+        """`0.123 ± 0.004`, to so many significant digits of the mean."""
         if self.half_width is None or not math.isfinite(self.mean):
             return f"{self.mean:.{digits}g}"
-        if self.low < 0 and self.span is not None and self.span[0] >= 0:
-            least, most = (f"{each:.{digits}g}" for each in self.span)
-            return f"{self.mean:.{digits}g} ({least} to {most})"
         size = math.floor(math.log10(abs(self.mean))) if self.mean else 0
         places = max(0, digits - 1 - size)
         return f"{self.mean:.{places}f} ± {self.half_width:.{places}f}"

@@ -21,8 +21,6 @@ def test_the_interval_of_few_values_is_students_and_has_the_digits_of_its_mean()
     assert three.half_width == pytest.approx(4.303 / math.sqrt(3), rel=1e-3)
     assert (three.low + three.high) / 2 == 2.0
     assert Interval(0.12345, 0.0046, 3).text() == "0.123 ± 0.005"
-    # A time is not below zero.
-    assert two.text() == "2 (1 to 3)"
 
 
 def ledger(solver_s: float, spread: float | None = None, **parts: float | None) -> Ledger:
