@@ -16,7 +16,7 @@ import simgen
 from courant.experiment import Experiment
 from courant.runs.checkpoint import checkpoint_epochs
 from courant.runs.directory import RunDirectory
-from courant.runs.record import is_finished, read_records
+from courant.runs.record import is_finished, read_records, run_state
 from tests.end_to_end.conftest import BIN, ROOT, run, wait_for
 from tests.ray_nodes import RayNode, ray_head
 from tests.world import publish_waves, tiny_experiment
@@ -131,6 +131,8 @@ def test_one_job_a_request_found_again_stopped_with_its_flow_and_continued(
         output, _ = second.communicate(timeout=300)
     assert second.returncode != 0, output
     wait_for(lambda: attempts() == ["STOPPED", "STOPPED"], 300)
+    # Ray ends a stopped job's workers a while later.
+    wait_for(lambda: run_state(run_) != "running", 300)
 
     last = run(submitter, "courant", *command)
     assert last.returncode == 0, last.stdout + last.stderr
