@@ -23,6 +23,7 @@ import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -378,13 +379,14 @@ def predicted(
     """
     values: Mapping[str, float]
     widths: Mapping[str, float]
-    try:
-        if surrogate.step_s is not None:
-            raise InputError("no start")
-        found = surrogate.predict_design(design, place=place)
+    found = None
+    if surrogate.step_s is None:
+        with suppress(CaseError, InputError):
+            found = surrogate.predict_design(design, place=place)
+    if found is not None:
         values, sources = found.quantities, dict(found.sources)
         widths = found.bands.quantities if found.bands else {}
-    except (CaseError, InputError):
+    else:
         at, bands, answers = surrogate.scaled(design), surrogate.bands, surrogate.answers
         values = {name: float(of[0]) for name, of in answers.at(at[None], {}, False).items()}
         errors = bands.errors(answers, False) if bands else {}

@@ -117,6 +117,12 @@ NumTrials = Annotated[
     int | None, Field(description="Trials of the sweep; where not given, each setting once.", ge=1)
 ]
 Seed = Annotated[int, Field(description="Seed of all that is drawn.", ge=0, le=MAX_SEED)]
+TimeLimit = Annotated[
+    float | None,
+    option("Seconds of a case's meshing, and of its solver.", "--time-limit"),
+    Field(gt=0.0, le=MOST_TIME_S),
+]
+Cores = Annotated[int, Field(description="Cores of each case; above 1 it runs under MPI.", ge=1)]
 CpusPerTrial = Annotated[
     float | None, Field(description="CPU cores of each trial; default: one if there is.", ge=0.0)
 ]
@@ -164,15 +170,10 @@ class CaseRequest:
     """CSV file of design parameters to solve, instead of sampling; or a dataset, whose test designs
     are solved with its settings and those that are given."""
     store: Store = None
-    time_limit_s: Annotated[
-        float | None,
-        option("Seconds of a case's meshing, and of its solver.", "--time-limit"),
-        Field(gt=0.0, le=MOST_TIME_S),
-    ] = None
+    time_limit_s: TimeLimit = None
     retry_failed: bool = False
     """Solve cases again that failed before."""
-    cores: int = Field(default=1, ge=1)
-    """Cores of each case; above 1 it runs under MPI."""
+    cores: Cores = 1
     archive_raw: bool = False
     """Keep accepted cases' directories in STORE/raw/."""
 
@@ -264,13 +265,8 @@ class OptimisationRequest:
         option("Folder or URL of the search; default: one in optimisations/ beside the runs/."),
     ] = None
     dataset: MovedDataset = None
-    time_limit_s: Annotated[
-        float | None,
-        option("Seconds of a case's meshing, and of its solver.", "--time-limit"),
-        Field(gt=0.0, le=MOST_TIME_S),
-    ] = None
-    cores: int = Field(default=1, ge=1)
-    """Cores of each case; above 1 it runs under MPI."""
+    time_limit_s: TimeLimit = None
+    cores: Cores = 1
 
 
 @request

@@ -181,10 +181,9 @@ class Generation(asks.GenerationRequest):
             raise InputError("--until samples further designs of a Sobol sequence, and no others")
         return shares
 
-    def _grown(self, design: Mapping[str, schema.Record]) -> Generation:
+    def _grown(self, design: Mapping[str, schema.Record], bands: Mapping[str, float]) -> Generation:
         """Return this with as many cases as `until` asks for, by what is on record."""
-        found = relative_bands(self.case_family, design, self._shares)
-        asked, wide = self, [name for name, share in self._shares.items() if found[name] > share]
+        asked, wide = self, [name for name, share in self._shares.items() if bands[name] > share]
         while wide and asked.cases < asked.most and not to_solve(asked.points, design, False):
             more = min(asked.most, asked.cases + max(4, asked.cases // 4))
             asked = replace(asked, cases=more, retry_failed=False)
@@ -200,7 +199,9 @@ class Generation(asks.GenerationRequest):
         if record.version is None or not record.is_published:
             return None
         left = to_solve(points, record.design, self.retry_failed)
-        left = left or to_solve(self._grown(record.design).points, record.design, False)
+        if not left and self._shares:
+            bands = relative_bands(self.case_family, record.design, self._shares)
+            left = to_solve(self._grown(record.design, bands).points, record.design, False)
         return None if left else PublishedVersion(self.url, record.version)
 
     def check(self) -> None:
@@ -229,7 +230,7 @@ class Generation(asks.GenerationRequest):
                 if bands[name] < np.inf:
                     wide = f"{100 * bands[name]:.3g} % of its mean, {100 * share:g} % asked for"
                 announce(f"{self.cases} designs: the band of {name} is {wide}")
-            if (grown := self._grown(design)).cases > self.cases:
+            if (grown := self._grown(design, bands)).cases > self.cases:
                 return grown.execute(solve)
             if any(bands[name] > share for name, share in self._shares.items()):
                 announce(f"not reached: --most {self.most} ends it")

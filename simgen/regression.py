@@ -46,18 +46,16 @@ class GaussianProcess:
     def of(cls, inputs: np.ndarray, outputs: np.ndarray, logs: np.ndarray) -> GaussianProcess:
         """Condition the process of these lengths and this noise on data."""
         mean, scale = outputs.mean(0), _scale(outputs)
-        covariance = _covariance(inputs, inputs, logs) + _noise(inputs, logs)
-        weights = np.linalg.solve(covariance, (outputs - mean) / scale)
+        weights = np.linalg.solve(with_noise(inputs, logs), (outputs - mean) / scale)
         return cls(inputs, logs, mean, scale, weights)
 
     def left_out(self, outputs: np.ndarray) -> np.ndarray:
         """Return (n, m) the mean at each input, fitted to all but that input's own output."""
-        covariance = _covariance(self.inputs, self.inputs, self.logs)
-        inverse = np.linalg.inv(covariance + _noise(self.inputs, self.logs))
+        inverse = np.linalg.inv(with_noise(self.inputs, self.logs))
         return outputs - self.scale * self.weights / np.diag(inverse)[:, None]
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
-        return self.mean + self.scale * (_covariance(values, self.inputs, self.logs) @ self.weights)
+        return self.mean + self.scale * (covariance(values, self.inputs, self.logs) @ self.weights)
 
 
 def gaussian_process(inputs: np.ndarray, outputs: np.ndarray) -> GaussianProcess:
@@ -70,7 +68,7 @@ def gaussian_process(inputs: np.ndarray, outputs: np.ndarray) -> GaussianProcess
     shares = spread**2 / ((spread**2).sum() or 1.0)
 
     def loss(logs: np.ndarray) -> float:
-        factor = cho_factor(_covariance(inputs, inputs, logs) + _noise(inputs, logs), lower=True)
+        factor = cho_factor(with_noise(inputs, logs), lower=True)
         fit = (normal * cho_solve(factor, normal)).sum(0) @ shares
         return float(fit / 2 + np.log(np.diag(factor[0])).sum())
 
@@ -96,15 +94,16 @@ def _scale(outputs: np.ndarray) -> np.ndarray:
     return np.where(spread > 0, spread, 1.0)
 
 
-def _covariance(left: np.ndarray, right: np.ndarray, logs: np.ndarray) -> np.ndarray:
+def covariance(left: np.ndarray, right: np.ndarray, logs: np.ndarray) -> np.ndarray:
     """Return exp(-r^2 / 2), r being the distance with each axis over its length."""
     lengths = np.exp(logs[:-1])
     apart = left[:, None] / lengths - right[None] / lengths
     return np.exp(-0.5 * (apart**2).sum(-1))
 
 
-def _noise(inputs: np.ndarray, logs: np.ndarray) -> np.ndarray:
-    return np.exp(logs[-1]) * np.eye(len(inputs))
+def with_noise(inputs: np.ndarray, logs: np.ndarray) -> np.ndarray:
+    """Return the covariance (n, n) of outputs at these inputs, their noise included."""
+    return covariance(inputs, inputs, logs) + np.exp(logs[-1]) * np.eye(len(inputs))
 
 
 LEAST_DESIGNS = 8

@@ -25,7 +25,13 @@ from bench.report import publish
 from courant.prediction.bands import LEVEL, conformal_quantile
 from flows.stages import NUM_FOLDS
 from simgen.design_space import scaled
-from simgen.regression import GaussianProcess, cross_validated, gaussian_process
+from simgen.regression import (
+    GaussianProcess,
+    covariance,
+    cross_validated,
+    gaussian_process,
+    with_noise,
+)
 
 SEEDS, REACHED = 5, 47
 ROUNDS = (16, 20, 25, 31, 38, 47, 58, 72)
@@ -50,18 +56,12 @@ def main(out: Path, short: bool) -> None:
     publish(out, "until", rows)
 
 
-def _covariance(left: np.ndarray, right: np.ndarray, fitted: GaussianProcess) -> np.ndarray:
-    lengths = np.exp(fitted.logs[:-1])
-    apart = left[:, None] / lengths - right[None] / lengths
-    return np.exp(-0.5 * (apart**2).sum(-1))
-
-
 def _posterior(left: np.ndarray, right: np.ndarray, fitted: GaussianProcess) -> np.ndarray:
     """Covariance (k, m) of two sets of designs given the solved ones, over the variance."""
-    solved = fitted.inputs
-    own = _covariance(solved, solved, fitted) + np.exp(fitted.logs[-1]) * np.eye(len(solved))
-    to_left, to_right = _covariance(left, solved, fitted), _covariance(right, solved, fitted)
-    return _covariance(left, right, fitted) - to_left @ np.linalg.solve(own, to_right.T)
+    solved, logs = fitted.inputs, fitted.logs
+    to_left, to_right = covariance(left, solved, logs), covariance(right, solved, logs)
+    known = to_left @ np.linalg.solve(with_noise(solved, logs), to_right.T)
+    return covariance(left, right, logs) - known
 
 
 def _sobol(left: Any, fitted: Any, solved: Any, spread: Any, wanted: np.ndarray) -> int:
@@ -79,7 +79,8 @@ def _variance(left: np.ndarray, fitted: GaussianProcess, *others: Any) -> int:
 def _members(left: np.ndarray, fitted: GaussianProcess, solved: np.ndarray, *others: Any) -> int:
     """Disagreement of eight processes of the same lengths, each fitted to a draw of the designs."""
     draws = np.random.default_rng(len(solved))
-    values = fitted.mean + fitted.scale * fitted_values(fitted)
+    standard = with_noise(solved, fitted.logs) @ fitted.weights
+    values = fitted.mean + fitted.scale * standard
     found = []
     for _ in range(8):
         some = np.unique(draws.integers(len(solved), size=len(solved)))
@@ -93,13 +94,6 @@ def _reduction(
     """Expected fall of the variance, averaged over the space (Cohn 1996)."""
     own = np.diag(_posterior(left, left, fitted)) + np.exp(fitted.logs[-1])
     return int(((_posterior(left, spread, fitted) ** 2).sum(1) / own).argmax())
-
-
-def fitted_values(fitted: GaussianProcess) -> np.ndarray:
-    """The standardised outputs (n, 1) that a process was fitted to."""
-    solved = fitted.inputs
-    own = _covariance(solved, solved, fitted) + np.exp(fitted.logs[-1]) * np.eye(len(solved))
-    return np.asarray(own @ fitted.weights)
 
 
 WAYS: dict[str, Way] = {

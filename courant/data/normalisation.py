@@ -202,6 +202,15 @@ class Normaliser:
         return (*self.channels, *self.given)
 
     @property
+    def vectors(self) -> dict[str, list[int]]:
+        """The numbers of the modelled components along the axes, by vector field."""
+        found: dict[str, list[int]] = {}
+        for number, channel in enumerate(self.channels):
+            if channel.component in set("xyz"):
+                found.setdefault(channel.field, []).append(number)
+        return found
+
+    @property
     def num_distance_channels(self) -> int:
         return CHANNELS_PER_PATCH_KIND * len(self.distance_kinds)
 

@@ -16,7 +16,6 @@ from courant.problems.transient import time_tolerance
 from courant.report.page import channel_label, component_name
 from courant.runs.directory import RunDirectory
 from courant.runs.record import STATUS, EpochRecord, RunStatus, read_records, read_status
-from simgen.case import is_spatial
 from simgen.design_space import with_unit
 from simgen.errors import StoreError
 from simgen.publish.colours import is_signed
@@ -219,11 +218,7 @@ class PlottedField:
 
 def plotted_fields(normaliser: Normaliser) -> list[PlottedField]:
     """List the magnitudes of the modelled vectors, and then all components."""
-    channels, vectors = normaliser.channels, dict[str, list[int]]()
-    for number, channel in enumerate(channels):
-        if len(channel.component) == 1 and is_spatial(channel.component):
-            vectors.setdefault(channel.field, []).append(number)
-    magnitudes = []
+    channels, vectors, magnitudes = normaliser.channels, normaliser.vectors, []
     for name, columns in vectors.items():
         # Of a 3D vector perhaps two components alone are modelled.
         parts = [channels[column].component for column in columns]

@@ -153,18 +153,16 @@ def describe(surrogate: Surrogate, limits: Limits) -> ModelCard:
 
 def shown_fields(normaliser: Normaliser) -> list[ShownField]:
     """Return the magnitudes of vectors, then the channels, in colours that `colour_map` gives."""
-    vectors, shown = dict[str, list[int]](), []
-    for n, each in enumerate(channels := normaliser.channels):
+    channels, shown = normaliser.channels, []
+    for n, each in enumerate(channels):
         of = each.component, normaliser.mean[n], normaliser.std[n]
         low, high = of[1] - 2.5 * of[2], of[1] + 2.5 * of[2]
         if is_signed(*of):
             low, high = -max(-low, high), max(-low, high)
         look: dict[str, Any] = {"limits": (low, high), "colours": _colours(colour_map(*of))}
         shown.append(ShownField(name=each.name, unit=each.unit, columns=[n], **look))
-        if each.component in set("xyz"):
-            vectors.setdefault(each.field, []).append(n)
     magnitudes = []
-    for field, columns in vectors.items():
+    for field, columns in normaliser.vectors.items():
         parts = ", ".join(channels[n].component for n in columns)
         magnitudes.append(
             ShownField(

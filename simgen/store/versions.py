@@ -221,16 +221,13 @@ def _await_branch(url: str, storage: icechunk.Storage, create: bool) -> None:
         is_late, begun = time.monotonic() > deadline, set[str]()
         if files.isdir(snapshots):
             begun = {name.partition("#")[0] for name in files.ls(snapshots, detail=False)}
-        if is_late and create and len(begun) == 1:
+        if begun and not is_late:
+            time.sleep(0.02)
+        elif len(begun) == 1 and create:
             # One commit, and no branch: a creation was cut off, and nothing is lost with it.
             files.rm(snapshots, recursive=True)
-            begun, create = set(), False
-            icechunk.Repository.create(storage, **_FORMAT)
-            sync_all(url)
-        elif is_late:
-            raise failure
         elif begun:
-            time.sleep(0.02)
+            raise failure
         elif not create:
             found = [each for each in folders_in(url) if files.isdir(f"{path}/{each}/refs")]
             if found:
@@ -241,7 +238,10 @@ def _await_branch(url: str, storage: icechunk.Storage, create: bool) -> None:
                 icechunk.Repository.create(storage, **_FORMAT)
                 sync_all(url)
             except icechunk.IcechunkError as error:
+                if is_late:
+                    raise
                 failure = error
+                time.sleep(0.02)
 
 
 def repository_exists(url: str) -> bool:
