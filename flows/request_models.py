@@ -9,6 +9,7 @@ path, where this file would be taken for the package of that name.
 
 import inspect
 import json
+import re
 import typing
 from collections.abc import Callable
 from contextlib import suppress
@@ -139,14 +140,9 @@ class CaseRequest:
     """The case family, as `courant families` lists them; the name of a template's."""
     template: str | None = None
     """An OpenFOAM case that becomes a family: the numbers of --vary are its parameters."""
-    vary: Annotated[
-        dict[str, str] | None,
-        option(
-            "With --template, a parameter as NAME=FILE:ENTRY=LOW:HIGH:UNIT, such as"
-            " speed=0/U:boundaryField/inlet/value[0]=5:15:m/s.",
-            "--vary",
-        ),
-    ] = None
+    vary: list[str] | None = None
+    """With --template, a parameter as NAME=FILE:ENTRY=LOW:HIGH:UNIT, such as
+    speed=0/U:boundaryField/inlet/value[0]=5:15:m/s; repeat for several."""
     fields: list[str] | None = None
     """With --template, OpenFOAM's names of the fields to store. Default: those of 0, without those
     of turbulence models."""
@@ -355,7 +351,7 @@ def with_options_of(asked: Any, *without: str) -> Callable[[Callable[..., None]]
 
     The command is called with a mapping of them first, and with its own parameters, which take the
     place of fields of the same name. A mapping is given as NAME=VALUE, several times, and a list as
-    A,B,....
+    A,B,..., or several times.
     """
 
     def decorate(command: Callable[..., None]) -> Any:
@@ -374,10 +370,8 @@ def with_options_of(asked: Any, *without: str) -> Callable[[Callable[..., None]]
                 options[name].metavar = options[name].metavar or "NAME=VALUE"
                 hint = list[str] | None
             elif list in kinds:
-                parsers[name] = lambda text: (
-                    [*filter(None, map(str.strip, (text or "").split(",")))] or None
-                )
-                options[name].metavar, hint = "A,B,...", str | None
+                parsers[name] = parse_list
+                options[name].metavar, hint = "A,B,...", list[str] | None
             default = inspect.Parameter.empty if field.is_required() else field.default
             keyword, annotation = inspect.Parameter.KEYWORD_ONLY, Annotated[hint, options[name]]
             made.append(inspect.Parameter(name, keyword, default=default, annotation=annotation))
@@ -394,6 +388,12 @@ def with_options_of(asked: Any, *without: str) -> Callable[[Callable[..., None]]
         return run
 
     return decorate
+
+
+def parse_list(texts: list[str] | None) -> list[str] | None:
+    """Parse A,B,... options into a list; commas in parentheses, as in div(phi,U), are kept."""
+    parts = (part.strip() for text in texts or () for part in re.split(r",(?![^(]*\))", text))
+    return [part for part in parts if part] or None
 
 
 def parse_pairs(

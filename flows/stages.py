@@ -111,7 +111,7 @@ class Generation(asks.GenerationRequest):
                     "--vary and --fields are those of a template; give --template CASE"
                 )
             return get_family(self.family, self.url)
-        case, vary = local_path(self.template), self.vary or {}
+        case, vary = local_path(self.template), self.vary or []
         record = versions.read_on_record(self.url)
         used = record is not None and (
             record.version is not None

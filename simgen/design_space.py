@@ -112,6 +112,10 @@ class DesignSpace:
 
     parameters: tuple[Parameter, ...]
 
+    def __post_init__(self) -> None:
+        for name in {name for name in self.names if self.names.count(name) > 1}:
+            raise InputError(f"two parameters have the name '{name}'; give one another name")
+
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(parameter.name for parameter in self.parameters)

@@ -10,7 +10,7 @@ import inspect
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from functools import cached_property
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -108,7 +108,7 @@ def get_family(name: str, dataset: str | None = None) -> CaseFamily:
 def add_template(
     case: Path,
     name: str,
-    vary: Mapping[str, str],
+    vary: Sequence[str],
     fields: Sequence[str] | None,
     dataset: str,
     *,
@@ -116,7 +116,7 @@ def add_template(
 ) -> CaseFamily:
     """Make a case the family `name` beside a dataset's URL; see `template.make_template`.
 
-    `vary` has FILE:ENTRY=LOW:HIGH:UNIT by the names of parameters. Another template of that name is
+    `vary` has a parameter each, as NAME=FILE:ENTRY=LOW:HIGH:UNIT. Another template of that name is
     replaced, unless it `is_used`: its dataset has a version or an accepted case.
     """
     from simgen.cases import template
@@ -126,7 +126,7 @@ def add_template(
     known = FAMILIES.get(name)
     if known is not None and not isinstance(known, template.TemplateFamily):
         raise InputError(f"{name} is a family already: give the template another name")
-    varied = [template.Varied.parse(f"{each}={how}") for each, how in vary.items()]
+    varied = [*map(template.Varied.parse, vary)]
     if not varied:
         raise InputError("--vary names no parameter; add --vary NAME=FILE:ENTRY=LOW:HIGH:UNIT")
     with tempfile.TemporaryDirectory(prefix="courant-template-") as folder:

@@ -202,8 +202,8 @@ def run_command(version: VersionInfo, store: str = STORE) -> str:
     for name in ("template", *names, "preset", "split", "time_limit_s"):
         if run.get(name) is not None:
             words += [f"--{name.removesuffix('_s').replace('_', '-')}", str(run[name])]
-    for name, place in (run.get("vary") or {}).items():
-        words += ["--vary", f"{name}={place}"]
+    for text in run.get("vary") or ():
+        words += ["--vary", text]
     if run.get("fields"):
         words += ["--fields", ",".join(run["fields"])]
     for name, value in (run.get("settings") or {}).items():

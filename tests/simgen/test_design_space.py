@@ -60,6 +60,7 @@ def test_an_id_never_changes_between_releases(name, design, of_first_revision, n
 def test_what_is_no_design_sample_family_or_setting_is_named():
     cylinder = get_family("cylinder-flow")
     for call, message in (
+        (lambda: DesignSpace(SPACE.parameters[:1] * 2), "two parameters have the name 'radius'"),
         (lambda: SPACE.check({"radius": 5.0, "speed": 0.0}), r"outside its range \[0.75, 4\] m"),
         (lambda: SPACE.check({"radius": float("nan"), "speed": 0.0}), "radius = nan m is outside"),
         (lambda: SPACE.check({"radius": 1.0}), "missing speed"),

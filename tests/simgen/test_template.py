@@ -142,9 +142,8 @@ def test_a_first_try_without_an_accepted_case_leaves_the_name_free(
     monkeypatch.setenv("COURANT_SCRATCH", str(tmp_path / "scratch"))
     monkeypatch.setenv(TEMPLATES, "")
     monkeypatch.setattr(FAMILIES, "_known", {**FAMILIES})
-    vary = dict([SPEED.split("=", 1)])
     tried = Generation(
-        "cavity", template=str(case), vary=vary, cases=1, store=str(tmp_path / "store")
+        "cavity", template=str(case), vary=[SPEED], cases=1, store=str(tmp_path / "store")
     )
     with pytest.raises(InputError, match="none of 1 cases was accepted"):
         tried.execute()
