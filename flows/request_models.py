@@ -146,6 +146,10 @@ class CaseRequest:
     fields: list[str] | None = None
     """With --template, OpenFOAM's names of the fields to store. Default: those of 0, without those
     of turbulence models."""
+    quantity: list[str] | None = None
+    """With --template, a quantity of interest as NAME=EXPRESSION:UNIT, such as
+    pressure_drop=average(p,inlet)-average(p,outlet); repeat for several. Default: pressure drop,
+    greatest speed and a temperature, as far as there are any."""
     cases: int = Field(default=8, ge=1, le=1_000_000)
     """Number of design points (grid: at least this many)."""
     sampler: Literal["sobol", "latin-hypercube", "uniform", "grid"] = "sobol"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import platform
+import re
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +29,8 @@ from simgen.store.write import CaseFork, DatasetWriter
 
 logger = logging.getLogger("flows.case")
 
+LOOKED_AT = 3
+"""First cases of a dataset; where all end alike and none is accepted, no others are solved"""
 LAST_OF_EACH = 4
 """Cases at the end of a run whose order is chosen, for each that is under way at the same time"""
 COMMIT_SHARE = 0.1
@@ -74,9 +77,12 @@ def solve_cases(
     """Solve every point here or on Ray, and commit the cases as they end.
 
     Each case writes through its own copy of one fork. `on_submit` is called with each case that is
-    submitted. Raises StoreError where cases were lost to their machine or the store.
+    submitted. Raises StoreError where cases were lost to their machine or the store, and InputError
+    where the first of a dataset all end for one reason.
     """
     points, settings = unique(points), load_settings()
+    is_new = all(row["status"] != "accepted" for row in writer.design().values())
+    first = list[SolvedFork]()
     fork, lost, scratch = writer.fork(), list[str](), Path(settings.scratch)
     submitted: dict[Future[SolvedFork], DesignPoint] = {}
     if settings.ray_address is None:
@@ -110,6 +116,9 @@ def solve_cases(
             point = submitted.pop(future)
             if error is None:
                 committer.take(future.result())
+                if is_new and len(first) < LOOKED_AT < len(points):
+                    first.append(future.result())
+                    _check_first(first)
             elif isinstance(error, LostWorkerError):
                 # Mostly of memory, and at every attempt: it would keep all others from being
                 # published.
@@ -124,10 +133,21 @@ def solve_cases(
             else:
                 lost.append(str(error))
     if lost:
-        first = (lost[0].strip().splitlines() or ["an error without a text"])[-1]
+        why = (lost[0].strip().splitlines() or ["an error without a text"])[-1]
         raise StoreError(
             f"{len(lost)} of {len(points)} cases were lost to their machine or the store, the first"
-            f" with: {first}; run again"
+            f" with: {why}; run again"
+        )
+
+
+def _check_first(ended: Sequence[SolvedFork]) -> None:
+    """Raise InputError where so many cases have one reason, but for its numbers and files."""
+    reasons = [each.reason.partition("; archive: ")[0] for each in ended]
+    kinds = {re.sub(r"\S*[/\d]\S*", "", reason) for reason in reasons}
+    if len(ended) == LOOKED_AT and len(kinds) == 1 and reasons[0]:
+        raise InputError(
+            f"stopped: the first {LOOKED_AT} cases were all {ended[0].status}, for one reason:"
+            f" {reasons[0]}; change the case, --set or the ranges, and run again"
         )
 
 

@@ -36,7 +36,7 @@ from flows.solving import Execution, solve_cases
 from flows.terminal import Bars, TrialBars, announce
 from simgen.case import CaseFamily
 from simgen.cases import add_template, get_family
-from simgen.design_space import DesignPoint, scaled, unique
+from simgen.design_space import DesignPoint, scaled, unique, with_unit
 from simgen.errors import InputError, SimgenError
 from simgen.foam.run import find_openfoam
 from simgen.log_lines import about, duration_text
@@ -106,9 +106,9 @@ class Generation(asks.GenerationRequest):
     def case_family(self) -> CaseFamily:
         """The family; that of a template is made of its case, and kept in the store."""
         if self.template is None:
-            if self.vary or self.fields:
+            if self.vary or self.fields or self.quantity:
                 raise InputError(
-                    "--vary and --fields are those of a template; give --template CASE"
+                    "--vary, --fields and --quantity are those of a template: give --template CASE"
                 )
             return get_family(self.family, self.url)
         case, vary = local_path(self.template), self.vary or []
@@ -117,13 +117,14 @@ class Generation(asks.GenerationRequest):
             record.version is not None
             or any(row["status"] == "accepted" for row in record.design.values())
         )
-        return add_template(case, self.family, vary, self.fields, self.url, is_used=used)
+        asked = self.fields, self.quantity
+        return add_template(case, self.family, vary, *asked, self.url, is_used=used)
 
     @property
     def remake(self) -> dict[str, Any]:
         """Return the parameters that make the version again, for its record."""
-        names = "family cases sampler seed designs design_parameters time_limit_s split vary fields"
-        given = {name: getattr(self, name) for name in names.split()}
+        names = "family cases sampler seed designs design_parameters time_limit_s split"
+        given = {name: getattr(self, name) for name in f"{names} vary fields quantity".split()}
         case = self.template and str(local_path(self.template))
         return {**given, "template": case, "preset": self._preset, "settings": self.settings or {}}
 
@@ -214,6 +215,13 @@ class Generation(asks.GenerationRequest):
     def execute(self, solve: SolveCases = solve_cases) -> PublishedVersion:
         """Solve the points that are left, here by `solve` or on the cluster; publish a version."""
         writer, left = self.open()
+        is_more = len(left) < len(self.points)
+        announce(
+            f"{self.family}: {len(self.points)} designs, into {self.url}"
+            + (f"; {len(left)} are to be solved" if is_more else "")
+        )
+        for each in self.case_family.quantities if self.template else ():
+            announce(f"quantity  {with_unit(each.name, each.unit)} = {each.meaning}")
         execution = Execution(
             self.time_limit_s, self.cores, self.archive_raw, self.split, self.origin
         )
@@ -237,6 +245,13 @@ class Generation(asks.GenerationRequest):
         message = f"{self.family}: {self._preset} preset, {len(self.points)} designs"
         published = PublishedVersion(self.url, writer.publish(message, self.remake))
         announce(published.line())
+        design = writer.design()
+        out = [point for point in self.points if design[point.id]["status"] != "accepted"]
+        if out:
+            announce(
+                f"{len(out)} of {len(self.points)} designs were rejected or failed: some do, as at"
+                f" the ends of ranges. Their reasons are on record: courant dataset show {self.url}"
+            )
         return published
 
     def open(self) -> tuple[DatasetWriter, list[DesignPoint]]:

@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import math
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
@@ -202,6 +203,7 @@ class CaseBars(Bars):
 
     def __init__(self, num_cases: int, scratch: Path) -> None:
         self._scratch, self._num_done, self._num_cases = scratch, 0, num_cases
+        self._began = time.monotonic()
         self._bars: dict[str, rich.progress.TaskID] = {}
         """Of cases that may have begun"""
         super().__init__("cases", num_cases)
@@ -213,11 +215,15 @@ class CaseBars(Bars):
     def ended(self, case: str, status: Status, reason: str, seconds: float) -> None:
         """Report a case that has ended and is on record."""
         self._num_done += 1
+        at_once = max(1, len(self._bars))
         if case in self._bars:
             self.remove_task(self._bars.pop(case))
         number = f"{self._num_done:{len(str(self._num_cases))}}/{self._num_cases}"
         took = f"{duration_text(seconds)}{'  ' + reason if reason else ''}"
         announce(f"{number}  case {case}  {status}  {took}")
+        if self._num_done == 1 and (num_left := self._num_cases - 1):
+            left_s = (time.monotonic() - self._began) * num_left / at_once
+            announce(f"about {duration_text(left_s)} for the other {counted(num_left, 'case')}")
         self.show(self._num_done)
 
     def get_renderables(self) -> Iterable[RenderableType]:

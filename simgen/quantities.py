@@ -79,12 +79,12 @@ class CaseFields:
         missing = 3 - values.shape[-1]
         return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)])
 
-    def faces(self, kind: str) -> Faces:
-        """Return a patch kind's faces; without a gradient, values are `values[..., cells]`."""
+    def faces(self, *kinds: str) -> Faces:
+        """Return patch kinds' faces; without a gradient, values are `values[..., cells]`."""
         boundary = self.cloud.boundary
         if boundary is None:
             raise ValueError("this quantity needs a boundary cloud")
-        chosen = boundary.patch == self.cloud.patch_kinds.index(kind)
+        chosen = np.isin(boundary.patch, [self.cloud.patch_kinds.index(kind) for kind in kinds])
         points, normals = (
             np.asarray(each[chosen], dtype=np.float64)
             for each in (boundary.points, boundary.normals)
@@ -93,6 +93,11 @@ class CaseFields:
         depth = ((points - self.cloud.points[cells]) * normals).sum(axis=1)
         areas = np.asarray(boundary.areas[chosen], dtype=np.float64)
         return Faces(points, normals, areas, cells, depth)
+
+    def on(self, name: str, *kinds: str) -> tuple[Faces, np.ndarray]:
+        """Return patch kinds' faces, and a field there (..., F, C): that of the cells behind."""
+        faces = self.faces(*kinds)
+        return faces, self.cells(name)[..., faces.cells, :]
 
     @functools.cached_property
     def _tree(self) -> cKDTree:

@@ -207,7 +207,8 @@ def on_cloud(
     """Return fields, solved or predicted, on a case's cells and boundary."""
     faces, kinds = case.boundary, tuple(case.patch_kinds)
     boundary = BoundaryCloud(faces.points, faces.normals, faces.areas, faces.patch)
-    cloud = PointCloud(case.points, None, None, None, kinds, times, fields, boundary)
+    volumes = case.volumes if case.dataset.schema.volumes else None
+    cloud = PointCloud(case.points, volumes, None, None, kinds, times, fields, boundary)
     return CaseFields(case.parameters, case.settings, cloud)
 
 

@@ -21,7 +21,6 @@ from courant.report.verdict import Verdict, judge_run, times
 from courant.runs.directory import RunDirectory
 from courant.runs.record import ENVIRONMENT
 from simgen.cases import FAMILIES
-from simgen.cases.template import find
 
 SECTIONS: dict[str, tuple[Callable[[Context], pages.Panel | None], ...]] = {
     "Fields": (
@@ -129,7 +128,7 @@ def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
     store, _, name = dataset.url.rstrip("/").rpartition("/")
     again = f"courant train {shell(dataset.url)} --runs {shell(context.run.url.rpartition('/')[0])}"
     of = dataset.schema.family
-    family = FAMILIES.get(of) or find(of, store)
+    family = FAMILIES.get(of)
     settings = [f"--set {key}={value:g}" for key, value in surrogate.dataset["settings"].items()]
     more = f"courant generate {name} --store {shell(store)} {' '.join(settings)}"
     if verdict.word != "usable" and (family is None or name != family.name):

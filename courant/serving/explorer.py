@@ -595,10 +595,12 @@ class Explored:
                     of: SobolIndices.of(names, found) if found else None
                     for of, found in both.items()
                 }
-            reason = (
-                f"the dataset's designs do not determine them: they need {LEAST_DESIGNS} designs a"
-                " parameter, and quantities that depend smoothly on the parameters"
-            )
+            reason = "the dataset's cases have no quantities"
+            if self.trained.schema.quantities:
+                reason = (
+                    f"the dataset's designs do not determine them: they need {LEAST_DESIGNS}"
+                    " designs a parameter, and quantities that depend smoothly on the parameters"
+                )
         except RequestError as error:
             reason, self._study = error.detail, None  # the next request tries again
         except Exception:

@@ -477,16 +477,20 @@ def families(
     name: Annotated[
         str | None, asks.argument("A family, for its parameters, presets and settings.")
     ] = None,
+    store: asks.Store = None,
 ) -> None:
-    """List the case families; or show one with its parameters, presets and settings."""
+    """List the case families, with the templates of a store; or show one: what it declares."""
+    place = absolute(store or load_settings().store).rstrip("/")
     if name is None:
-        every = FAMILIES.values()
+        from simgen.cases.template import templates_in  # what solves needs POSIX
+
+        every = [*FAMILIES.values(), *templates_in(place)]
         rows = (
             (each.name, each.title, each.application, ", ".join(each.presets)) for each in every
         )
         terminal.print_table(("family", Column(""), "solver", "presets"), rows)
         return
-    family = get_family(name)
+    family = get_family(name, f"{place}/{name}")
     kind = "transient" if family.transient else "steady"
     title = f"{family.title}; {kind}, {family.application}, revision {family.revision}"
     terminal.print_markup(f"[bold]{family.name}[/bold]  {title}\n")
@@ -494,8 +498,13 @@ def families(
     _print_space("setting", family.settings_space, family.presets)
     fields = ((each.name, each.unit, ", ".join(each.components)) for each in family.fields)
     terminal.print_table(("field", "unit", Column("components")), fields)
+    terminal.print_line("")
+    quantities = ((each.name, each.unit, each.meaning) for each in family.quantities)
+    terminal.print_table(("quantity", "unit", Column("")), quantities)
     header = ",".join(family.design_space.names)
-    terminal.print_line(f"\nFirst line of a file for --designs: {header}")
+    command = f"courant generate {name} --cases 24{f' --store {store}' if store else ''}"
+    terminal.print_line(f"\nSolve designs: {command}")
+    terminal.print_line(f"First line of a file for --designs: {header}")
 
 
 def _print_space(

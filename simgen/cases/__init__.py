@@ -85,11 +85,8 @@ def _families_of(module: str) -> Iterator[CaseFamily]:
     yield from made
 
 
-def get_family(name: str, dataset: str | None = None) -> CaseFamily:
-    """Return the family called `name`, or the template beside a dataset's URL.
-
-    InputError lists the known ones.
-    """
+def find_family(name: str, dataset: str | None = None) -> CaseFamily | None:
+    """Return the family called `name`, or the template beside a dataset's URL; None without one."""
     if name not in FAMILIES and dataset is not None:
         from simgen.cases.template import find
 
@@ -97,12 +94,17 @@ def get_family(name: str, dataset: str | None = None) -> CaseFamily:
             FAMILIES[name] = template
             others = filter(None, [os.environ.get(TEMPLATES)])
             os.environ[TEMPLATES] = os.pathsep.join([*others, str(template.folder)])
-    if name not in FAMILIES:
+    return FAMILIES.get(name)
+
+
+def get_family(name: str, dataset: str | None = None) -> CaseFamily:
+    """Return what `find_family` finds; InputError lists the known ones."""
+    if (family := find_family(name, dataset)) is None:
         raise InputError(
             f"family '{name}' is unknown; choose one of {', '.join(FAMILIES)}, name the module of"
             f" your own in {MODULES}, or give a case: --template CASE"
         )
-    return FAMILIES[name]
+    return family
 
 
 def add_template(
@@ -110,13 +112,15 @@ def add_template(
     name: str,
     vary: Sequence[str],
     fields: Sequence[str] | None,
+    quantities: Sequence[str] | None,
     dataset: str,
     *,
     is_used: bool,
 ) -> CaseFamily:
     """Make a case the family `name` beside a dataset's URL; see `template.make_template`.
 
-    `vary` has a parameter each, as NAME=FILE:ENTRY=LOW:HIGH:UNIT. Another template of that name is
+    `vary` has a parameter each, as NAME=FILE:ENTRY=LOW:HIGH:UNIT, `quantities` one each, as
+    NAME=EXPRESSION:UNIT (None: the usual ones). Another template of that name is
     replaced, unless it `is_used`: its dataset has a version or an accepted case.
     """
     from simgen.cases import template
@@ -129,8 +133,9 @@ def add_template(
     varied = [*map(template.Varied.parse, vary)]
     if not varied:
         raise InputError("--vary names no parameter; add --vary NAME=FILE:ENTRY=LOW:HIGH:UNIT")
+    asked = None if quantities is None else [*map(template.AskedQuantity.parse, quantities)]
     with tempfile.TemporaryDirectory(prefix="courant-template-") as folder:
-        made = template.make_template(case, name, varied, fields, Path(folder) / name)
+        made = template.make_template(case, name, varied, fields, Path(folder) / name, asked)
         template.keep(made, dataset.rstrip("/").rpartition("/")[0], is_used=is_used)
     if known is not None and known.record != made.record:
         del FAMILIES[name]

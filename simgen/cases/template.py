@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import math
 import re
 import shlex
 import shutil
@@ -32,6 +33,12 @@ from simgen.case_description import (
     patch_kind,
     read_control,
     velocity_conditions,
+)
+from simgen.cases.template_quantities import (
+    AskedQuantity,
+    SolvedFields,
+    quantity_of,
+    usual_quantities,
 )
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.errors import CaseError, InputError, MeshError, SolverError, StoreError
@@ -56,6 +63,7 @@ _RUNS = re.compile(
     r"(?:-(?:s|suffix|np|decomposeParDict)\s+\S+\s+|-(?:a|append|o|overwrite)\s+)*(.+?)\s*$",
     re.MULTILINE,
 )
+_COPIES = re.compile(r"^\s*\\?cp\s+(?:-\w+\s+)*([^\s$*-][^\s$*]*)\s+([^\s$*]+)\s*$", re.MULTILINE)
 _STANDS_FOR_IT = "courantDesignParameter"
 _PARALLEL = {"decomposePar", "reconstructPar", "reconstructParMesh", "redistributePar"}
 #: Applications by the dictionary that they need, in the order in which they run.
@@ -127,6 +135,7 @@ class TemplateRecord(BaseModel):
     """Those of controlDict: end_time, write_interval and time_step, or max_iterations"""
     commands: tuple[str, ...]
     """Applications with their arguments that run before the solver"""
+    quantities: tuple[AskedQuantity, ...] = ()
     digest: str = ""
     """Of the names and contents of the case's files"""
 
@@ -160,6 +169,10 @@ class TemplateFamily(CaseFamily):
         )
         self.patches = record.patches
         self.fields = record.fields
+        of = (record.fields, record.patches, self.design_space.names, record.transient)
+        measured = [quantity_of(asked, *of) for asked in record.quantities]
+        self.quantities = tuple(quantity for quantity, _ in measured)
+        self._measures = {quantity.name: value for quantity, value in measured}
         self.preparation = ("foamDictionary", *(shlex.split(c)[0] for c in record.commands))
 
     def write_case(self, point: DesignPoint, directory: Path) -> None:
@@ -170,7 +183,16 @@ class TemplateFamily(CaseFamily):
         run_commands(self.record.commands, directory)
 
     def figures(self, case: SolvedCase, log: SolverLog) -> dict[str, float]:
-        return {} if self.transient else residual_figures(log)
+        figures = {} if self.transient else residual_figures(log)
+        figures |= dict.fromkeys(self._measures, math.nan)
+        used = {need.rpartition(".")[0] for each in self.quantities for need in each.needs}
+        fields = [field for field in self.fields if field.name in used]
+        # Without times and with values that are not finite, gates reject the case.
+        with contextlib.suppress(InputError):
+            if self._measures and time_directories(case.directory):
+                solved = SolvedFields(case, fields, [*self.patches], self.transient)
+                figures |= {name: measure(solved) for name, measure in self._measures.items()}
+        return figures
 
     def gates(self, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
         gates = []
@@ -187,7 +209,8 @@ class TemplateFamily(CaseFamily):
 def copy_case(case: Path, directory: Path) -> None:
     """Copy a case without its results.
 
-    The fields of 0 are those of 0.orig, where there is one; 0/T.orig is 0/T, where that is missing.
+    The fields of 0 are those of 0.orig, where there is one; 0/T.orig is 0/T, where that is missing,
+    or where a script copies it there. Other files that scripts copy within the case are copied too.
     """
     times = (path.name for _, path in time_directories(case))
     left_out = shutil.ignore_patterns(*_RESULTS, *times)
@@ -195,11 +218,20 @@ def copy_case(case: Path, directory: Path) -> None:
     if (directory / "0.orig").is_dir():
         shutil.rmtree(directory / "0", ignore_errors=True)
         shutil.copytree(directory / "0.orig", directory / "0")
+    for source, target in _COPIES.findall(_scripts(directory)):
+        if (directory / source).is_file() and ".." not in f"{source}{target}":
+            shutil.copy(directory / source, directory / target)
     for original in directory.glob("0/**/*.orig"):
         if (field := original.with_suffix("")).exists():
             original.unlink()
         else:
             original.rename(field)
+
+
+def _scripts(case: Path) -> str:
+    """Return the text of the case's scripts, in the order in which they run."""
+    files = (case / "Allrun.pre", case / "Allrun")
+    return "\n".join(file.read_text(errors="replace") for file in files if file.is_file())
 
 
 def set_entry(directory: Path, file: str, entries: Sequence[str], value: str) -> None:
@@ -258,14 +290,12 @@ def run_commands(commands: Sequence[str], directory: Path) -> None:
 def commands_of(case: Path, application: str) -> tuple[str, ...]:
     """Return what runs before the solver: by the case's Allrun, or by its dictionaries."""
     found: list[str] = []
-    for script in ("Allrun.pre", "Allrun"):
-        text = (case / script).read_text(errors="replace") if (case / script).is_file() else ""
-        for command in _RUNS.findall(text):
-            words = command.split()
-            if words[0] in ("$application", "`getApplication`", "$(getApplication)", application):
-                return tuple(found)
-            if words[0] not in _PARALLEL and "$" not in command:
-                found.append(" ".join(word for word in words if word != "-parallel"))
+    for command in _RUNS.findall(_scripts(case)):
+        words = command.split()
+        if words[0] in ("$application", "`getApplication`", "$(getApplication)", application):
+            return tuple(found)
+        if words[0] not in _PARALLEL and "$" not in command:
+            found.append(" ".join(word for word in words if word != "-parallel"))
     if found:
         return tuple(found)
     meshed = (case / "constant/polyMesh/points").exists()
@@ -278,11 +308,17 @@ def commands_of(case: Path, application: str) -> tuple[str, ...]:
 
 
 def make_template(
-    case: Path, name: str, varied: Sequence[Varied], fields: Sequence[str] | None, folder: Path
+    case: Path,
+    name: str,
+    varied: Sequence[Varied],
+    fields: Sequence[str] | None,
+    folder: Path,
+    quantities: Sequence[AskedQuantity] | None = None,
 ) -> TemplateFamily:
     """Copy a case to `folder`, mesh it, and describe it as a family; InputError where it is none.
 
-    `fields` are OpenFOAM's names of those to store; None: those of 0 but for turbulence.
+    `fields` are OpenFOAM's names of those to store; None: those of 0 but for turbulence. Quantities
+    that are None are the usual ones.
     """
     if not (case / "system/controlDict").is_file():
         raise InputError(f"{case} is no OpenFOAM case: it has no system/controlDict")
@@ -328,6 +364,7 @@ def make_template(
                 stored.append(describe_field(directory / "0" / file, "", "solved", dimension))
     if not stored:
         raise InputError(f"{case}/0 holds no field of cells to store; name some with --fields")
+    known = {patch: kind for patch, kind in kinds.items() if kind is not None}
     record = TemplateRecord(
         name=name,
         varied=tuple(varied),
@@ -335,13 +372,15 @@ def make_template(
         dimension=dimension,
         transient=not steady,
         fields=tuple(stored),
-        patches={patch: kind for patch, kind in kinds.items() if kind is not None},
+        patches=known,
         settings=settings,
         commands=commands,
+        quantities=usual_quantities(stored, known) if quantities is None else tuple(quantities),
         digest=digest.hexdigest(),
     )
+    made = TemplateFamily(record, folder)
     (folder / RECORD).write_text(record.model_dump_json(indent=1))
-    return TemplateFamily(record, folder)
+    return made
 
 
 def _settings(case: Path, control: Mapping[str, str], end: float, steady: bool) -> dict[str, float]:
@@ -428,6 +467,17 @@ def find(name: str, store: str) -> TemplateFamily | None:
             with contextlib.suppress(OSError):  # another process was first
                 (Path(part) / name).rename(folder)
     return read_template(folder)
+
+
+def templates_in(store: str) -> list[TemplateFamily]:
+    """Return a store's templates by their names; StoreError where they cannot be read."""
+    try:
+        files, path = fsspec.core.url_to_fs(f"{store}/templates")
+        names = [Path(each).name for each in files.glob(f"{path}/*.tar.gz")]
+    except (OSError, BotoCoreError) as error:
+        raise StoreError(f"{store}/templates cannot be read: {error}") from error
+    found = (find(name.removesuffix(".tar.gz"), store) for name in sorted(names))
+    return [each for each in found if each is not None]
 
 
 def read_template(folder: Path) -> TemplateFamily:

@@ -202,8 +202,9 @@ def run_command(version: VersionInfo, store: str = STORE) -> str:
     for name in ("template", *names, "preset", "split", "time_limit_s"):
         if run.get(name) is not None:
             words += [f"--{name.removesuffix('_s').replace('_', '-')}", str(run[name])]
-    for text in run.get("vary") or ():
-        words += ["--vary", text]
+    for name in ("vary", "quantity"):
+        for text in run.get(name) or ():
+            words += [f"--{name}", text]
     if run.get("fields"):
         words += ["--fields", ",".join(run["fields"])]
     for name, value in (run.get("settings") or {}).items():

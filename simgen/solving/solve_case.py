@@ -196,7 +196,7 @@ def _solve(
         reason = str(error)
         if trouble := disk_trouble(case.directory, meshed="mesh_files" in provenance):
             raise MachineError(f"{reason}; {trouble}") from error
-        logger.error("failed: %s", reason)
+        logger.info("failed: %s", reason)
         return CaseResult(
             case.point, "failed", reason, log_tail=error.log_tail, provenance=provenance
         )
@@ -210,7 +210,7 @@ def _solve(
             f"{error} It was killed {num_kills} times: give more memory, fewer cases at once or"
             " more --cores, with --retry-failed"
         )
-        logger.error("failed: %s", reason)
+        logger.info("failed: %s", reason)
         return CaseResult(case.point, "failed", reason, provenance=provenance)
     except OSError as error:
         reason = f"{case.directory} could not be written: {error.strerror}"

@@ -30,9 +30,10 @@ from zarr.abc.store import ByteRequest, Store
 from zarr.storage import WrapperStore
 
 import simgen.store.schema as layout
+from simgen.cases import find_family
 from simgen.cell_mesh import CellMesh, shape_of
 from simgen.design_space import scaled
-from simgen.errors import InputError, StoreError
+from simgen.errors import InputError, SimgenError, StoreError
 from simgen.moments import is_significant
 from simgen.store.schema import CaseTable, MismatchError, Record, Schema
 from simgen.store.split import LEFT_OUT, PUBLISHED, SPLITS, LeftOut, counts_of
@@ -90,6 +91,9 @@ class Dataset:
         with translated(url, f"snapshot {self.snapshot_id}", self.version):
             self._root = found.root(self.version)
             self.schema = Schema.from_attrs(self._root.attrs, url)
+            if self.schema.source is None:
+                with contextlib.suppress(SimgenError):  # cases are readable without their family
+                    find_family(self.schema.family, url)
             tables = {name: CaseTable(self._root, name).content() for name in ("design", "splits")}
             commit = {**self.info.metadata, "message": self.info.message}
             if layout.version_digest(self._root, tables, commit) != commit.get(layout.DIGEST):

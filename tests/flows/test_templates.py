@@ -40,11 +40,13 @@ def test_a_case_is_varied_trained_on_and_asked_for_a_design(
         return done.output
 
     varied = [word for text in (SPEED, WIDTH, NU) for word in ("--vary", text)]
+    varied += ["--quantity", "lid=average(U.x, lid)", "--quantity", "top=max(U)"]
     template = ("generate", "--template", str(CASE), *varied, "--store", "store")
     run(*template, "--cases", "4", "--set", "end_time=0.15")
     dataset = simgen.open_dataset("store/cavity-case")
     assert [each.name for each in dataset.schema.parameters] == ["speed", "W", "nu"]
     assert len(dataset.cases()) == 4
+    assert [*dataset.design["lid"]] == pytest.approx([*dataset.design["speed"]])
     (remake,) = how_to_make(dataset, "again")
     run(*shlex.split(remake)[1:])
     assert {*simgen.open_dataset("again").cases()} == {*dataset.cases()}
@@ -69,6 +71,10 @@ def test_a_case_is_varied_trained_on_and_asked_for_a_design(
         port = str(taken.getsockname()[1])
         assert port in run("explore", str(folder), "--port", port, exit_code=1)
     found = load(folder).predict_design({"speed": 1.1, "W": 0.8, "nu": 0.01}, from_solver_s=0.05)
+    assert found.quantities["top"] > 0 and "lid" in found.not_predicted
     assert found.cloud.points[:, 0].max() < 0.08 and found.values.shape[1:] == (100, 3)
+    forget()
+    assert "cavity-case" in run("families", "--store", "store")
+    assert "average(U.x, lid)" in run("families", "cavity-case", "--store", "store")
     assert "name a family" in run("generate", "--store", "store", exit_code=2)
     assert "give --template" in run(*again, *varied[:2], exit_code=1)

@@ -1,0 +1,297 @@
+"""Quantities of a template: expressions of its fields, patches and design parameters.
+
+    --quantity 'pressure_drop=average(p, inlet) - average(p, outlet)'
+    --quantity 'loss=(average(p, inlet) - average(p, outlet)) / (0.5 * speed**2):1'
+
+F is a stored field by either name, such as U, or a component of it, such as U.x; a vector alone is
+its magnitude. P is a patch, or a kind with all its patches; without one a term is of the domain.
+
+    average(F, P)         over area, or volume      min(F, P), max(F, P)    of all faces, or cells
+    flow_average(F, P)    weighed by the flow       integral(F, P)          over area, or volume
+    flow(P)               m3/s out of the domain    monitor(OBJECT, COLUMN) of a function object
+
+Of a transient case terms are averages over the stored times, extremes those of all times; a monitor
+is averaged over the last half of the time. end(…) is of the last time alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from simgen.case import Field, SolvedCase
+from simgen.errors import CaseError, InputError
+from simgen.foam.field import component_columns, patch_values, read_field
+from simgen.foam.log import read_series
+from simgen.foam.mesh import read_geometry, time_directories
+from simgen.point_cloud import BoundaryCloud, PointCloud
+from simgen.quantities import CaseFields, Faces, Quantity
+
+MOST_PAIRS = 4
+"""Pairs of inlet and outlet with a pressure drop each"""
+_OPERATORS: dict[type[ast.operator], Callable[[np.float64, np.float64], np.float64]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+_TERMS = ("average", "min", "max", "integral", "flow_average", "flow", "monitor")
+_FORM = "write NAME=EXPRESSION:UNIT, such as pressure_drop=average(p,inlet)-average(p,outlet)"
+Value = Callable[[CaseFields], np.float64]
+
+
+class AskedQuantity(BaseModel):
+    """A quantity's name, its expression, and its unit; empty: that of its terms."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    expression: str
+    unit: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> AskedQuantity:
+        """Parse NAME=EXPRESSION:UNIT; the unit may be left out."""
+        name, _, rest = text.partition("=")
+        expression, _, unit = rest.partition(":")
+        if not re.fullmatch(r"[A-Za-z]\w*", name.strip()) or not expression.strip():
+            raise InputError(f"--quantity '{text}' has no name or no expression: {_FORM}")
+        return cls(name=name.strip(), expression=expression.strip(), unit=unit.strip())
+
+
+def usual_quantities(
+    fields: Sequence[Field], patches: Mapping[str, str]
+) -> tuple[AskedQuantity, ...]:
+    """Return pressure drops from inlets to outlets, the greatest speed, and a temperature."""
+    files = {field.openfoam for field in fields}
+    of_kind = {kind: [p for p, of in patches.items() if of == kind] for kind in patches.values()}
+    inlets, outlets = (of_kind.get(kind, []) for kind in ("inlet", "outlet"))
+    pairs = [*product(inlets, outlets)]
+    if len(pairs) > MOST_PAIRS:
+        pairs = [("inlet", "outlet")]
+    found = {}
+    pressure = next((name for name in ("p", "p_rgh") if name in files), None)
+    for inlet, outlet in pairs if pressure else ():
+        name = "pressure_drop" if len(pairs) == 1 else f"pressure_drop_{inlet}_{outlet}"
+        # Without quotes `in` would be a keyword of Python's.
+        ends = [p if p.isidentifier() and len(p) > 2 else f"'{p}'" for p in (inlet, outlet)]
+        found[name] = f"average({pressure}, {ends[0]}) - average({pressure}, {ends[1]})"
+    if "U" in files:
+        found["max_speed"] = "max(U)"
+    if "T" in files and "U" in files and outlets:
+        found["outlet_temperature"] = "flow_average(T, outlet)"
+    elif "T" in files:
+        found["mean_temperature"] = "average(T)"
+    return tuple(
+        AskedQuantity(name=re.sub(r"\W", "_", name), expression=expression)
+        for name, expression in found.items()
+    )
+
+
+class SolvedFields(CaseFields):
+    """The fields of a solved case directory, with OpenFOAM's values on each patch by its name."""
+
+    def __init__(
+        self, case: SolvedCase, fields: Sequence[Field], patches: Sequence[str], transient: bool
+    ) -> None:
+        self.directory, geometry = case.directory, read_geometry(case.directory)
+        times = time_directories(case.directory)[0 if transient else -1 :]
+        cells, faces = dict[str, np.ndarray](), dict[str, np.ndarray]()
+        for field in fields:
+            found = []
+            for _, time in times:
+                values = read_field(time / field.openfoam)
+                columns = component_columns(field.components, values.internal.shape[-1])
+                inside = np.broadcast_to(
+                    values.internal, (len(geometry.centres), values.internal.shape[-1])
+                )
+                outside = [patch_values(values, patch, geometry, inside) for patch in patches]
+                found.append((inside[:, columns], np.concatenate(outside)[:, columns]))
+            cells[field.name], faces[field.name] = map(np.stack, zip(*found, strict=True))
+        ranges = [geometry.patches[patch] for patch in patches]
+        rows = np.concatenate([np.arange(of.start, of.start + of.size) for of in ranges])
+        areas = np.linalg.norm(geometry.face_areas[rows], axis=1)
+        boundary = BoundaryCloud(
+            points=geometry.face_centres[rows],
+            normals=geometry.face_areas[rows] / areas[:, None],
+            areas=areas,
+            patch=np.repeat(np.arange(len(ranges)), [of.size for of in ranges]),
+            fields=faces,
+        )
+        cloud = PointCloud(
+            points=geometry.centres,
+            volumes=geometry.volumes,
+            distance=None,
+            direction=None,
+            patch_kinds=tuple(patches),
+            time=np.array([time for time, _ in times]),
+            fields=cells,
+            boundary=boundary,
+        )
+        super().__init__(case.point.parameters, case.point.settings, cloud)
+
+    def on(self, name: str, *kinds: str) -> tuple[Faces, np.ndarray]:
+        boundary = self.cloud.boundary
+        assert boundary is not None
+        chosen = np.isin(boundary.patch, [self.cloud.patch_kinds.index(kind) for kind in kinds])
+        return self.faces(*kinds), boundary.fields[name][..., chosen, :]
+
+
+class _Expression:
+    """Compile an expression for a family; InputError for what its cases do not have."""
+
+    def __init__(
+        self,
+        asked: AskedQuantity,
+        fields: Sequence[Field],
+        patches: Mapping[str, str],
+        parameters: Sequence[str],
+        transient: bool,
+    ) -> None:
+        self.asked, self.patches, self.parameters = asked, patches, parameters
+        self.transient = transient
+        self.fields = {each.name: each for each in fields}
+        self.fields |= {each.openfoam: each for each in fields}
+        self.needs, self.units, self.why_not = dict[str, None](), set[str](), ""
+        try:
+            tree = ast.parse(asked.expression, mode="eval")
+        except (SyntaxError, ValueError, RecursionError) as error:
+            raise self._error("it cannot be read; put a name such as 'in' in quotes") from error
+        self.value = self._compile(tree.body, False)
+        alters = (ast.Mult, ast.Div, ast.Pow)
+        plain = len(self.units) == 1 and not any(isinstance(n, alters) for n in ast.walk(tree))
+        self.unit = asked.unit or (self.units.pop() if plain else "")
+
+    def _error(self, why: str) -> InputError:
+        return InputError(f"--quantity '{self.asked.name}={self.asked.expression}': {why}")
+
+    def _compile(self, node: ast.expr, at_end: bool) -> Value:
+        match node:
+            case ast.Constant(value=int() | float() as number):
+                return lambda case: np.float64(number)
+            case ast.Name(id=name) if name in self.parameters:
+                return lambda case: np.float64(case.parameters[name])
+            case ast.UnaryOp(op=ast.USub(), operand=inner):
+                value = self._compile(inner, at_end)
+                return lambda case: -value(case)
+            case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
+                sides = self._compile(left, at_end), self._compile(right, at_end)
+                apply = _OPERATORS[type(sign)]
+                return lambda case: apply(sides[0](case), sides[1](case))
+            case ast.Call(func=ast.Name(id="end"), args=[inner], keywords=[]):
+                return self._compile(inner, True)
+            case ast.Call(func=ast.Name(id=term), args=args, keywords=[]) if term in _TERMS:
+                words = [ast.get_source_segment(self.asked.expression, each) for each in args]
+                return self._term(term, [(word or "").strip("'\"") for word in words], at_end)
+        terms, known = ", ".join(_TERMS), ", ".join(self.parameters)
+        part = ast.get_source_segment(self.asked.expression, node)
+        raise self._error(f"'{part}' is no number, no term ({terms}) and no parameter ({known})")
+
+    def _term(self, term: str, words: Sequence[str], at_end: bool) -> Value:
+        least = 1 + (term in ("monitor", "flow_average"))
+        if not least <= len(words) <= (1 if term == "flow" else 2):
+            raise self._error(
+                f"{term}() has {len(words)} arguments, see docs/families/a-template-case.md"
+            )
+        if term == "monitor":
+            self.why_not = f"the solver's function object {words[0]} measures it"
+            return lambda case: self._monitored(case, words[0], words[1], at_end)
+        field, columns = self._field("U" if term == "flow" else words[0])
+        patch = words[0] if term == "flow" else words[1] if len(words) > 1 else ""
+        patches = self._patches(patch) if patch else ()
+        weigh = self._field("U")[0] if term.startswith("flow") else None
+        of = {"flow": "m3/s", "integral": f"{field.unit} {'m2' if patch else 'm3'}".strip("1 ")}
+        self.units.add(of.get(term, field.unit))
+        used = {} if term == "flow" else {field.name: [field.components[n] for n in columns]}
+        used |= {} if weigh is None else {weigh.name: [*weigh.components]}
+        self.needs |= {f"{name}.{each}": None for name, of_it in used.items() for each in of_it}
+
+        def measure(case: CaseFields) -> np.float64:
+            names = patches if isinstance(case, SolvedFields) else self._kinds(patches)
+            if names:
+                faces, values = case.on(field.name, *names)
+                weights = faces.areas
+            else:
+                values, weights = case.cells(field.name), np.asarray(case.cloud.volumes, float)
+            if weigh is not None:
+                velocity = case.on(weigh.name, *names)[1]
+                missing = [(0, 0)] * (velocity.ndim - 1) + [(0, 3 - velocity.shape[-1])]
+                weights = faces.outflow(np.pad(velocity, missing))
+            if at_end and case.cloud.time is not None:
+                values, weights = values[-1], weights[-1] if weights.ndim > 1 else weights
+            if term == "flow":
+                return np.float64(weights.sum(-1).mean())
+            values = values[..., columns]
+            values = np.linalg.norm(values, axis=-1) if len(columns) > 1 else values[..., 0]
+            if term in ("min", "max"):
+                return np.float64(getattr(values, term)())
+            total = (values * weights).sum(-1)
+            return np.float64((total if term == "integral" else total / weights.sum(-1)).mean())
+
+        return measure
+
+    def _field(self, name: str) -> tuple[Field, list[int]]:
+        """Return a field and the columns of it that are asked for."""
+        if found := self.fields.get(name):
+            return found, [*range(len(found.components))]
+        whole, _, component = name.rpartition(".")
+        if (found := self.fields.get(whole)) and component in found.components:
+            return found, [found.components.index(component)]
+        there = ", ".join(self.fields)
+        raise self._error(f"no field or component '{name}' is stored; there are {there}")
+
+    def _patches(self, name: str) -> tuple[str, ...]:
+        """Return the patches of this name or kind, and note if the cloud cannot tell them apart."""
+        kind = self.patches.get(name, name)
+        of_kind = tuple(patch for patch, of in self.patches.items() if of == kind)
+        if not of_kind:
+            there = ", ".join(f"{patch} ({kind})" for patch, kind in self.patches.items())
+            raise self._error(f"no patch or kind '{name}'; there are {there}")
+        found = (name,) if name in self.patches else of_kind
+        if len(found) < len(of_kind):
+            self.why_not = f"{name} is one of several patches of the kind {kind}"
+        return found
+
+    def _kinds(self, patches: Sequence[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.patches[each] for each in patches))
+
+    def _monitored(self, case: CaseFields, name: str, column: str, at_end: bool) -> np.float64:
+        assert isinstance(case, SolvedFields)
+        files = [*case.directory.glob(f"postProcessing/{name}/*/*.dat")]
+        heads = [line for file in files[:1] for line in file.open() if line.startswith("#")]
+        names = heads[-1].strip("#\n ").split() if heads else []
+        rows = read_series(case.directory, name, 0.0)
+        try:
+            values = rows[:, int(column) if column.isdigit() else names.index(column)]
+        except (ValueError, IndexError) as error:
+            raise CaseError(f"monitor {name} has no column {column}; {', '.join(names)}") from error
+        late = rows[:, 0] >= rows[-1, 0] / 2
+        return np.float64(values[late].mean() if self.transient and not at_end else values[-1])
+
+
+def quantity_of(
+    asked: AskedQuantity,
+    fields: Sequence[Field],
+    patches: Mapping[str, str],
+    parameters: Sequence[str],
+    transient: bool,
+) -> tuple[Quantity, Callable[[CaseFields], float]]:
+    """Return the declared quantity, and the function that measures it on `SolvedFields`."""
+    of = _Expression(asked, fields, patches, parameters, transient)
+
+    def value(case: CaseFields) -> float:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return float(of.value(case))
+
+    quantity = Quantity(
+        *(asked.name, of.unit, asked.expression, None if of.why_not else value),
+        *(tuple(of.needs), of.why_not),
+    )
+    return quantity, value
