@@ -30,7 +30,7 @@ from courant.problems.problem import collected_warnings
 from courant.serving.predictions import Limits, RequestError, Strict
 from simgen.cell_mesh import shape_of
 from simgen.errors import InputError, SimgenError
-from simgen.publish.figures import Triangles, layer_of_cloud, section
+from simgen.publish.figures import Triangles, crossings, layer_of_cloud, section
 from simgen.regression import LEAST_DESIGNS, Sensitivity
 from simgen.solving.unsolved import UnmeshableError
 from simgen.store.read import Dataset, StoredCase
@@ -247,20 +247,17 @@ class _Shown:
         assert cloud.volumes is not None
         points, sizes = cloud.points.astype(float), np.cbrt(cloud.volumes.astype(float))
         try:
-            return section(points, sizes, 3 - sum(self.layer.axes), position)
+            return section(points, sizes, 3 - sum(self.layer.axes), position, cloud)
         except ValueError as error:
             raise RequestError(str(error)) from None
 
     def walls(self, layer: Triangles) -> list[Any]:
         """Return the lines (x, y, x, y) in which walls, bodies and plates cross a plane."""
         cloud, axes = self.found.cloud, list(layer.axes)
-        if cloud.mesh is None or cloud.boundary is None:
+        lines, faces = crossings(cloud, 3 - sum(layer.axes), layer.position)
+        if cloud.boundary is None:
             return []
-        patch, axis, places = cloud.boundary.patch, 3 - sum(layer.axes), cloud.mesh.points
-        # A mesh in two dimensions is one cell thick, around the plane or beside it.
-        middle = float(places[:, axis].min() + places[:, axis].max()) / 2
-        position = middle if self.positions is None else layer.position
-        lines, faces = cloud.mesh.cut(cloud.num_points, len(patch), axis, position)
+        patch = cloud.boundary.patch
         closed = [n for n, kind in enumerate(cloud.patch_kinds) if kind not in OPEN]
         drawn = lines[np.isin(patch[faces], closed)][:, :, axes].reshape(-1, 4)
         return [short(each) for each in drawn]
@@ -595,12 +592,12 @@ class Explored:
                     of: SobolIndices.of(names, found) if found else None
                     for of, found in both.items()
                 }
-            reason = "the dataset's cases have no quantities"
-            if self.trained.schema.quantities:
-                reason = (
-                    f"the dataset's designs do not determine them: they need {LEAST_DESIGNS}"
-                    " designs a parameter, and quantities that depend smoothly on the parameters"
-                )
+            least, number = LEAST_DESIGNS * len(names), len(self.trained.cases())
+            reason = "no quantity follows the parameters smoothly enough"
+            if not self.trained.schema.quantities:
+                reason = "the dataset's cases have no quantities"
+            elif number < least:
+                reason = f"{least} designs are needed, and {number} are solved"
         except RequestError as error:
             reason, self._study = error.detail, None  # the next request tries again
         except Exception:

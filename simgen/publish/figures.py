@@ -1,7 +1,7 @@
 """Draw figures of cases and of dataset versions; each is a function that returns a Figure.
 
 Fields on a point cloud are filled triangles in 2D, the middle plane of 3D, a line in 1D. Triangles
-connect cell centres, but never across a body.
+connect cell centres and the boundary, but never across a body.
 """
 
 import io
@@ -81,7 +81,7 @@ def layer(case: StoredCase) -> Layer:
     points, schema = case.points.astype(float), case.dataset.schema
     try:
         if schema.dimension == 3:
-            return middle_plane(points, point_spacing(case))
+            return middle_plane(points, point_spacing(case), case if schema.boundary else None)
         if schema.dimension == 2 and case.grid_shape is not None:
             return grid_triangles(points, case.grid_shape)
         if schema.dimension == 2:
@@ -97,8 +97,41 @@ def layer(case: StoredCase) -> Layer:
 def layer_of_cloud(cloud: PointCloud, dimension: int) -> Layer:
     """Choose as `layer` does for a cloud with cells and boundary that is not stored."""
     if dimension == 3 and cloud.volumes is not None:
-        return middle_plane(cloud.points.astype(float), np.cbrt(cloud.volumes.astype(float)))
+        sizes = np.cbrt(cloud.volumes.astype(float))
+        return middle_plane(cloud.points.astype(float), sizes, cloud)
     return triangulate(cloud)
+
+
+def crossings(
+    case: StoredCase | PointCloud, axis: int, position: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lines (S, 2, 3) m in which the boundary crosses a plane, and their faces (S,).
+
+    Of a flat case the plane is in the middle of its mesh, which is one cell thick, around the
+    points or beside them. Nothing is returned of a case without a mesh.
+    """
+    if case.mesh is None or case.boundary is None:
+        return np.zeros((0, 2, 3)), np.zeros(0, np.int64)
+    if np.ptp(case.points[:, axis]) == 0:
+        places = case.mesh.points[:, axis]
+        position = float(places.min() + places.max()) / 2
+    return case.mesh.cut(case.num_points, len(case.boundary.points), axis, position)
+
+
+def _rim(case: StoredCase | PointCloud, axis: int, position: float) -> np.ndarray:
+    """Return (E, 3) m, the ends of these lines, each once."""
+    ends = crossings(case, axis, position)[0].reshape(-1, 3)
+    step = 1e-6 * float(np.ptp(case.points, axis=0).max())
+    return ends[np.unique(np.round(ends / step), axis=0, return_index=True)[1]]
+
+
+def _is_outside(case: StoredCase | PointCloud, centroids: np.ndarray) -> np.ndarray:
+    """Return which places (T, k) lie beyond the nearest boundary face, along its outward normal."""
+    assert case.boundary is not None
+    both, number = (case.boundary.points, case.boundary.normals), centroids.shape[1]
+    faces, normals = (of[:, :number].astype(float) for of in both)
+    _, nearest = cKDTree(faces).query(centroids)
+    return np.asarray(np.einsum("ij,ij->i", centroids - faces[nearest], normals[nearest]) > 0)
 
 
 def point_spacing(case: StoredCase) -> np.ndarray:
@@ -142,28 +175,30 @@ def _spacing(points: np.ndarray, neighbour: int = NEIGHBOUR) -> np.ndarray:
 def triangulate(case: StoredCase | PointCloud) -> Triangles:
     """Triangulate by Delaunay, and mask triangles outside the domain.
 
-    A triangle is outside if its centroid lies beyond the nearest boundary face, along that face's
-    outward normal. Boundary faces are corners too, with their nearest cell's value.
+    The ends of boundary faces, or their centres without a mesh, are corners too, with their nearest
+    cell's value.
     """
     cells, boundary = case.points[:, :2].astype(float), case.boundary
     if boundary is None:
         return open_triangles(case.points.astype(float))
-    faces, normals = boundary.points[:, :2].astype(float), boundary.normals[:, :2].astype(float)
-    points = np.concatenate([cells, faces])
+    rim = _rim(case, 2, 0.0)[:, :2]
+    edges = rim if len(rim) else boundary.points[:, :2].astype(float)
+    points = np.concatenate([cells, edges])
     triangulation = tri.Triangulation(points[:, 0], points[:, 1])
     centroids = points[triangulation.triangles].mean(axis=1)
-    _, nearest = cKDTree(faces).query(centroids)
-    triangulation.set_mask(np.einsum("ij,ij->i", centroids - faces[nearest], normals[nearest]) > 0)
+    triangulation.set_mask(_is_outside(case, centroids))
     return Triangles(
-        triangulation, np.concatenate([np.arange(len(cells)), cKDTree(cells).query(faces)[1]])
+        triangulation, np.concatenate([np.arange(len(cells)), cKDTree(cells).query(edges)[1]])
     )
 
 
-def middle_plane(points: np.ndarray, sizes: np.ndarray) -> Triangles:
+def middle_plane(
+    points: np.ndarray, sizes: np.ndarray, case: StoredCase | PointCloud | None = None
+) -> Triangles:
     """Return the layer of points (N, 3) around the middle plane of the cloud's thinnest axis."""
     thin = thinnest_axis(points)
     position = float(np.sort(points[:, thin])[len(points) // 2])
-    return section(points, sizes, thin, position)
+    return section(points, sizes, thin, position, case)
 
 
 def thinnest_axis(points: np.ndarray) -> int:
@@ -171,8 +206,14 @@ def thinnest_axis(points: np.ndarray) -> int:
     return int(np.argmin(np.ptp(points, axis=0)))
 
 
-def section(points: np.ndarray, sizes: np.ndarray, axis: int, position: float) -> Triangles:
-    """Return the layer of points (N, 3) around a plane across an axis.
+def section(
+    points: np.ndarray,
+    sizes: np.ndarray,
+    axis: int,
+    position: float,
+    case: StoredCase | PointCloud | None = None,
+) -> Triangles:
+    """Return the layer of points (N, 3) around a plane across an axis, and of the case's boundary.
 
     A point belongs to it within half a cell of the plane, by the `sizes` (N,). Triangles with a
     side of more than three cells reach across a body or out of the domain, and are masked. Where
@@ -183,11 +224,20 @@ def section(points: np.ndarray, sizes: np.ndarray, axis: int, position: float) -
     cell = np.flatnonzero(np.abs(points[:, axis] - position) <= 0.5 * sizes + 1e-9)
     if len(cell) < 3:
         raise ValueError(f"no cells around {'xyz'[axis]} = {position:g} m")
-    triangulation = tri.Triangulation(points[cell, across], points[cell, up])
-    if not _mask_long(triangulation, points[cell], sizes[cell]):
-        plane = points[cell][:, [across, up]]
+    corners, num_inside = points[cell], len(cell)
+    if case is not None and len(rim := _rim(case, axis, position)):
+        corners = np.concatenate([corners, rim])
+        cell = np.concatenate([cell, cell[cKDTree(points[cell]).query(rim)[1]]])
+    triangulation = tri.Triangulation(corners[:, across], corners[:, up])
+    if not _mask_long(triangulation, corners, sizes[cell]):
+        plane = corners[:, [across, up]]
         if not _mask_long(triangulation, plane, _spacing(plane)):
             triangulation.set_mask(None)
+    if case is not None and len(cell) > num_inside:
+        outside = _is_outside(case, corners[triangulation.triangles].mean(axis=1))
+        outside &= (triangulation.triangles >= num_inside).all(axis=1)
+        mask = triangulation.mask
+        triangulation.set_mask(outside if mask is None else mask | outside)
     return Triangles(triangulation, cell, (across, up), position)
 
 

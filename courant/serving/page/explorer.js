@@ -48,7 +48,13 @@ function addSliders() {
       shown.value = `${number(value)} ${each.unit}`;
     };
     slider.addEventListener("input", () => { slider.set(Number(slider.value)); move(); });
-    box.append(label, slider);
+    const range = document.createElement("small");
+    range.append(...[each.low, each.high].map((end) => {
+      const text = document.createElement("span");
+      text.textContent = number(end);
+      return text;
+    }));
+    box.append(label, slider, range);
     element("sliders").append(box);
   }
 }
@@ -273,7 +279,7 @@ function draw() {
   picture.classList.toggle("surface", turnable());
   const [[left, right], [low, high]] = [ends(section.x), ends(section.y)];
   const is_long = (high - low) / (right - left) < 0.6, compared = all.length > 1;
-  element("panes").className = compared && !is_long ? "across" : "";
+  element("panes").className = `${compared ? "compared" : ""} ${compared && !is_long ? "across" : ""}`;
   for (const id of ["second", "difference"]) element(id).parentElement.hidden = !compared;
   const most = compared && is_long ? 260 : 416;
   for (const each of turnable() ? [] : all) {
@@ -329,9 +335,9 @@ function showQuantities() {
       ...(solved ? ["solver"] : [])], rows);
   if (!rows.length) element("quantities").replaceChildren();
   const missing = Object.entries(section.not_predicted), unknown = shown.filter((name) => section.quantities[name] === null);
-  element("missing").textContent = !model.quantities.length ? "The dataset's family declares none."
-    : [...unknown.map((name) => `${words(name)} is unknown: the predicted states do not give one.`),
-      ...missing.map(([name, why]) => `${words(name)} is not predicted: ${why}.`)].join(" ");
+  element("missing").textContent = [
+    ...unknown.map((name) => `${words(name)} is unknown: the predicted time is too short for it.`),
+    ...missing.map(([name, why]) => `${words(name)} is not predicted: ${words(why).replace(/^needs/, "the model has no")}.`)].join(" ");
   showCommand("all-fields", missing.length && commands.all_fields);
   element("start").textContent = section.start && `${section.start}. No band of the fields holds for that.`;
   const notes = section.warnings.map((each) => `${each}.`);
@@ -354,9 +360,8 @@ function showCommand(id, text) {
 function showContributions() {
   const { section } = frame;
   if (!chosen) {
-    element("place").textContent = field().columns.length > 1
-      ? "A magnitude is no sum: choose a component as the field, and then a place in the section."
-      : "Choose a place in the section.";
+    element("place").textContent = "Each value is a sum of parts, one for each of the model's anchors: places of which it keeps a"
+      + ` summary. ${field().columns.length > 1 ? "A magnitude is no sum: choose a component as the field, then click" : "Click"} on the picture.`;
     element("contributions").replaceChildren();
     return;
   }
@@ -459,14 +464,15 @@ for (const kind of ["vtu", "csv"]) {
     }
   });
 }
-window.addEventListener("resize", () => frame && draw());
+window.addEventListener("resize", () => frame && picture.clientWidth && draw()); // 0 while the page is left
 
 try {
   model = await ask("model");
   let verdict;
   ({ commands, verdict } = await ask("solving"));
   element("verdict").textContent = verdict;
-  element("title").textContent = `${model.run}: ${words(model.family)}`;
+  element("title").textContent = `${words(model.family)}, predicted by ${model.run}`;
+  for (const id of ["answers", "depends"]) element(id).hidden = !model.quantities.length;
   document.title = model.run;
   model.fields.forEach((each, n) => element("channel").add(new Option(words(each.name), n)));
   addSliders();

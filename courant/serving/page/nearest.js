@@ -16,8 +16,8 @@ export async function showNearest(model, design, section, go, beside, newest, is
   }
   if (!isCurrent()) return null;
   note.textContent = answer.reason ? `None is shown: ${answer.reason}.`
-    : `Of ${answer.version} of the dataset. The difference is the root mean square over the `
-      + "parameters, in parts of their ranges. Quantities of solved designs are the solver's.";
+    : `The solver's, of ${answer.version} of the dataset. They differ by the root mean square over the `
+      + "parameters, in % of their ranges.";
   table.replaceChildren();
   if (!answer.designs.length) return null;
   const quantities = model.quantities.filter((each) => each.name in answer.designs[0].quantities);

@@ -1,17 +1,20 @@
 /* Draws fields in the plane of a section on canvases, and finds places and values in them. */
 
-/* The ends and colours of a field: limits, and stops from the low end to the high one. */
+const SHADES = 256;
+
+/* The ends and colours of a field: limits, and shades [r, g, b] from the low end to the high one. */
 export function scaleOf(limits, colours) {
   const stops = colours.map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
-  return { limits, stops };
+  const shades = Array.from({ length: SHADES }, (_, n) => {
+    const place = (n / (SHADES - 1)) * (stops.length - 1), first = Math.min(Math.floor(place), stops.length - 2);
+    return stops[first].map((part, at) => Math.round(part + (place - first) * (stops[first + 1][at] - part)));
+  });
+  return { limits, shades };
 }
 
-export function colour({ limits: [low, high], stops }, value) {
-  const place = Math.min(Math.max((value - low) / (high - low || 1), 0), 1) * (stops.length - 1);
-  const first = Math.min(Math.floor(place), stops.length - 2);
-  const mixed = stops[first].map((part, n) =>
-    Math.round(part + (place - first) * (stops[first + 1][n] - part)));
-  return `rgb(${mixed.join(",")})`;
+export function colour({ limits: [low, high], shades }, value) {
+  const place = Math.min(Math.max((value - low) / (high - low || 1), 0), 1);
+  return shades[Math.round(place * (SHADES - 1))];
 }
 
 /* Five ticks, the one in the middle of a signed field at zero. */
@@ -19,11 +22,11 @@ export const ticks = ({ limits: [low, high] }) =>
   [0, 1, 2, 3, 4].map((n) => (n === 2 && low === -high ? 0 : low + (n * (high - low)) / 4));
 
 export function drawScale(canvas, scale) {
-  const pen = canvas.getContext("2d"), [low, high] = scale.limits;
-  for (let n = 0; n < 256; n += 1) {
-    pen.fillStyle = colour(scale, low + (n / 255) * (high - low));
+  const pen = canvas.getContext("2d");
+  scale.shades.forEach((shade, n) => {
+    pen.fillStyle = `rgb(${shade})`;
     pen.fillRect(n, 0, 1, 12);
-  }
+  });
 }
 
 /* Spreading a long array over arguments would overflow the stack; null is no value. */
@@ -72,15 +75,7 @@ export function transform(canvas, section) {
 
 export function drawSection(canvas, section, values, scale, { chosen, anchors, most }) {
   const [pen, ratio] = begin(canvas, section, most), { to } = transform(canvas, section);
-  for (const [a, b, c] of section.triangles) {
-    if (values[a] === null || values[b] === null || values[c] === null) continue;
-    pen.fillStyle = pen.strokeStyle = colour(scale, (values[a] + values[b] + values[c]) / 3);
-    pen.beginPath();
-    for (const corner of [a, b, c]) pen.lineTo(...to(section.x[corner], section.y[corner]));
-    pen.closePath();
-    pen.fill();
-    pen.stroke();
-  }
+  pen.putImageData(filled(pen, section, values, scale, to), 0, 0);
   pen.strokeStyle = getComputedStyle(canvas).color;
   pen.lineWidth = 1.5 * ratio;
   pen.beginPath();
@@ -91,6 +86,32 @@ export function drawSection(canvas, section, values, scale, { chosen, anchors, m
   pen.stroke();
   if (anchors) section.anchors.forEach(([x, y]) => ring(pen, ...to(x, y), 3 * ratio, ratio));
   if (chosen) drawChosen(pen, to, ratio, chosen);
+}
+
+/* The pixels of the triangles, each of the value there: linear between the corners. */
+function filled(pen, section, values, scale, to) {
+  const { width, height } = pen.canvas, image = pen.createImageData(width, height);
+  const places = section.x.map((x, n) => to(x, section.y[n]));
+  for (const corners of section.triangles) {
+    const [a, b, c] = corners.map((n) => values[n]);
+    if (a === null || b === null || c === null) continue;
+    const [[ax, ay], [bx, by], [cx, cy]] = corners.map((n) => places[n]);
+    const area = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay);
+    // More than half a pixel beyond each side, so that neighbours leave no gap.
+    const [over_a, over_b, over_c] = [[bx - cx, by - cy], [ax - cx, ay - cy], [ax - bx, ay - by]]
+      .map((side) => -0.6 * Math.hypot(...side) / Math.abs(area));
+    const last_x = Math.min(Math.round(Math.max(ax, bx, cx)), width - 1);
+    const last_y = Math.min(Math.round(Math.max(ay, by, cy)), height - 1);
+    for (let y = Math.max(Math.round(Math.min(ay, by, cy)), 0); area && y <= last_y; y += 1) {
+      for (let x = Math.max(Math.round(Math.min(ax, bx, cx)), 0); x <= last_x; x += 1) {
+        const second = ((x - ax) * (cy - ay) - (cx - ax) * (y - ay)) / area;
+        const third = ((bx - ax) * (y - ay) - (x - ax) * (by - ay)) / area;
+        if (second < over_b || third < over_c || 1 - second - third < over_a) continue;
+        image.data.set([...colour(scale, (1 - second - third) * a + second * b + third * c), 255], 4 * (y * width + x));
+      }
+    }
+  }
+  return image;
 }
 
 /* Seen on any ground: a bright line on a broader dark one. */

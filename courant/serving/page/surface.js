@@ -60,5 +60,4 @@ function facing([[ax, ay, az], [bx, by, bz], [cx, cy, cz]]) {
   return Math.abs(normal[2]) / (Math.hypot(...normal) || 1);
 }
 
-const shaded = (rgb, share) =>
-  rgb.replace(/\d+/g, (part) => Math.round(part * (LIGHT + (1 - LIGHT) * share)));
+const shaded = (rgb, share) => `rgb(${rgb.map((part) => Math.round(part * (LIGHT + (1 - LIGHT) * share)))})`;
