@@ -5,6 +5,8 @@ Notable features:
   cuts the cleanup short. SIGTERM does the same.
 - A signal that comes while Python finalizes an object is raised again after that: Python drops
   what is raised in a finalizer, and prints it.
+- What fails in the clean-up of libraries once the command has returned is not printed: nothing of
+  the work is left to lose, and on a busy machine zarr closes its event loop before it has stopped.
 - If the work has not ended after GRACE_S, this process and everything that it has started are
   killed.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -62,6 +65,7 @@ def exit_code(code: int) -> int:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     if _Ending.code is None:
         _Ending.code = code
+    logging.disable()
     return _Ending.code
 
 
@@ -84,9 +88,10 @@ def _begin(line: str, code: int) -> None:
 
 
 def _raise_again(dropped: sys.UnraisableHookArgs) -> None:
-    """Send a signal anew whose exception was dropped; have Python print anything else."""
+    """Send a signal anew whose exception was dropped; have Python print what the work drops."""
     if not isinstance(dropped.exc_value, KeyboardInterrupt):
-        sys.__unraisablehook__(dropped)
+        if _Ending.code is None:
+            sys.__unraisablehook__(dropped)
         return
     number = signal.SIGTERM if _Ending.code == TERMINATED_CODE else signal.SIGINT
     signal.signal(number, _interrupt)

@@ -41,11 +41,14 @@ def test_a_signal_within_a_finalizer_still_ends_the_work(number: int, line: str)
 
 # A library whose thread would abort the process while Python finalizes.
 ABORTING = """
-import atexit, os, sys
+import atexit, os, sys, time
 from flows.ending import answer_interrupts, exit_code
 
 answer_interrupts()
+import zarr
+
 atexit.register(print, "callbacks are called")
+zarr.core.sync._get_loop().call_soon_threadsafe(time.sleep, 1)  # it outlasts zarr's patience
 
 class Aborting:
     def __del__(self):
@@ -58,7 +61,7 @@ sys.exit(exit_code(3))
 
 def test_a_command_that_returned_ends_with_its_code_whatever_libraries_do_at_the_end() -> None:
     done = subprocess.run([sys.executable, "-c", ABORTING], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (3, "callbacks are called\n")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "callbacks are called\n", "")
 
 
 # A command whose work does not end by itself, with a library that notices that it is killed.
