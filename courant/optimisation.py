@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from courant.prediction.surrogate import Surrogate
     from simgen.store.read import Dataset
 
-RECORD, TABLE = "search.json", "optimum.csv"
+RECORD, TABLE, BEST = "search.json", "optimum.csv", "best.csv"
 SAMPLES, RESTARTS, LOOKED_AT = 128, 8, 4096
 SURE = 3.0
 """Standard deviations by which a limit has to be out of reach everywhere"""
@@ -87,16 +87,22 @@ class Candidate(Frozen):
     reason: str = ""
     solved: dict[str, float | None] = Field(default_factory=dict)
 
+    def answer(self, names: Sequence[str]) -> str:
+        """Return the predicted values with their bands: `61.2 ± 0.9`."""
+        found = []
+        for name in names:
+            width, value = self.half_widths.get(name), self.predicted.get(name)
+            band = "" if width is None else f" ± {width:.2g}"
+            found.append("nothing" if value is None else f"{value:.4g}{band}")
+        return ", ".join(found)
+
     def line(self, names: Sequence[str]) -> str:
         """Return for the screen how it ended: `b0159c13a91f accepted: head 61.2 (60.8 +- 0.9)`."""
         parts = []
         for name in names:
-            width, of_name = self.half_widths.get(name), self.predicted.get(name)
-            band = "" if width is None else f" +- {width:.2g}"
-            known = "" if of_name is None else f" (predicted {of_name:.4g}{band})"
             solved = self.solved.get(name)
             value = "without a value" if solved is None else f"{solved:.4g}"
-            parts.append(f"{name} {value}{known}")
+            parts.append(f"{name} {value} (predicted {self.answer([name])})")
         what = ", ".join(parts) if self.status == "accepted" else self.reason
         return f"candidate {self.case} {self.status}: {what}"
 
@@ -194,6 +200,9 @@ class Search(Frozen):
                 f" {number}{held}."
             )
         best = f"{values(found[0])} (case {found[0]})"
+        ours = next((each for each in accepted if each.case == found[0]), None)
+        if ours is not None:
+            best += f", predicted {ours.answer(self.names)}"
         if found == before:
             return f"No candidate is better than the best known before, {best}. {number}{held}."
         than = f"; the best known before had {values(before[0])}" if before else ""
@@ -259,11 +268,13 @@ class Emulator:
         found.check_reachable()
         return found
 
-    def choose(self, surrogate: Surrogate, dataset: Dataset, number: int) -> dict[str, float]:
+    def choose(
+        self, surrogate: Surrogate, outcomes: Outcomes, dataset: Dataset, number: int
+    ) -> dict[str, float]:
         """Return the parameters of a candidate, in five digits, within the ranges of bands."""
         if surrogate.bands is not None:
             self.ranges = surrogate.bands.ranges
-        place = self.propose(outcomes_of(dataset), self.search.seed + number)
+        place = self.propose(outcomes, self.search.seed + number)
         found = {}
         for each, at in zip(dataset.schema.parameters, place.tolist(), strict=True):
             value = float(f"{each.low + (at + 1) / 2 * (each.high - each.low):.5g}")
@@ -360,9 +371,9 @@ class Emulator:
         return np.asarray(found[int(np.argmax(weighed))])
 
 
-def outcomes_of(dataset: Dataset) -> Outcomes:
-    """Return which designs of a dataset have an accepted solution."""
-    records = [each for each in dataset.records.values() if each["status"] != "withdrawn"]
+def outcomes_of(dataset: Dataset, on_record: Mapping[str, Mapping[str, Any]]) -> Outcomes:
+    """Return which designs on record have an accepted solution."""
+    records = [each for each in on_record.values() if each["status"] != "withdrawn"]
     parameters = dataset.schema.parameters
     designs = [tuple(scaled(parameters, each["parameters"]).tolist()) for each in records]
     unsolved = tuple(each["status"] != "accepted" for each in records)
@@ -401,17 +412,17 @@ def predicted(
     )
 
 
-def ended(candidate: Candidate, dataset: Dataset, names: Sequence[str]) -> Candidate:
-    """Return a candidate as the dataset has it on record."""
-    record = dataset.records.get(candidate.case)
+def ended(
+    candidate: Candidate, on_record: Mapping[str, Mapping[str, Any]], names: Sequence[str]
+) -> Candidate:
+    """Return a candidate as it is on record."""
+    record = on_record.get(candidate.case)
     if record is None:
-        raise SimgenError(f"{dataset.url} has no record of candidate {candidate.case}; run again")
+        raise SimgenError(f"candidate {candidate.case} is not on record; run again")
     solved = {}
     if record["status"] == "accepted":
-        from courant.evaluation.quantities import recorded
-
-        values = {name: recorded(dataset, name, [candidate.case]) for name in names}
-        solved = {name: finite_or_none(float(of[0])) for name, of in values.items()}
+        known = {name: of for name, of in record["quantities"].items() if of is not None}
+        solved = {name: finite_or_none(known.get(name, math.nan)) for name in names}
     changed = {"status": record["status"], "reason": record["reason"], "solved": solved}
     return candidate.model_copy(update=changed)
 

@@ -22,7 +22,7 @@ from pydantic.dataclasses import dataclass
 from typer.models import OptionInfo, ParameterInfo
 
 from courant.runs.record import find_run
-from flows.settings import MAX_SEED, MOST_TIME_S, RUNS, STORE, absolute
+from flows.settings import MAX_SEED, MOST_TIME_S, STORE, absolute
 from simgen.errors import InputError
 
 Class = TypeVar("Class", bound=type)
@@ -104,11 +104,15 @@ ExperimentFile = Annotated[str | None, option("A JSON file with an experiment, n
 TrainingBudget = Annotated[
     str | None,
     option(
-        "Time of the training, such as 3min: as many of the experiment's epochs as fit, by the"
-        " pace of the first steps. Default: all of them; 3min where it is fitted to the data."
+        "Wall time of the training, such as 3min: as many of the experiment's epochs as"
+        " fit, by the pace of the first steps. Default: all of them; 3min where it is fitted to the"
+        " data."
     ),
 ]
-Runs = Annotated[str | None, option(f"Folder or URL of runs; COURANT_RUNS, default: {RUNS}.")]
+Runs = Annotated[
+    str | None,
+    option("Folder or URL of runs. Default: COURANT_RUNS, or runs/ beside the dataset's store."),
+]
 Store = Annotated[str | None, option(f"Folder or URL; COURANT_STORE, default: {STORE}.")]
 ReportFolder = Annotated[
     str | None,
@@ -186,8 +190,8 @@ class GenerationRequest(CaseRequest):
     """Designs by their parameters, to solve instead of sampled ones."""
     split: Literal["train", "validation", "test", "calibration"] | None = None
     """The split of the cases that are new, such as calibration; drawn where not given."""
-    origin: str | None = None
-    """What asks for these cases, for their record."""
+    note: str | None = None
+    """A line for the record of these cases, such as what they are solved for."""
     until: Annotated[
         dict[str, str] | None,
         option(

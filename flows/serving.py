@@ -34,6 +34,7 @@ from flows.settings import check_prefect, host_of, load_settings, prefect_url
 from flows.terminal import errors, print_line
 from simgen.cases import FAMILIES, get_family
 from simgen.errors import InputError, SimgenError
+from simgen.store.versions import read_on_record
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -102,11 +103,12 @@ class DeploymentSolver:
         name, state, reason = str(run.id), run.state, ""
         ended = state is not None and state.is_final()
         if state is not None and state.is_completed():
-            case, dataset = self._cases[name], simgen.open_dataset(self._dataset)
-            if case not in dataset.design.index:
-                reason = f"{dataset.version} of the dataset has no such case: the worker's differs"
-            elif case not in dataset.cases():
-                reason = f"the case is {dataset[case].status}: {dataset[case].reason}"
+            found = read_on_record(self._dataset)
+            row = found and found.design.get(self._cases[name])
+            if not row:
+                reason = "the dataset has no such case: the worker's differs"
+            elif row["status"] != "accepted":
+                reason = f"the case is {row['status']}: {row['reason']}"
         elif ended and state is not None:
             reason = f"the run ended as {state.name}: {state.message}"
         url = url_for("flow-run", obj_id=run.id) or ""

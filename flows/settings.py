@@ -37,7 +37,7 @@ class Settings:
     """URLs are local paths or s3://bucket/prefix; the scratch folder is local to each node."""
 
     store: str
-    runs: str
+    runs: str | None
     reports: str | None
     scratch: str
     ray_address: str | None
@@ -61,7 +61,7 @@ def load_settings() -> Settings:
         raise InputError(f"COURANT_LOG_FORMAT is {log_format!r}; give {formats}")
     return Settings(
         store=given.get("COURANT_STORE", STORE),
-        runs=given.get("COURANT_RUNS", RUNS),
+        runs=given.get("COURANT_RUNS"),
         reports=given.get("COURANT_REPORTS"),
         scratch=given.get("COURANT_SCRATCH") or str(cache_folder("scratch")),
         ray_address=given.get("RAY_ADDRESS"),

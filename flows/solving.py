@@ -53,7 +53,7 @@ class Execution:
     archive_raw: bool = False
     """Keep accepted cases' directories too, under <store>/raw/"""
     split: Split | None = None
-    origin: str | None = None
+    note: str | None = None
     """What asked for these cases, for their record"""
 
 
@@ -272,8 +272,8 @@ def _solve_and_write(
     if execution.archive_raw or not accepted:
         kept = archive.archive_case(directory, dataset, "raw" if accepted else "failed")
         result = replace(result, provenance={**result.provenance, "archive": kept})
-    if execution.origin:
-        result = replace(result, provenance={**result.provenance, "origin": execution.origin})
+    if execution.note:
+        result = replace(result, provenance={**result.provenance, "note": execution.note})
     fork.write(replace(result, split=execution.split), cloud)
     shutil.rmtree(directory, ignore_errors=True)
     return result

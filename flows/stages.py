@@ -8,6 +8,7 @@ it. Nothing imports Prefect, so that a command does without; the flows execute t
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
@@ -31,7 +32,7 @@ from courant.runs import record as records
 from courant.runs.directory import RunDirectory
 from courant.sweeps import benchmark, search_space, sweep
 from flows import request_models as asks
-from flows.settings import absolute, beside, check_folder, check_job_reach, load_settings
+from flows.settings import RUNS, absolute, beside, check_folder, check_job_reach, load_settings
 from flows.solving import Execution, solve_cases
 from flows.terminal import Bars, TrialBars, announce
 from simgen.case import CaseFamily
@@ -75,6 +76,8 @@ def execute(stage: Stage[Result]) -> Result:
     return stage.execute() if done is None else done
 
 
+FINER = 1.5
+"""How much finer the mesh is that is proposed for an optimum: three times the cells in 3D"""
 NUM_FOLDS = 10
 """Of the designs that a band is found from. Bands from each design left out of a process whose
 lengths are fitted to all hold for 79 % where `until` ends, not for 90 % (docs/which-cases.md)."""
@@ -223,7 +226,7 @@ class Generation(asks.GenerationRequest):
         for each in self.case_family.quantities if self.template else ():
             announce(f"quantity  {with_unit(each.name, each.unit)} = {each.meaning}")
         execution = Execution(
-            self.time_limit_s, self.cores, self.archive_raw, self.split, self.origin
+            self.time_limit_s, self.cores, self.archive_raw, self.split, self.note
         )
         if left and load_settings().jobs_address:
             store, _, family = self.url.rpartition("/")
@@ -242,6 +245,10 @@ class Generation(asks.GenerationRequest):
                 return grown.execute(solve)
             if any(bands[name] > share for name, share in self._shares.items()):
                 announce(f"not reached: --most {self.most} ends it")
+        if self.design_parameters and (record := versions.read_on_record(self.url)):
+            solved = [record.design[each.id] for each in self.points]
+            if record.version and all(each["status"] != "accepted" for each in solved):
+                return PublishedVersion(self.url, record.version)
         message = f"{self.family}: {self._preset} preset, {len(self.points)} designs"
         published = PublishedVersion(self.url, writer.publish(message, self.remake))
         announce(published.line())
@@ -351,7 +358,9 @@ class Training(asks.TrainingRequest):
             announce(f"run {run.url}")
             announce("NMAE: mean absolute error over mean absolute value, on validation cases")
             if budget := experiment.training.budget_s:
-                announce(f"trains for {duration_text(budget)} at most; --budget gives another time")
+                announce(
+                    f"trains for {duration_text(budget)} by the clock; --budget gives another time"
+                )
             bars.show(0, "reading the dataset")
             from courant.training import workers
 
@@ -369,8 +378,10 @@ class Training(asks.TrainingRequest):
 
 
 def runs_url(asked: asks.TrainingRequest) -> str:
-    """Return the URL of the folder of the runs."""
-    return absolute(asked.runs or load_settings().runs)
+    """Return the URL of the folder of the runs: as given, or FOLDER/runs of FOLDER/store/NAME."""
+    folder = absolute(asked.dataset).rstrip("/").rsplit("/", 2)[0]
+    usual = RUNS if folder in ("", "s3:/") else f"{folder}/runs"
+    return absolute(asked.runs or load_settings().runs or usual)
 
 
 def open_training(
@@ -468,11 +479,12 @@ class Measurement(asks.EvaluationRequest):
 
 @dataclass(frozen=True)
 class Optimum:
-    """The URLs of a search's table and page, and its summary."""
+    """The URLs of a search's table and page, its summary, and a command for a finer mesh."""
 
     table: str
     page: str
     verdict: str
+    finer: str
 
 
 class Optimisation(asks.OptimisationRequest):
@@ -577,7 +589,8 @@ class Optimisation(asks.OptimisationRequest):
                 if not search.candidates or search.candidates[-1].status != "chosen":
                     bars.show(done, "choosing a design")
                     emulator, dataset = self._emulator(search)
-                    design = emulator.choose(surrogate, dataset, len(search.candidates))
+                    outcomes = optimisation.outcomes_of(dataset, self._on_record())
+                    design = emulator.choose(surrogate, outcomes, dataset, len(search.candidates))
                     case = self._generation(design).points[0].id
                     chosen = optimisation.predicted(surrogate, case, design, self.dataset)
                     search = keep(*search.candidates, chosen)
@@ -585,7 +598,7 @@ class Optimisation(asks.OptimisationRequest):
                 bars.show(done, f"solving {chosen.case}")
                 execute(self._generation(chosen.design))
                 newest = simgen.open_dataset(search.dataset)
-                ended = optimisation.ended(chosen, newest, search.names)
+                ended = optimisation.ended(chosen, self._on_record(), search.names)
                 search = keep(*earlier, ended)
                 announce(ended.line(search.names))
                 shares = {name: of.share for name, of in surrogate.answers.quantities.items()}
@@ -606,10 +619,15 @@ class Optimisation(asks.OptimisationRequest):
             design_parameters=[design] if design else None,
             cases=1,
             split="train",
-            origin=f"courant optimise {self.asked.run}: {self.asked.title}",
+            note=f"courant optimise {self.asked.run}: {self.asked.title}",
             time_limit_s=self.time_limit_s,
             cores=self.cores,
         )
+
+    def _on_record(self) -> Mapping[str, schema.Record]:
+        """Return all cases; those without an accepted solution may be in no version yet."""
+        found = versions.read_on_record(self.asked.dataset)
+        return found.design if found else {}
 
     def _emulator(
         self, search: optimisation.Search
@@ -628,9 +646,18 @@ class Optimisation(asks.OptimisationRequest):
                 f"none of {len(search.candidates)} candidates has an accepted solution, the first"
                 f" was {first.status}: {first.reason}; {folder.url} has all"
             )
-        return Optimum(
-            f"{folder.url}/{optimisation.TABLE}", f"{folder.url}/index.html", search.verdict
-        )
+        settings = dict(self._generation({}).settings or {})
+        finer = ""
+        if search.front(search.solved) and (size := settings.get("mesh_size")):
+            settings["mesh_size"] = float(f"{size / FINER:.2g}")
+            finer = shlex.join(
+                ["courant", "generate", search.dataset.rpartition("/")[2]]
+                + ["--designs", f"{folder.url}/{optimisation.BEST}"]
+                + [f"--set={name}={value:g}" for name, value in settings.items()]
+                + ["--store", f"{folder.url}/finer"]
+            )
+        place = f"{folder.url}/{optimisation.TABLE}", f"{folder.url}/index.html"
+        return Optimum(*place, search.verdict, finer)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from courant.optimisation import TABLE, Search, table_text
+from courant.optimisation import BEST, TABLE, Search, table_text
 from courant.prediction.bands import LEVEL
 from courant.prediction.surrogate import Surrogate
 from courant.report import drawing
@@ -18,11 +18,15 @@ from simgen.store.read import Dataset
 def write_search_page(
     folder: RunDirectory, search: Search, surrogate: Surrogate, dataset: Dataset
 ) -> None:
-    """Write index.html with its pictures, and optimum.csv, into the folder of the search."""
+    """Write index.html with its pictures, optimum.csv and best.csv into the search's folder."""
     folder.write_bytes(TABLE, table_text(search).encode())
+    names = [each.name for each in dataset.schema.parameters]
+    best = [dataset.records[case]["parameters"] for case in search.front(search.solved)]
+    rows = [names, *([f"{design[name]:g}" for name in names] for design in best)]
+    folder.write_bytes(BEST, "".join(f"{','.join(row)}\n" for row in rows).encode())
     panels = [_candidates(search, dataset)]
-    if (best := _best(search, surrogate, dataset)) is not None:
-        panels.append(best)
+    if (shown := _best(search, surrogate, dataset)) is not None:
+        panels.append(shown)
     ended = [each for each in search.candidates if each.status != "chosen"]
     meta = (
         f"run {search.run}",

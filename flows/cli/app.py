@@ -121,7 +121,7 @@ def run(
 
 
 @app.command(epilog="Example: courant generate cylinder-flow --cases 32 --set end_time=200")
-@with_options_of(asks.GenerationRequest, "design_parameters", "origin")
+@with_options_of(asks.GenerationRequest, "design_parameters")
 def generate(
     asked: Asked,
     family: Annotated[str | None, argument("Case family, such as cylinder-flow.")] = None,
@@ -178,6 +178,8 @@ def optimise(asked: Asked, verbose: Verbose = False) -> None:
     """
     found = execute_stage("Optimisation", asked, verbose)
     print_line(f"table  {found.table}\npage   {found.page}\n{found.verdict}")
+    if found.finer:
+        print_line(f"on a finer mesh  {found.finer}")
 
 
 def execute_stage(name: str, asked: Asked, verbose: bool) -> Any:
@@ -230,7 +232,7 @@ def runs_ls(
     ] = None,
 ) -> None:
     """List the runs of a place: dataset version, epochs, errors, date, training time."""
-    where = absolute(runs or settings.load_settings().runs)
+    where = absolute(runs or settings.load_settings().runs or settings.RUNS)
     found, unreadable = summary.list_runs(where)
     for damaged in unreadable:
         terminal.print_error(str(damaged), "unreadable")

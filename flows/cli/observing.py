@@ -34,7 +34,7 @@ from courant import loopback
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EXPERIMENT
 from flows import terminal
-from flows.settings import Settings, absolute, check_prefect, load_settings, prefect_url
+from flows.settings import RUNS, Settings, absolute, check_prefect, load_settings, prefect_url
 from simgen.case import Progress
 from simgen.cases import FAMILIES, get_family
 from simgen.design_space import DesignSpace
@@ -127,7 +127,7 @@ def places(store: str | None, runs: str | None) -> Settings:
     return replace(
         settings,
         store=absolute(store or settings.store).rstrip("/"),
-        runs=absolute(runs or settings.runs).rstrip("/"),
+        runs=absolute(runs or settings.runs or RUNS).rstrip("/"),
     )
 
 
@@ -185,7 +185,7 @@ def look(places: Settings) -> Overview:
             lambda url: versions.read_progress(url) if versions.repository_exists(url) else None,
             [f"{places.store}/{name}" for name in names],
         )
-        folder = RunDirectory(places.runs)
+        folder = RunDirectory(places.runs or RUNS)
         listed = read_each(lambda each: each.names(), [folder])
         inside = [folder / name for names in listed for name in names]
         runs = read_each(read_run, inside)

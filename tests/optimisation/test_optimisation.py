@@ -1,5 +1,6 @@
 """Optimise, then prove: designs are chosen by what is known, solved, and learned from."""
 
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,7 @@ def test_candidates_are_solved_added_to_the_training_split_and_learned_from(
     lost = Optimisation(**asked, solves=1, seed=1, time_limit_s=0.01)
     with pytest.raises(SimgenError, match="none of 1 candidates has an accepted solution"):
         lost.execute()
+    assert simgen.open_dataset(lost.asked.dataset).version == "v1", "a record, and no version"
     with pytest.raises(SimgenError, match="none of 1 candidates"):
         lost.done()
 
@@ -161,10 +163,16 @@ def test_candidates_are_solved_added_to_the_training_split_and_learned_from(
     assert stage.done() == found
     rows = pd.read_csv(found.table)
     assert rows["status"].tolist() == ["accepted"] and Path(found.page).stat().st_size > 10_000
+    best = f"{stage.folder.url}/best.csv"
+    assert shlex.split(found.finer)[:5:2] == ["courant", "branched-pipe", best]
     newest = simgen.open_dataset(stage.asked.dataset)
     case = newest[rows["case"][0]]
     assert case.id in newest.cases("train") and case.id not in stage.read().known
-    assert case.provenance["origin"] == f"courant optimise {trained}: minimise pressure_loss"
+    front = stage.read().front(stage.read().solved)
+    assert w.FAMILY.design_space.read_csv(best) == [
+        pytest.approx(newest.records[each]["parameters"], rel=1e-5) for each in front
+    ]
+    assert case.provenance["note"] == f"courant optimise {trained}: minimise pressure_loss"
     solved = newest.design.loc[case.id, "pressure_loss"]
     assert rows["pressure_loss_solved"][0] == pytest.approx(solved)
     answers = courant.load(trained).answers
