@@ -347,16 +347,17 @@ class Surrogate:
         """Predict a design that nobody has solved: the family meshes it.
 
         Cases that were solved elsewhere have no family. Where they share a mesh, it is read from
-        the dataset, at `place` if it was moved; a rollout starts from the nearest solved design.
+        the dataset, at `place` if it was moved.
 
         A transient model needs a state to start from: the solver runs `from_solver_s` seconds of
-        the design, or the state of another design, `start_of`, is transferred to this mesh, and no
-        band of the model holds. With `verify` the solver solves all of it.
+        the design, or the state of another design, `start_of`, by default the nearest solved one,
+        is transferred to this mesh, and no band of the model holds. With `verify` the solver solves
+        all of it.
 
         `folder` keeps known geometry (None: ~/.cache/courant/geometry), `scratch` is where a case
         is solved (None: the system's temporary folder), and `max_points` bounds the cells. Raises
-        InputError for a design outside the family's design space, one that cannot be meshed or
-        solved, and where a transient model has no start.
+        InputError for a design outside the family's design space, and one that cannot be meshed or
+        solved.
         """
         family, settings = self.family(place), self.dataset["settings"]
         trained_on = self.dataset["family_revision"]
@@ -366,29 +367,27 @@ class Surrogate:
                 f" of revision {family.revision}: generate the dataset anew and train on it"
             )
         point, begin, problem = family.point(parameters, settings), None, self.problem
-        if isinstance(family, SharedMesh):
-            if verify or from_solver_s is not None:
-                raise InputError(
-                    f"the cases of {family.dataset.url} were solved elsewhere: nothing here solves"
-                    " a design; leave out --verify and --from-solver"
-                )
-            if self.step_s is not None and start_of is None:
-                start_of = family.dataset[next(iter(family.dataset.distances(parameters)))]
-                warn_caller(
-                    f"the rollout starts from the state at {problem.start(start_of):g} s of the"
-                    f" nearest solved case, {start_of.id}"
-                )
+        if isinstance(family, SharedMesh) and (verify or from_solver_s is not None):
+            raise InputError(
+                f"the cases of {family.dataset.url} were solved elsewhere: nothing here solves"
+                " a design; leave out --verify and --from-solver"
+            )
+        if self.step_s is not None and start_of is None and from_solver_s is None:
+            of = family.dataset if isinstance(family, SharedMesh) else self.open_dataset(place)
+            nearest, away = next(iter(of.distances(parameters).items()))
+            start_of, other = of[nearest], "; --from-solver has the solver make one of its own"
+            warn_caller(
+                f"the rollout starts from the state at {problem.start(start_of):g} s of the nearest"
+                f" solved case, {nearest}, whose design differs by {100 * away:.2g} %"
+                + ("" if isinstance(family, SharedMesh) else other)
+            )
         if self.step_s is None:
             if from_solver_s is not None or steps is not None:
                 raise InputError("a steady model takes no start and no steps")
         elif start_of is not None:
             begin, steps = problem.start(start_of), problem.steps(steps)
-        elif from_solver_s is None:
-            raise InputError(
-                "a transient model needs a state to start from: name the seconds that the solver"
-                " runs before it (--from-solver, from_solver_s in Python)"
-            )
         else:
+            assert from_solver_s is not None
             begin, steps = from_solver_s, problem.steps(steps)
             if problem.input_times(begin)[0] < 0:
                 raise InputError(

@@ -139,8 +139,10 @@ def listed(words: Sequence[str]) -> str:
 
 
 def reference(name: str) -> str:
-    """`the training mean`, `persistence`"""
-    return name if name in (PERSISTENCE, DMD, POD_GP, POD_RBF) else f"the {name}"
+    """`the training mean`, `DMD (a linear model in time)`"""
+    kinds = {DMD: "a linear model in time", PERSISTENCE: "nothing changes"}
+    kinds |= dict.fromkeys((POD_GP, POD_RBF), "modes, regressed on the parameters")
+    return f"{name} ({kinds[name]})" if name in kinds else f"the {name}"
 
 
 def data_url(picture: bytes) -> str:

@@ -17,7 +17,7 @@ from courant.recipes import RECIPES
 from courant.report import anchors, data_and_training, drawing, dynamics, errors, fields, flow
 from courant.report import page as pages
 from courant.report.context import Context, open_context
-from courant.report.verdict import Verdict, judge_run, times
+from courant.report.verdict import MEANING, Verdict, judge_run, times
 from courant.runs.directory import RunDirectory
 from courant.runs.record import ENVIRONMENT
 from simgen.cases import FAMILIES
@@ -94,7 +94,7 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     why, command = next_step(context, verdict)
     lead = pages.Lead(
         verdict.word,
-        f"{verdict.measured}: {verdict.reason}.",
+        f"{MEANING[verdict.word]}: {verdict.reason}. {verdict.measured}.",
         keys,
         errors.lead_table(context, errors.half_widths(context)),
         why,

@@ -30,6 +30,12 @@ GOOD_RATIO, GOOD_RAE, GOOD_QUANTITY, LEAST_CASES = 0.5, 0.2, 0.1, 3
 CLEAR_RATIO = 1.2  # from here on a reference is better, not as good
 
 Word = Literal["not usable", "for trends", "usable"]
+MEANING: dict[Word, str] = {
+    "not usable": "Do not use the predicted fields",
+    "for trends": "The predicted fields show what a change of the design does; take no values from"
+    " them",
+    "usable": "The predicted fields can be used in place of the solver's",
+}
 
 
 class Verdict(NamedTuple):
@@ -54,8 +60,8 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     theirs = evaluation.overall[best].nmae
     ratio = ours.nmae / theirs if theirs else math.inf
     cases = count(num_cases, f"{evaluation.split} case")
-    measured = f"NMAE {ours.nmae:.3f} on {cases}"
-    rae = f"the error is {ours['rae']:.0%} of the fields' variation"
+    measured = f"On {cases} the mean error is {ours.nmae:.1%} of the mean value (NMAE)"
+    rae = f"their error is {ours['rae']:.0%} of their variation"
     lost = [
         plain(name)
         for name, each in evaluation.quantities.items()
@@ -67,23 +73,24 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         if each.error is not None and each.error > _tolerated(grid.get(name))
     ]
     regressed = [
-        f"{plain(name)} (error {each.error:.1%})"
+        plain(name)
         for name, each in evaluation.quantities.items()
         if each.source == REGRESSION and each.error is not None
     ]
-    beaten = f"{reference(best)} is at least as good, without a network"
+    other = reference(best).partition(" (")[0]
+    beaten = f"{other} is at least as good, without a network"
     if ratio > CLEAR_RATIO:
         smaller = f"{times(ratio)} smaller" if theirs else "zero"
-        beaten = f"the error of {reference(best)}, without a network, is {smaller}: use that"
+        beaten = f"the error of {other}, without a network, is {smaller}: use that"
     else:
-        measured += f", {times(ratio)} the error of {reference(best)}"
+        measured += f", {times(ratio)} that of {reference(best)}"
     useless = {rae: not ours["rae"] <= MOST_RAE, beaten: ratio >= 1 and not ours["rae"] <= GOOD_RAE}
     limits = {
         beaten: ratio >= 1,
+        rae: ours["rae"] > GOOD_RAE,
+        "above half of that of the best model without a network": GOOD_RATIO < ratio < 1,
         f"a regression on the design parameters answers {listed(lost)} better": bool(lost),
         listed(wide): bool(wide),
-        rae: ours["rae"] > GOOD_RAE,
-        "the error is above half of the best reference's": GOOD_RATIO < ratio < 1,
         f"{cases} prove{'s' if num_cases == 1 else ''} little": num_cases < LEAST_CASES,
     }
     word: Word = "not usable"

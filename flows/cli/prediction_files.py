@@ -85,7 +85,8 @@ class WrittenPrediction:
             sums = ErrorSums([names[c] for c in columns])
             sums.add(self.values[there][..., columns], self.solved[there][..., columns])
             found = sums.total()
-            measured = [f"{METRICS[key].label} {value:.3f}" for key, value in found.items()]
+            measured = [f"{METRICS[key].label} {value:.3g}" for key, value in found.items()]
+            measured[-1] += f" {self.surrogate.normaliser.channels[columns[0]].unit}"
             lines.append(f"error of {plain(name)}  {', '.join(measured)}{some}")
         return lines
 
@@ -233,7 +234,11 @@ def predict_to_files(
     }
     columns = {title: cells for title, cells in columns.items() if cells}
     rows = [
-        (plain(each.name), *(column.get(each.name) for column in columns.values()), each.unit)
+        (
+            plain(each.name),
+            *(column.get(each.name) for column in columns.values()),
+            each.unit.strip("1"),
+        )
         for each in surrogate.family(dataset).quantities
         if each.name in design.quantities
     ]

@@ -115,7 +115,7 @@ def judged(nmae: float, rae: float, cases: int = 3, **quantities: tuple[float, b
         (judged(2.4, 0.3), "not usable", "POD + GP, without a network, is 12 times smaller: use"),
         (judged(0.2, 0.1), "for trends", "POD + GP is at least as good"),
         (judged(0.05, 0.6), "not usable", "60%"),
-        (judged(0.4, 0.6), "not usable", "60% of the fields' variation; the error of POD + GP"),
+        (judged(0.4, 0.6), "not usable", "60% of their variation; the error of POD + GP"),
         (judged(0.05, 0.3), "for trends", "30%"),
         (judged(0.15, 0.1), "for trends", "above half"),
         (judged(0.05, 0.1, shaft_power=(0.05, True)), "for trends", "shaft power better"),
@@ -136,8 +136,9 @@ def test_a_model_is_judged_by_references_variation_quantities_and_the_mesh(
 
 def test_an_error_is_so_many_times_the_best_references() -> None:
     measured = judge(judged(0.1, 0.1, cases=1), {}).measured
-    assert measured == "NMAE 0.100 on 1 test case, 0.5 times the error of POD + GP"
-    assert judge(judged(2.4, 0.1, cases=1), {}).measured == "NMAE 2.400 on 1 test case"
+    error = "On 1 test case the mean error is 10.0% of the mean value (NMAE)"
+    assert measured.startswith(f"{error}, 0.5 times that of POD + GP")
+    assert judge(judged(2.4, 0.1, cases=1), {}).measured == error.replace("10.0%", "240.0%")
     assert times(0.5449) == "0.54 times" and times(1162.0) == "1200 times"
 
 
