@@ -36,7 +36,7 @@ from courant.runs.record import EXPERIMENT
 from flows import terminal
 from flows.settings import RUNS, Settings, absolute, check_prefect, load_settings, prefect_url
 from simgen.case import Progress
-from simgen.cases import FAMILIES, get_family
+from simgen.cases import FAMILIES, find_family, get_family
 from simgen.design_space import DesignSpace
 from simgen.errors import InputError, SimgenError
 from simgen.log_lines import duration_text, size_text
@@ -482,9 +482,11 @@ def families(
     """List the case families, with the templates of a store; or show one: what it declares."""
     place = absolute(store or load_settings().store).rstrip("/")
     if name is None:
-        from simgen.cases.template import templates_in  # what solves needs POSIX
+        from simgen.store import versions
 
-        every = [*FAMILIES.values(), *templates_in(place)]
+        for each in versions.folders_in(place):
+            find_family(each, f"{place}/{each}")
+        every = FAMILIES.values()
         rows = (
             (each.name, each.title, each.application, ", ".join(each.presets)) for each in every
         )

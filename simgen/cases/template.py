@@ -469,17 +469,6 @@ def find(name: str, store: str) -> TemplateFamily | None:
     return read_template(folder)
 
 
-def templates_in(store: str) -> list[TemplateFamily]:
-    """Return a store's templates by their names; StoreError where they cannot be read."""
-    try:
-        files, path = fsspec.core.url_to_fs(f"{store}/templates")
-        names = [Path(each).name for each in files.glob(f"{path}/*.tar.gz")]
-    except (OSError, BotoCoreError) as error:
-        raise StoreError(f"{store}/templates cannot be read: {error}") from error
-    found = (find(name.removesuffix(".tar.gz"), store) for name in sorted(names))
-    return [each for each in found if each is not None]
-
-
 def read_template(folder: Path) -> TemplateFamily:
     """Read an unpacked template; InputError where its record is damaged."""
     try:
