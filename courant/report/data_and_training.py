@@ -68,7 +68,7 @@ def case_table(dataset: Dataset) -> PanelTable:
             # Of steady cases the Courant number is zero.
             if isinstance(value, float | int) and math.isfinite(value) and value:
                 row[plain(name)] = number(value)
-        row["solve (s)"] = number(case.provenance.get("wall_time_s", {}).get("solve"))
+        row["solver (wall s)"] = number(case.provenance.get("wall_time_s", {}).get("solve"))
         rows.append(row)
     return PanelTable(rows, words=("case", "status", "split"))
 
@@ -185,7 +185,7 @@ def costs_panel(context: Context) -> Panel:
         "costs",
         "Time, cost and savings",
         tables=[
-            _two_columns("stage", "seconds", {of: f"{s:,.1f}" for of, s in seconds.items()}),
+            _two_columns("stage", "wall seconds", {of: f"{s:,.1f}" for of, s in seconds.items()}),
             _two_columns("ledger", "core-seconds", rows),
         ],
         note=f"{what} takes {1000 * timing.prediction_s:.3g} ms on {where}; {took}. Core-seconds"

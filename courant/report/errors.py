@@ -53,7 +53,8 @@ def errors_panel(context: Context) -> Panel:
         }
     rows = []
     for place, name in enumerate(predictors):
-        row: dict[str, str | Cell] = {"predicted by": pages.reference(name) if place else name}
+        known = pages.reference(name).partition(" (")[0]
+        row: dict[str, str | Cell] = {"predicted by": known if place else name}
         for column, values in columns.items():
             wins = {values[0] < other for other in values[1:]}
             judged = wins.pop() if len(wins) == 1 and not place else None
@@ -209,7 +210,7 @@ def parity_panel(context: Context) -> Panel | None:
         bounds = (low, high if high > low else low + 1)
         axis.hist2d(true, ours, bins=120, range=(bounds, bounds), cmap="Blues", norm=LogNorm(1))
         axis.axline((low, low), slope=1, color=drawing.LIMIT_COLOR, lw=0.8)
-        axis.set(title=pages.channel_label(channel), box_aspect=1, xlabel="truth")
+        axis.set(title=pages.channel_label(channel), box_aspect=1, xlabel="solution")
         if true.std() > 0:
             explained = 1 - np.square(ours - true).mean() / true.var()
             scores.append(f"{pages.component_name(channel.name)} {explained:.3f}")

@@ -57,7 +57,7 @@ def prediction_panel(context: Context) -> Panel:
         "prediction",
         "Prediction" if context.shown[0].end_s is None else "Prediction at the last rollout step",
         pictures,
-        note="Truth is the solver's result. Truth and prediction share a colour scale; the error"
+        note="The solution is the solver's. It and the prediction share a colour scale; the error"
         f" has one of its own. Columns of the arrays: {', '.join(context.surrogate.channels)}.",
         arrays=arrays,
     )
@@ -83,7 +83,7 @@ def draw_prediction(
         limits, cmap = scale_of(each, predicted if truth is None else truth, drawn)
         bounds = symmetric((ours - values)[drawn])
         row = [
-            FieldMap(plane, values, f"truth, {each.label}", "", limits, cmap),
+            FieldMap(plane, values, f"solution, {each.label}", "", limits, cmap),
             FieldMap(plane, ours, f"prediction, {each.label}", "", limits, cmap),
             FieldMap(plane, ours - values, f"error, {each.label}", "", bounds, ERRORS),
         ]
@@ -299,7 +299,7 @@ def surface_panel(context: Context) -> Panel | None:
     limits, colours = scale_of(plotted, states[0], np.arange(len(cell)))
     bounds = symmetric(values - truth)
     maps = {
-        f"truth, {label}": (truth, limits, colours),
+        f"solution, {label}": (truth, limits, colours),
         f"prediction, {label}": (values, limits, colours),
         f"error, {label}": (values - truth, bounds, ERRORS),
     }

@@ -179,6 +179,8 @@ class Lead:
 
     word: str
     reason: str
+    points: Sequence[str] = ()
+    """What the reason rests on"""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Values by their names"""
     table: PanelTable | None = None

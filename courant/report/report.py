@@ -94,7 +94,8 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     why, command = next_step(context, verdict)
     lead = pages.Lead(
         verdict.word,
-        f"{MEANING[verdict.word]}: {verdict.reason}. {verdict.measured}.",
+        f"{MEANING[verdict.word]}.",
+        [verdict.measured, *verdict.reason.split("; ")],
         keys,
         errors.lead_table(context, errors.half_widths(context)),
         why,

@@ -81,14 +81,16 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     beaten = f"{other} is at least as good, without a network"
     if ratio > CLEAR_RATIO:
         smaller = f"{times(ratio)} smaller" if theirs else "zero"
-        beaten = f"the error of {other}, without a network, is {smaller}: use that"
+        beaten = f"the error of {other}, without a network, is {smaller}"
     else:
         measured += f", {times(ratio)} that of {reference(best)}"
     useless = {rae: not ours["rae"] <= MOST_RAE, beaten: ratio >= 1 and not ours["rae"] <= GOOD_RAE}
     limits = {
         beaten: ratio >= 1,
         rae: ours["rae"] > GOOD_RAE,
-        "above half of that of the best model without a network": GOOD_RATIO < ratio < 1,
+        "the error is above half of the best one without a network": GOOD_RATIO
+        < ratio
+        < 1,
         f"a regression on the design parameters answers {listed(lost)} better": bool(lost),
         listed(wide): bool(wide),
         f"{cases} prove{'s' if num_cases == 1 else ''} little": num_cases < LEAST_CASES,

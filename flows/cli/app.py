@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -113,7 +114,6 @@ def run(
     outcome = execute_stage("MainJob", asked, verbose)
     if outcome.report:
         _print_report(outcome.report)
-        print_line(f"explore  courant explore {outcome.report.run}")
     elif outcome.run:
         print_line(f"run  {outcome.run}")
     elif outcome.dataset:
@@ -141,7 +141,8 @@ def generate(
 @with_options_of(asks.TrainingRequest)
 def train(asked: Asked, verbose: Verbose = False) -> None:
     """Fit a surrogate to a dataset version."""
-    print_line(f"run  {execute_stage('Training', asked, verbose)}")
+    print_line(f"run  {(url := execute_stage('Training', asked, verbose))}")
+    terminal.announce(f"next: courant evaluate {shlex.quote(url)}")
 
 
 @app.command(epilog="Example: courant sweep DATASET --space anchors --trials 12")
@@ -223,6 +224,7 @@ def _print_report(report: Any) -> None:
         columns = ("by", "error", "of the fields alone", "of the parameters alone")
         print_table(("quantity", *columns), rows)
     print_line(f"run     {report.run}\nreport  {report.url}\n{report.verdict}")
+    print_line(f"explore  courant explore {shlex.quote(report.run)}")
 
 
 @runs_app.command("ls", epilog="Example: courant runs ls s3://bucket/runs")

@@ -138,7 +138,7 @@ def dataset_show(
         cells = f"{row['num_points']:.0f}" if accepted else ""
         place = split if accepted else ended
         rows.append([str(case_id), ", ".join(values), place, cells, f"{row['wall_time_s']:.1f}"])
-    print_table(("case", Column("parameters"), Column("split"), "cells", "solve (s)"), rows)
+    print_table(("case", Column("parameters"), Column("split"), "cells", "solver (wall s)"), rows)
     if (source := schema.source) is not None:
         print_line(f"imported from {source.name}, {source.url}, {source.licence}")
     elif commands := how_to_make(opened):

@@ -95,6 +95,8 @@ def status(
         record = asdict(overview)
         typer.echo(json.dumps(record, indent=2, default=str))
     else:
+        if not terminal.screen.is_terminal:
+            terminal.screen.width = 200  # a file or a pipe has none
         terminal.screen.print(draw(overview))
     if overview.problems:
         terminal.fail("\n".join(overview.problems))
@@ -234,12 +236,14 @@ def draw(overview: Overview) -> RenderableType:
     where = overview.places
 
     def add(title: str, place: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Add a table of name, state and figures, where there is a row."""
-        figures = [Column(each, justify="right", no_wrap=True) for each in columns]
+        """Add a table of name, state and the figures that some row has, where there is a row."""
+        used = [n for n in range(len(columns)) if any(row[2 + n] for row in rows)]
+        figures = [Column(columns[n], justify="right", no_wrap=True) for n in used]
         first = Column("name", overflow="fold", min_width=14), Column("state", no_wrap=True)
         table = Table(*first, *figures, box=None, header_style="dim", pad_edge=False)
         for name, state, *cells in rows:
-            table.add_row(escape(name), Text(state, COLOURS.get(state, "")), *cells)
+            shown = Text(state, COLOURS.get(state, ""))
+            table.add_row(escape(name), shown, *(cells[n] for n in used))
         if rows:
             parts.extend([Text.assemble((title, "bold"), f"  {place}", overflow="fold"), table, ""])
 

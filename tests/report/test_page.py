@@ -112,7 +112,7 @@ def judged(nmae: float, rae: float, cases: int = 3, **quantities: tuple[float, b
 @pytest.mark.parametrize(
     ("found", "word", "reason"),
     [
-        (judged(2.4, 0.3), "not usable", "POD + GP, without a network, is 12 times smaller: use"),
+        (judged(2.4, 0.3), "not usable", "POD + GP, without a network, is 12 times smaller"),
         (judged(0.2, 0.1), "for trends", "POD + GP is at least as good"),
         (judged(0.05, 0.6), "not usable", "60%"),
         (judged(0.4, 0.6), "not usable", "60% of their variation; the error of POD + GP"),
