@@ -88,9 +88,7 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     limits = {
         beaten: ratio >= 1,
         rae: ours["rae"] > GOOD_RAE,
-        "the error is above half of the best one without a network": GOOD_RATIO
-        < ratio
-        < 1,
+        "the error is above half of the best one without a network": GOOD_RATIO < ratio < 1,
         f"a regression on the design parameters answers {listed(lost)} better": bool(lost),
         listed(wide): bool(wide),
         f"{cases} prove{'s' if num_cases == 1 else ''} little": num_cases < LEAST_CASES,

@@ -33,7 +33,8 @@ def test_designs_are_solved_until_the_band_is_narrow_enough(
     published = few.execute()
     assert "not reached: --most 10 ends it" in capsys.readouterr().err
     assert len(simgen.open_dataset(published.dataset)) == 10, "--most ends it"
-    assert few.done() == published
+    assert few.execute() == published
+    assert "not reached" in capsys.readouterr().err, "also where nothing is left to solve"
 
     asked = Generation(
         FAMILY, cases=8, until={"mean_temperature": "0.5%"}, most=64, store=str(tmp_path)
@@ -49,7 +50,7 @@ def test_designs_are_solved_until_the_band_is_narrow_enough(
     assert relative_bands(plate, dataset.records, names)[names[0]] <= 0.005
     assert relative_bands(plate, earlier, names)[names[0]] > 0.005
     assert dataset.info.metadata["run"]["cases"] == len(dataset), "made again without --until"
-    assert asked.done() == published
+    assert asked.execute() == published
 
 
 @pytest.mark.parametrize(
