@@ -34,7 +34,7 @@ from courant.sweeps import benchmark, search_space, sweep
 from flows import request_models as asks
 from flows.settings import RUNS, absolute, beside, check_folder, check_job_reach, load_settings
 from flows.solving import Execution, solve_cases
-from flows.terminal import Bars, TrialBars, announce
+from flows.terminal import Bars, TrialBars, announce, counted
 from simgen.case import CaseFamily
 from simgen.cases import add_template, get_family
 from simgen.design_space import DesignPoint, scaled, unique, with_unit
@@ -218,7 +218,7 @@ class Generation(asks.GenerationRequest):
         writer, left = self.open()
         is_more = len(left) < len(self.points)
         announce(
-            f"{self.family}: {len(self.points)} designs, into {self.url}"
+            f"{self.family}: {counted(len(self.points), 'design')}, into {self.url}"
             + (f"; {len(left)} are to be solved" if is_more else "")
         )
         for each in self.case_family.quantities if self.template else ():

@@ -65,6 +65,7 @@ _RUNS = re.compile(
 )
 _COPIES = re.compile(r"^\s*\\?cp\s+(?:-\w+\s+)*([^\s$*-][^\s$*]*)\s+([^\s$*]+)\s*$", re.MULTILINE)
 _STANDS_FOR_IT = "courantDesignParameter"
+_WITHOUT_TIME = {"potentialFoam"}
 _PARALLEL = {"decomposePar", "reconstructPar", "reconstructParMesh", "redistributePar"}
 #: Applications by the dictionary that they need, in the order in which they run.
 _BY_DICTIONARY = {
@@ -90,7 +91,8 @@ class Varied(BaseModel):
     @classmethod
     def parse(cls, text: str) -> Varied:
         """Parse NAME=FILE:ENTRY/ENTRY[INDEX]=LOW:HIGH:UNIT; name and unit may be left out."""
-        parts = [part.strip() for part in text.split("=")]
+        # The fields of 0 are those of 0.orig.
+        parts = [re.sub(r"^0\.orig/", "0/", part.strip()) for part in text.split("=")]
         if len(parts) == 2 and ":" in parts[0]:
             place = DictionaryPlace.parse(parts[0])
             index = "" if place.index is None else f"_{place.index}"
@@ -217,7 +219,7 @@ def copy_case(case: Path, directory: Path) -> None:
     shutil.copytree(case, directory, ignore=left_out, dirs_exist_ok=True)
     if (directory / "0.orig").is_dir():
         shutil.rmtree(directory / "0", ignore_errors=True)
-        shutil.copytree(directory / "0.orig", directory / "0")
+        (directory / "0.orig").rename(directory / "0")
     for source, target in _COPIES.findall(_scripts(directory)):
         if (directory / source).is_file() and ".." not in f"{source}{target}":
             shutil.copy(directory / source, directory / target)
@@ -332,16 +334,18 @@ def make_template(
     try:
         for each in varied:
             number_at(folder, DictionaryPlace.parse(each.place))
-        application, end, steady = read_control(folder)
+        application, _, steady = read_control(folder)
         control = {
             name: read_entry(folder / "system/controlDict", [name]) or ""
-            for name in ("startTime", "deltaT", "writeControl", "writeInterval")
+            for name in ("startTime", "endTime", "deltaT", "writeControl", "writeInterval")
         }
     except CaseError as error:
         raise InputError(str(error).replace(f"{folder}/", "")) from error
-    if not application or end is None:
-        raise InputError(f"{case}: system/controlDict names no application, or no endTime")
-    settings = _settings(case, control, end, bool(steady))
+    if not application:
+        raise InputError(f"{case}: system/controlDict names no application")
+    if application in _WITHOUT_TIME:
+        raise InputError(f"{case}: {application} writes no time after 0, which would be stored")
+    settings = _settings(case, control, bool(steady))
     with _meshed(folder, application) as (directory, commands):
         patches = read_boundary(directory / "constant/polyMesh/boundary")
         points = directory / "constant/polyMesh/points"
@@ -383,9 +387,10 @@ def make_template(
     return made
 
 
-def _settings(case: Path, control: Mapping[str, str], end: float, steady: bool) -> dict[str, float]:
+def _settings(case: Path, control: Mapping[str, str], steady: bool) -> dict[str, float]:
     """Return the settings that controlDict has; InputError for a start that is not 0."""
     try:
+        end = float(control["endTime"])
         start, step = float(control["startTime"] or 0), float(control["deltaT"])
         if steady:
             return {"max_iterations": float(round(end / step))}

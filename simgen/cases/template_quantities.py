@@ -79,7 +79,9 @@ def usual_quantities(
     found = {}
     pressure = next((name for name in ("p", "p_rgh") if name in files), None)
     for inlet, outlet in pairs if pressure else ():
-        name = "pressure_drop" if len(pairs) == 1 else f"pressure_drop_{inlet}_{outlet}"
+        sides = ((inlet, inlets), (outlet, outlets))
+        which = [one for one, of in sides if len(of) > 1 and len(pairs) > 1]
+        name = "_".join(["pressure_drop", *which])
         # Without quotes `in` would be a keyword of Python's.
         ends = [p if p.isidentifier() and len(p) > 2 else f"'{p}'" for p in (inlet, outlet)]
         found[name] = f"average({pressure}, {ends[0]}) - average({pressure}, {ends[1]})"

@@ -46,6 +46,7 @@ def test_a_varied_entry_has_a_name_a_place_a_range_and_a_unit() -> None:
     assert (width.name, width.unit) == ("W", "1")
     inlet = Varied.parse("0/U:boundaryField/inlet/value[0]=1:10:m/s")
     assert inlet.name == "inlet_value_0"
+    assert Varied.parse("x=0.orig/U:lidSpeed=1:2").place == "0/U:lidSpeed"
     for wrong, why in {
         "speed": "no place",
         "speed=0/U:x": "no place",
