@@ -47,6 +47,7 @@ def _units(search: Search, dataset: Dataset) -> dict[str, str]:
 def _candidates(search: Search, dataset: Dataset) -> pages.Panel:
     """Show every candidate: its design, its predicted and solved values, and the course."""
     labels, front = _units(search, dataset), search.front(search.solved)
+    named = {p.name: with_unit(pages.plain(p.name), p.unit) for p in dataset.schema.parameters}
     rows: list[dict[str, str | pages.Cell]] = []
     for place, each in enumerate(search.candidates, 1):
         state = "best" if each.case in front else each.status
@@ -61,7 +62,7 @@ def _candidates(search: Search, dataset: Dataset) -> pages.Panel:
         row["limits"] = ("kept" if search.is_feasible(each.solved) else "not kept") * bool(
             each.solved
         )
-        row |= {pages.plain(name): f"{value:.4g}" for name, value in each.design.items()}
+        row |= {named[name]: f"{value:.4g}" for name, value in each.design.items()}
         rows.append({**row, "reason": each.reason} if each.reason else row)
     many = len(search.goals) > 1
     picture = pages.Picture(
