@@ -144,16 +144,26 @@ class CaseRequest:
     """The case family, as `courant families` lists them; the name of a template's."""
     template: str | None = None
     """An OpenFOAM case that becomes a family: the numbers of --vary are its parameters."""
-    vary: list[str] | None = None
-    """With --template, a parameter as NAME=FILE:ENTRY=LOW:HIGH:UNIT, such as
-    speed=0/U:boundaryField/inlet/value[0]=5:15:m/s; repeat for several."""
+    vary: Annotated[
+        list[str] | None,
+        option(
+            "With --template, a parameter's name, place, range and unit, as in the example below;"
+            " repeat for several.",
+            metavar="NAME=...",
+        ),
+    ] = None
     fields: list[str] | None = None
     """With --template, OpenFOAM's names of the fields to store. Default: those of 0, without those
     of turbulence models."""
-    quantity: list[str] | None = None
-    """With --template, a quantity of interest as NAME=EXPRESSION:UNIT, such as
-    pressure_drop=average(p,inlet)-average(p,outlet); repeat for several. Default: pressure drop,
-    greatest speed and a temperature, as far as there are any."""
+    quantity: Annotated[
+        list[str] | None,
+        option(
+            "With --template, a quantity of interest as NAME=EXPRESSION:UNIT, as in the example"
+            " below; repeat for several. Default: pressure drop, greatest speed and a temperature,"
+            " as far as there are any.",
+            metavar="NAME=...",
+        ),
+    ] = None
     cases: int = Field(default=8, ge=1, le=1_000_000)
     """Number of design points (grid: at least this many)."""
     sampler: Literal["sobol", "latin-hypercube", "uniform", "grid"] = "sobol"
@@ -379,7 +389,8 @@ def with_options_of(asked: Any, *without: str) -> Callable[[Callable[..., None]]
                 hint = list[str] | None
             elif list in kinds:
                 parsers[name] = parse_list
-                options[name].metavar, hint = "A,B,...", list[str] | None
+                options[name].metavar = options[name].metavar or "A,B,..."
+                hint = list[str] | None
             default = inspect.Parameter.empty if field.is_required() else field.default
             keyword, annotation = inspect.Parameter.KEYWORD_ONLY, Annotated[hint, options[name]]
             made.append(inspect.Parameter(name, keyword, default=default, annotation=annotation))

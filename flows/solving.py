@@ -19,7 +19,7 @@ from flows.terminal import CaseBars, progress_note, write_progress
 from simgen.case import CaseResult, Progress, SolvedCase, Status
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint, unique
-from simgen.errors import CaseError, InputError, ProgramError, StoreError
+from simgen.errors import CaseError, InputError, PatchValueError, ProgramError, StoreError
 from simgen.foam.run import MissingSolverError
 from simgen.log_lines import about, duration_text
 from simgen.solving import archive, convert, preparation, solve_case
@@ -264,6 +264,12 @@ def _solve_and_write(
         accepted = result.status == "accepted"
         try:
             cloud = convert.convert(SolvedCase(point, directory)) if accepted else None
+        except PatchValueError as error:
+            result, accepted, cloud = (
+                replace(result, status="failed", reason=str(error)),
+                False,
+                None,
+            )
         except (CaseError, InputError) as error:
             shutil.rmtree(directory, ignore_errors=True)
             raise StoreError(

@@ -24,6 +24,10 @@ class CaseError(SimgenError):
         self.log_tail = log_tail
 
 
+class PatchValueError(CaseError):
+    """A condition whose values on a patch are neither written nor known."""
+
+
 class MeshError(CaseError):
     """The mesher failed or produced no usable mesh."""
 

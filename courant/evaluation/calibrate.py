@@ -52,7 +52,8 @@ def calibrate(
             f"{dataset.url} {dataset.version} has {len(cases)} calibration cases, bands of"
             f" {LEVEL:.0%} need {bands.least_cases(LEVEL)}, and some 50 to be narrow: courant"
             f" generate {dataset.schema.family} --split calibration with --sampler uniform, another"
-            " --seed and the settings of the dataset"
+            " --seed and the settings of the dataset; of an imported dataset, import more cases,"
+            " with the split calibration in the table of parameters"
         )
     known_settings = check_settings(dataset, cases, trained_on)
     validation = dataset.cases("validation")[:MAX_CASES]

@@ -30,6 +30,7 @@ from simgen.store.read import Dataset, StoredCase
 Dependence = dict[str, regression.Sensitivity | None]  # of `solved` and `predicted` quantities
 Pair = tuple[dict[str, float], dict[str, float]]  # of the solved and the predicted fields of a case
 LEAST_CASES = 3  # for a rank correlation
+MOST_ALIKE = 1e-3  # of the true values' range: predictions that differ less have no order
 DESIGNS = 12  # predicted for each parameter, at most, to measure dependences
 
 
@@ -261,16 +262,16 @@ def _error_and_rank(predicted: np.ndarray, truth: np.ndarray) -> tuple[float | N
     error = finite_or_none(float(ratio(np.abs(predicted - truth).sum(), np.abs(truth).sum())))
     if not np.isfinite(predicted).all():
         return None, None
-    if len(truth) < LEAST_CASES or _is_constant(predicted) or _is_constant(truth):
+    ranges = np.ptp(predicted), np.ptp(truth)
+    if (
+        len(truth) < LEAST_CASES
+        or ranges[0] <= MOST_ALIKE * ranges[1]
+        or ranges[1] <= 1e-9 * np.abs(truth).max()
+    ):
         return error, None
     from scipy.stats import spearmanr  # half a second, which only an evaluation needs
 
     return error, float(spearmanr(predicted, truth).statistic)
-
-
-def _is_constant(values: np.ndarray) -> bool:
-    """Return whether values differ by no more than rounding: they have no order."""
-    return bool(np.ptp(values) <= 1e-9 * np.abs(values).max())
 
 
 def dependences(surrogate: Surrogate, dataset: Dataset) -> dict[str, Dependence]:

@@ -122,17 +122,21 @@ def rhythm_picture(found: CaseDynamics, case: StoredCase) -> Picture:
     drifts.set(xlabel=TIME, ylabel="drift of the frequency", ylim=(-reach, reach))
     drifts.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     away = abs(found.predicted_hz - found.reference_hz) / found.reference_hz
+    late = slice(len(times) // 2, None)
+    solved = float(np.std(found.true_series[late, 0])) or np.inf
+    size = float(np.std(found.predicted_series[late, 0])) / solved
     return Picture(
         "frequencies.png",
         f"Case {case.id} is rolled out over {times[-1]:g} s, of which the model was trained on the"
         " shaded part. Left: the flow. Middle: the strength of each frequency in the leading"
         " anchor; its strongest is dotted, the solution's is red, and what is pale depends on the"
-        f" ends of the record. Right: how far that is from the solution's; it {kept}.",
+        " ends of the record. Right: how far that is from the solution's.",
         figure,
         look_for="The blue line should keep oscillating with the black one, and the drift should"
         " stay in the green band.",
         score=f"The prediction oscillates at {found.predicted_hz:.3g} Hz, the solution at"
-        f" {found.reference_hz:.3g} Hz ({away:.1%} apart)",
+        f" {found.reference_hz:.3g} Hz ({away:.1%} apart). In the second half its size is"
+        f" {size:.0%} of the solution's, and the leading anchor's frequency {kept}",
     )
 
 

@@ -257,8 +257,9 @@ def quantities_panel(context: Context) -> Panel | None:
             "An answer is a regression on the design parameters, fitted to training and validation"
             " cases, and what the predicted fields add to it. An error is the sum of absolute"
             " errors over the sum of absolute values; that of the fields alone is against solved"
-            " fields. Parameters alone are fitted to training cases only, so their error differs"
-            " even where the fields add nothing."
+            " fields. What the fields add is chosen on validation cases; on a few test cases they"
+            " may look better alone. Parameters alone are fitted to training cases only, so their"
+            " error differs even where the fields add nothing."
         )
     for name, each in scores.items():
         arrays[f"{name}.truth"] = _values(each.truth)

@@ -91,7 +91,17 @@ def template_name(case: str) -> str:
     return "-".join(words) or "template"
 
 
-@app.command(epilog="Example: courant run cylinder-flow --cases 8 --out demo-run")
+#: Below the table of options, which cuts long words.
+OF_A_TEMPLATE = (
+    " --template my-case --vary 'speed=0/U:boundaryField/inlet/value[0]=5:15:m/s'"
+    " --quantity 'pressure_drop=average(p,inlet)-average(p,outlet):m2/s2'"
+)
+
+
+@app.command(
+    epilog="Examples: courant run cylinder-flow --cases 8 --out demo-run\n\ncourant run my-step"
+    + OF_A_TEMPLATE
+)
 @with_options_of(asks.MainJobRequest, "store", "runs", "report")
 def run(
     asked: Asked,
@@ -120,7 +130,10 @@ def run(
         print_line(f"dataset  {outcome.dataset.dataset}  {outcome.dataset.version}")
 
 
-@app.command(epilog="Example: courant generate cylinder-flow --cases 32 --set end_time=200")
+@app.command(
+    epilog="Examples: courant generate cylinder-flow --cases 32 --set end_time=200\n\n"
+    "courant generate my-step" + OF_A_TEMPLATE
+)
 @with_options_of(asks.GenerationRequest, "design_parameters")
 def generate(
     asked: Asked,

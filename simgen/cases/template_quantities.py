@@ -266,14 +266,21 @@ class _Expression:
 
     def _monitored(self, case: CaseFields, name: str, column: str, at_end: bool) -> np.float64:
         assert isinstance(case, SolvedFields)
-        files = [*case.directory.glob(f"postProcessing/{name}/*/*.dat")]
-        heads = [line for file in files[:1] for line in file.open() if line.startswith("#")]
-        names = heads[-1].strip("#\n ").split() if heads else []
-        rows = read_series(case.directory, name, 0.0)
-        try:
-            values = rows[:, int(column) if column.isdigit() else names.index(column)]
-        except (ValueError, IndexError) as error:
-            raise CaseError(f"monitor {name} has no column {column}; {', '.join(names)}") from error
+        columns: dict[str, list[str]] = {}  # of each file: forceCoeffs writes several
+        for file in sorted(case.directory.glob(f"postProcessing/{name}/*/*.dat")):
+            heads = [line for line in file.open() if line.startswith("#")]
+            columns[file.name] = heads[-1].strip("#\n ").split() if heads else []
+        of = [
+            (file, int(column) if column.isdigit() else names.index(column))
+            for file, names in columns.items()
+            if column in names or (column.isdigit() and int(column) < len(names))
+        ]
+        if columns and not of:
+            there = ", ".join(dict.fromkeys(each for names in columns.values() for each in names))
+            raise CaseError(f"monitor {name} has no column {column}; {there[:300]}")
+        written, index = of[0] if of else ("*.dat", 0)
+        rows = read_series(case.directory, name, 0.0, written)
+        values = rows[:, index]
         late = rows[:, 0] >= rows[-1, 0] / 2
         return np.float64(values[late].mean() if self.transient and not at_end else values[-1])
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from simgen.errors import CaseError
+from simgen.errors import CaseError, PatchValueError
 from simgen.foam.mesh import CONSTRAINTS, MeshGeometry, PatchRange, read_boundary, time_directories
 from simgen.foam.reader import COMPONENTS, FoamReader, matches, numbers
 
@@ -250,8 +250,8 @@ def patch_values(
 ) -> np.ndarray:
     """Return the values (B, c) on a patch of B faces; `cells` (C, c) are the field's in the cells.
 
-    Conditions named in `as_the_cell` have the cell's value where they write none; CaseError for
-    others without a value.
+    Conditions named in `as_the_cell` have the cell's value where they write none; PatchValueError
+    for others without a value.
     """
     patch = geometry.patches[name]
     behind = cells[geometry.owner[patch.faces]]
@@ -286,9 +286,10 @@ def patch_values(
         return np.broadcast_to(written, behind.shape)
     if condition in _AS_THE_CELL or condition in as_the_cell:
         return behind
-    raise CaseError(
+    raise PatchValueError(
         f"its patch {name} has no value, and {condition or 'a condition without a type'} does not"
-        f" say what it is; --patch-value {condition or 'NAME'}=cell takes that of the cells behind"
+        " say what it is; an import takes that of the cells behind by --patch-value"
+        f" {condition or 'NAME'}=cell"
     )
 
 

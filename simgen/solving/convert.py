@@ -57,7 +57,7 @@ def convert(case: SolvedCase) -> PointCloud:
                 try:
                     found = field_values(geometry, family.patches, values, columns, precision)
                 except CaseError as error:
-                    raise CaseError(f"{path}: {error}") from error
+                    raise type(error)(f"{path}: {error}") from error
                 snapshots.append(found)
             if moments.stored_type == precision:
                 break

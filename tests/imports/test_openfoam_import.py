@@ -474,6 +474,7 @@ def test_what_comes_from_elsewhere_is_reported_where_an_entry_is_not_found(tmp_p
     [
         ("x 1; #ifeq $x 1\nnu 1;\n#else\nnu 2;\n#endif\n", "#ifeq"),
         ("nu 3;\n#remove nu\n", "#remove nu"),
+        ('nu 3;\n#remove "n.*"\n', '#remove "n.*"'),
         ("#inputMode protect\nnu 1; nu 2;\n", "#inputMode protect"),
         ("n nu;\nnu 1;\n$n 2;\n", "$n 2"),
         ("base { nu 2; }\nnu 1;\n$base\n", "$base"),
@@ -484,3 +485,8 @@ def test_an_entry_that_may_not_count_is_no_parameter(tmp_path, text, directive) 
     with pytest.raises(CaseError, match=re.escape(f"has {directive}")):
         read_number(tmp_path, DictionaryPlace.parse("a:nu"))
     assert read_entry(tmp_path / "a", ["nu"]) is None
+
+
+def test_what_removes_other_entries_leaves_one_a_parameter(tmp_path) -> None:
+    (tmp_path / "a").write_text('nu 1;\n#remove "rho.*"\n#remove n\n')
+    assert read_number(tmp_path, DictionaryPlace.parse("a:nu")) == 1

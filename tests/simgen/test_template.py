@@ -21,8 +21,8 @@ from simgen.cases.template import (
     keep,
     make_template,
 )
-from simgen.cases.template_quantities import quantity_of, usual_quantities
-from simgen.errors import InputError, StoreError
+from simgen.cases.template_quantities import SolvedFields, quantity_of, usual_quantities
+from simgen.errors import CaseError, InputError, StoreError
 from simgen.foam.dictionaries import DictionaryPlace, read_number
 from simgen.foam.field import read_field
 from simgen.quantities import CaseFields, compute, obtainable
@@ -152,6 +152,19 @@ def test_quantities_are_measured_on_the_solved_case_and_on_its_cloud(
     assert solved["last"] == pytest.approx(velocity[-1, :, 1] @ share, rel=1e-4)
     assert solved["work"] == pytest.approx(-(pressure @ volumes).mean(), rel=1e-5)
     assert solved["leak"] == pytest.approx(0, abs=1e-12)
+    forces = tmp_path / case.point.id / "postProcessing/forces/0"
+    forces.mkdir(parents=True)
+    (forces / "CdBin.dat").write_text("# x0 x1\n# Time total total\n1 7 8\n")
+    (forces / "coefficient.dat").write_text("# Time Cd\n0 9\n1 2\n2 4\n")
+    directory = SolvedCase(case.point, tmp_path / case.point.id)
+    fields = SolvedFields(directory, made.fields, list(made.record.patches), True)
+    for text, mean in (("Cd", 3.0), ("1", 7.0)):  # the second half; the first file's column
+        monitor = AskedQuantity.parse(f"cd=monitor(forces, {text})")
+        _, value = quantity_of(monitor, made.fields, made.record.patches, [], True)
+        assert value(fields) == mean
+    monitor = AskedQuantity.parse("cd=monitor(forces, Cl)")
+    with pytest.raises(CaseError, match="has no column Cl; Time, total, Cd"):
+        quantity_of(monitor, made.fields, made.record.patches, [], True)[1](fields)
     # On the cloud patches are known by their kinds, and have the values of the cells behind.
     fields = CaseFields(case.point.parameters, case.point.settings, cloud)
     known, why = obtainable(made.quantities, ["velocity.x", "velocity.y", "kinematic_pressure.p"])
@@ -228,6 +241,12 @@ def test_a_first_try_without_an_accepted_case_leaves_the_name_free(
     record = read_on_record(tried.url)
     assert record is not None and 3 <= len(record.design) < 5
     (case / "0.orig/T").unlink()
+    ramped = shutil.copytree(case, tmp_path / "ramped")
+    still = "type surfaceNormalFixedValue; refValue uniform 0; ramp constant 1;"
+    text = (ramped / "0.orig/U").read_text()
+    (ramped / "0.orig/U").write_text(text.replace("type noSlip;", still))
+    with pytest.raises(InputError, match="surfaceNormalFixedValue does not say what it is"):
+        replace(tried, family="ramped", template=str(ramped), cases=1).execute()
     shutil.copy(case / "0.orig/p", case / "0.orig/k")
     execute(again := replace(tried, fields=["U", "p"], cases=1))
     assert execute(again).version == "v1" and len(simgen.open_dataset(again.url)) == 1
