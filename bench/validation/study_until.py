@@ -1,14 +1,20 @@
 """Which designs to solve next? Replayed on designs that are solved already, for `--until`.
 
     courant generate branched-pipe --cases 256 --store OUT/until
+    courant generate branched-pipe --cases 128 --set mesh_size=10 --store OUT/coarse
     python -m bench.validation until --out OUT
 
-Each dataset in OUT/until is a pool; a quarter of it, drawn by a seed, stays aside as fresh designs.
-A way starts with the first of ROUNDS designs of the pool and adds one after the other. It ends with
-the round at which the band of 90 % of a quantity is as narrow as Sobol's, in the median over the
-seeds, with REACHED designs. The table has the designs that were needed, over Sobol's with the same
-seed, and how many of the fresh designs were inside of the band then: of bands as of `--until`, and
-of those that leave out one design after the other and keep the lengths of the process.
+Each dataset in OUT/until is a pool; a fifth of it stays aside as fresh designs, another one with
+each seed. A way starts with the first of ROUNDS designs of the pool and adds one after the other.
+It ends with the round at which the band of 90 % of a quantity is as narrow as Sobol's, in the
+median over the seeds, with REACHED designs. The table has the designs that were needed, over
+Sobol's with the same seed, and how many of the fresh designs were inside of the band then: of bands
+as of `--until`, and of those that leave out one design after the other and keep the lengths of the
+process.
+
+`coarse.json`: are solutions on a coarser mesh worth their time? Fewer fine ones, and `times` as
+many coarse ones in the rest of the time, give a process of the coarse value and one of what is left
+(Kennedy & O'Hagan 2000). Fresh designs are the fine ones without a coarse solution.
 """
 
 from __future__ import annotations
@@ -27,11 +33,13 @@ from flows.stages import NUM_FOLDS
 from simgen.design_space import scaled
 from simgen.regression import (
     GaussianProcess,
+    Predictor,
     covariance,
     cross_validated,
     gaussian_process,
     with_noise,
 )
+from simgen.store.read import Dataset
 
 SEEDS, REACHED = 5, 47
 ROUNDS = (16, 20, 25, 31, 38, 47, 58, 72)
@@ -43,6 +51,9 @@ Way = Callable[[np.ndarray, GaussianProcess, np.ndarray, np.ndarray, np.ndarray]
 
 def main(out: Path, short: bool) -> None:
     rows: list[dict[str, Any]] = []
+    for coarse in sorted((out / "coarse").glob("*")):
+        fine = simgen.open_dataset(out / "until" / coarse.name)
+        publish(out, "coarse", _fidelities(fine, simgen.open_dataset(coarse), short))
     for pool in sorted((out / "until").iterdir()):
         dataset = simgen.open_dataset(pool)
         cases = dataset.cases()[: 40 if short else None]
@@ -54,6 +65,69 @@ def main(out: Path, short: bool) -> None:
             known = np.isfinite(values)
             rows += _compare(designs[known], values[known], 1 if short else SEEDS, quantity.name)
     publish(out, "until", rows)
+
+
+def _fidelities(fine: Dataset, coarse: Dataset, short: bool) -> list[dict[str, Any]]:
+    """Return the bands of fine solutions alone, and of fewer with coarse ones, at equal time."""
+    tables, costs = [], []
+    for each in (fine, coarse):
+        accepted = [row for row in each.records.values() if row["status"] == "accepted"]
+        tables.append({tuple(row["parameters"].values()): row["quantities"] for row in accepted})
+        costs.append(sum(row["core_s"] for row in each.records.values()) / len(accepted))
+    names = [each.name for each in fine.schema.parameters]
+    share, rows = costs[1] / costs[0], []
+
+    def column(keys: list[Any], table: int, name: str) -> np.ndarray:
+        return np.array([tables[table][key][name] for key in keys])[:, None]
+
+    def places(keys: list[Any]) -> np.ndarray:
+        designs = [dict(zip(names, key, strict=True)) for key in keys]
+        return np.array([scaled(fine.schema.parameters, design) for design in designs])
+
+    both = [key for key in tables[0] if key in tables[1]]
+    fresh = [key for key in tables[0] if key not in tables[1]]
+    inputs, others = places(both), places(fresh)
+    for name in (each.name for each in fine.schema.quantities):
+        high, low, truth = column(both, 0, name), column(both, 1, name), column(fresh, 0, name)
+        for designs, times in ((47, 0), (67, 0), (47, 1), (47, 2)):
+            number, found = int(designs / (1 + times * share)), []
+            for seed in range(1 if short else SEEDS):
+                order = np.random.default_rng(seed).permutation(len(both))
+                first, more = order[:number], order[: times * number]
+                errors = []
+                for fold in (first[start::NUM_FOLDS] for start in range(NUM_FOLDS)):
+                    used, low_used = np.setdiff1d(first, fold), np.setdiff1d(more, fold)
+                    predict = _corrected(inputs, high, low, used, low_used)
+                    errors.append(predict(inputs[fold]) - high[fold])
+                half = conformal_quantile(np.abs(np.concatenate(errors))[:, 0], LEVEL)
+                off = np.abs(_corrected(inputs, high, low, first, more)(others) - truth)
+                found.append((half / float(np.abs(high).mean()), float((off <= half).mean())))
+            band, inside = 100 * np.mean(found, axis=0)
+            rows.append(
+                {
+                    "quantity": name,
+                    "core-s": designs * costs[0],
+                    "fine": number,
+                    "coarse": min(times * number, len(both)),
+                    "band, % of mean": float(band),
+                    "from": 100 * min(found)[0],
+                    "to": 100 * max(found)[0],
+                    "inside, %": float(inside),
+                }
+            )
+    return rows
+
+
+def _corrected(
+    inputs: np.ndarray, high: np.ndarray, low: np.ndarray, used: np.ndarray, low_used: np.ndarray
+) -> Predictor:
+    """Fit fine values at the designs `used`, by coarse ones at `low_used` where there are some."""
+    if not len(low_used):
+        return gaussian_process(inputs[used], high[used])
+    first = gaussian_process(inputs[low_used], low[low_used])
+    slope = np.polyfit(low[used, 0], high[used, 0], 1)[0]
+    rest = gaussian_process(inputs[used], high[used] - slope * low[used])
+    return lambda at: slope * first(at) + rest(at)
 
 
 def _posterior(left: np.ndarray, right: np.ndarray, fitted: GaussianProcess) -> np.ndarray:
@@ -81,6 +155,7 @@ def _members(left: np.ndarray, fitted: GaussianProcess, solved: np.ndarray, *oth
     draws = np.random.default_rng(len(solved))
     standard = with_noise(solved, fitted.logs) @ fitted.weights
     values = fitted.mean + fitted.scale * standard
+    values = np.exp(values) if fitted.by_logarithm else values
     found = []
     for _ in range(8):
         some = np.unique(draws.integers(len(solved), size=len(solved)))
@@ -150,8 +225,8 @@ def _stop(run: Steps, kind: int, targets: np.ndarray) -> tuple[int, float]:
 
 def _replay(choose: Way, designs: np.ndarray, values: np.ndarray, seed: int) -> Steps:
     """Return each round's number of designs, its band, and that of a process of kept lengths."""
-    order = np.random.default_rng(seed).permutation(len(values))
-    fresh, left = order[: len(order) // 4], order[len(order) // 4 :].tolist()
+    order = np.random.default_rng(0).permutation(len(values))
+    fresh, left = order[seed::SEEDS], np.delete(order, np.s_[seed::SEEDS]).tolist()
     sequence = qmc.Sobol(designs.shape[1], rng=np.random.default_rng(seed))
     spread = 2 * qmc.Sobol(designs.shape[1], rng=np.random.default_rng(0)).random(128) - 1
     solved: list[int] = []
