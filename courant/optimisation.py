@@ -31,9 +31,10 @@ from pydantic import Field
 
 from courant.data_config import Frozen
 from courant.evaluation.metrics import finite_or_none
-from courant.prediction.bands import LEVEL, Outcomes, shared_ranges
-from simgen.design_space import scaled
+from courant.prediction.bands import LEVEL, Outcomes, conformal_quantile, shared_ranges
+from simgen.design_space import Parameter, scaled
 from simgen.errors import CaseError, InputError, SimgenError
+from simgen.regression import spans_decade
 
 if TYPE_CHECKING:
     from courant.prediction.surrogate import Surrogate
@@ -235,7 +236,7 @@ class Emulator:
         from botorch.models.transforms import Normalize
         from gpytorch.mlls import ExactMarginalLogLikelihood
 
-        least, models = designs.shape[1] + 2, []
+        least, models, in_logs = designs.shape[1] + 2, [], []
         cube = [[-1.0, 1.0]] * designs.shape[1]
         for name, column in zip(search.names, values.T, strict=True):
             known = np.isfinite(column)
@@ -244,9 +245,11 @@ class Emulator:
                     f"{name} is on record with different finite values for {known.sum()} training"
                     f" and validation cases, a search needs {least}; generate more cases"
                 )
+            in_logs.append(spans_decade(column[known]))
+            outputs = np.log(column[known]) if in_logs[-1] else column[known]
             model = SingleTaskGP(
                 torch.as_tensor(designs[known]),
-                torch.as_tensor(column[known, None]),
+                torch.as_tensor(outputs[:, None]),
                 input_transform=Normalize(len(cube), bounds=torch.tensor(cube).T),
             )
             with warnings.catch_warnings():
@@ -254,6 +257,14 @@ class Emulator:
                 fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
             models.append(model)
         self.search, self.model = search, ModelListGP(*models)
+        self.in_logs = dict(zip(search.names, in_logs, strict=True))
+        # Negative or nought, a bound is below all logarithms.
+        self.limits = [
+            each.model_copy(update={"bound": math.log(each.bound) if each.bound > 0 else -math.inf})
+            if self.in_logs[each.quantity]
+            else each
+            for each in search.limits
+        ]
         self.known = torch.as_tensor(designs[np.isfinite(values).all(axis=1)])
         self.ranges = shared_ranges(designs)
 
@@ -275,11 +286,7 @@ class Emulator:
         if surrogate.bands is not None:
             self.ranges = surrogate.bands.ranges
         place = self.propose(outcomes, self.search.seed + number)
-        found = {}
-        for each, at in zip(dataset.schema.parameters, place.tolist(), strict=True):
-            value = float(f"{each.low + (at + 1) / 2 * (each.high - each.low):.5g}")
-            found[each.name] = min(max(value, each.low), each.high)
-        return found
+        return parameters_at(dataset.schema.parameters, place)
 
     def check_reachable(self) -> None:
         """Raise InputError if no design can keep the limits, as far as is known."""
@@ -297,11 +304,12 @@ class Emulator:
             means, deviations = posterior.mean.numpy(), posterior.variance.sqrt().numpy()
         columns = {name: search.names.index(name) for name in search.names}
         slacks = []
-        for limit in search.limits:
+        for limit, scaled_limit in zip(search.limits, self.limits, strict=True):
             column = columns[limit.quantity]
-            slacks.append(limit.slack(means[:, column]) + SURE * deviations[:, column])
+            slacks.append(scaled_limit.slack(means[:, column]) + SURE * deviations[:, column])
             if slacks[-1].max() < 0:
-                ends = means[:, column].min(), means[:, column].max()
+                ends = np.array([means[:, column].min(), means[:, column].max()])
+                ends = np.exp(ends) if self.in_logs[limit.quantity] else ends
                 raise InputError(
                     f"no design can be expected to have {limit}: over the design space"
                     f" {limit.quantity} is {ends[0]:.4g} to {ends[1]:.4g}; give another limit"
@@ -327,7 +335,7 @@ class Emulator:
         # Negative where it is kept.
         constraints = [
             lambda values, each=each: -each.slack(values[..., columns[each.quantity]])
-            for each in search.limits
+            for each in self.limits
         ] or None
         goals = [(columns[name], sign) for name, sign in search.goals.items()]
         common: dict[str, Any] = {
@@ -371,6 +379,15 @@ class Emulator:
         return np.asarray(found[int(np.argmax(weighed))])
 
 
+def parameters_at(parameters: Sequence[Parameter], place: np.ndarray) -> dict[str, float]:
+    """Return the parameters of a scaled design (P,), in five digits."""
+    found = {}
+    for each, at in zip(parameters, place.tolist(), strict=True):
+        value = float(f"{each.low + (at + 1) / 2 * (each.high - each.low):.5g}")
+        found[each.name] = min(max(value, each.low), each.high)
+    return found
+
+
 def outcomes_of(dataset: Dataset, on_record: Mapping[str, Mapping[str, Any]]) -> Outcomes:
     """Return which designs on record have an accepted solution."""
     records = [each for each in on_record.values() if each["status"] != "withdrawn"]
@@ -386,29 +403,33 @@ def predicted(
     """Return a candidate with the answers for it and their bands.
 
     Where its fields cannot be predicted, as those of a transient model without a state to start
-    from, the answers are the regression.
+    from, the answers are the regression. A half-width is the quantile of the calibration cases'
+    errors over the regression's deviation at each, times that at the design.
     """
-    values: Mapping[str, float]
-    widths: Mapping[str, float]
-    found = None
+    bands, answers = surrogate.bands, surrogate.answers
+    at, found, usable = surrogate.scaled(design), None, False
     if surrogate.step_s is None:
         with suppress(CaseError, InputError):
             found = surrogate.predict_design(design, place=place)
     if found is not None:
-        values, sources = found.quantities, dict(found.sources)
-        widths = found.bands.quantities if found.bands else {}
+        values: Mapping[str, float] = found.quantities
+        usable = found.bands is None or not found.bands.no_quantities
     else:
-        at, bands, answers = surrogate.scaled(design), surrogate.bands, surrogate.answers
         values = {name: float(of[0]) for name, of in answers.at(at[None], {}, False).items()}
-        errors = bands.errors(answers, False) if bands else {}
-        widths = {name: bands.around(of, at) for name, of in errors.items()} if bands else {}
-        sources = {name: answers.source(name, False) for name in values}
+    widths = {}
+    if bands and not bands.out_of_ranges(surrogate.space, design):
+        errors = bands.errors(answers, usable)
+        for name, process in answers.processes.items():
+            if name in errors:
+                scores = errors[name] / process.deviation(np.asarray(bands.designs))[:, 0]
+                quantile = conformal_quantile(scores[np.isfinite(scores)], LEVEL)
+                widths[name] = quantile * float(process.deviation(at[None])[0, 0])
     return Candidate(
         case=case,
         design=design,
         predicted={name: finite_or_none(value) for name, value in values.items()},
         half_widths={name: width for name, width in widths.items() if math.isfinite(width)},
-        sources=sources,
+        sources={name: answers.source(name, usable) for name in values},
     )
 
 

@@ -24,6 +24,8 @@ _SMOOTHING = 1e-6
 """Keeps designs that are solved twice from making the interpolation singular"""
 _LENGTHS, _NOISES = (0.1, 30.0), (1e-8, 1.0)
 """Bounds of a Gaussian process's lengths, and of its noise over the outputs' variance"""
+DECADE = 10.0
+"""Of values that are all positive, the greatest over the least from which they are by logarithm"""
 
 
 def radial_basis(inputs: np.ndarray, outputs: np.ndarray) -> Predictor:
@@ -33,7 +35,10 @@ def radial_basis(inputs: np.ndarray, outputs: np.ndarray) -> Predictor:
 
 @dataclass(frozen=True)
 class GaussianProcess:
-    """The mean of a Gaussian process: a function of further inputs (k, d), returning (k, m)."""
+    """The mean of a Gaussian process: a function of further inputs (k, d), returning (k, m).
+
+    Outputs that span a decade are those of a process of their logarithms.
+    """
 
     inputs: np.ndarray
     logs: np.ndarray
@@ -41,21 +46,41 @@ class GaussianProcess:
     mean: np.ndarray
     scale: np.ndarray
     weights: np.ndarray
+    by_logarithm: bool = False
 
     @classmethod
     def of(cls, inputs: np.ndarray, outputs: np.ndarray, logs: np.ndarray) -> GaussianProcess:
         """Condition the process of these lengths and this noise on data."""
-        mean, scale = outputs.mean(0), _scale(outputs)
-        weights = np.linalg.solve(with_noise(inputs, logs), (outputs - mean) / scale)
-        return cls(inputs, logs, mean, scale, weights)
+        modelled, by_logarithm = _modelled(outputs), spans_decade(outputs)
+        mean, scale = modelled.mean(0), _scale(modelled)
+        weights = np.linalg.solve(with_noise(inputs, logs), (modelled - mean) / scale)
+        return cls(inputs, logs, mean, scale, weights, by_logarithm)
 
     def left_out(self, outputs: np.ndarray) -> np.ndarray:
         """Return (n, m) the mean at each input, fitted to all but that input's own output."""
         inverse = np.linalg.inv(with_noise(self.inputs, self.logs))
-        return outputs - self.scale * self.weights / np.diag(inverse)[:, None]
+        changed = self.scale * self.weights / np.diag(inverse)[:, None]
+        return outputs * np.exp(-changed) if self.by_logarithm else outputs - changed
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
-        return self.mean + self.scale * (covariance(values, self.inputs, self.logs) @ self.weights)
+        found = self.mean + self.scale * (covariance(values, self.inputs, self.logs) @ self.weights)
+        return np.exp(found) if self.by_logarithm else found
+
+    def deviation(self, values: np.ndarray) -> np.ndarray:
+        """Return (k, m) the standard deviation of outputs at further inputs, noise included."""
+        near, noise = covariance(values, self.inputs, self.logs), np.exp(self.logs[-1])
+        known = (near * np.linalg.solve(with_noise(self.inputs, self.logs), near.T).T).sum(axis=1)
+        found = np.sqrt(np.maximum(1 - known, 0) + noise)[:, None] * self.scale
+        return found * self(values) if self.by_logarithm else found
+
+
+def spans_decade(values: np.ndarray) -> bool:
+    """Return whether a number is regressed by its logarithm: its errors are shares of it."""
+    return bool(values.min() > 0 and values.max() > DECADE * values.min())
+
+
+def _modelled(outputs: np.ndarray) -> np.ndarray:
+    return np.log(outputs) if spans_decade(outputs) else outputs
 
 
 def gaussian_process(inputs: np.ndarray, outputs: np.ndarray) -> GaussianProcess:
@@ -63,8 +88,9 @@ def gaussian_process(inputs: np.ndarray, outputs: np.ndarray) -> GaussianProcess
 
     Lengths and noise have the greatest marginal likelihood, outputs weighted by their variances.
     """
-    spread = outputs.std(0)
-    normal = (outputs - outputs.mean(0)) / _scale(outputs)
+    modelled = _modelled(outputs)
+    spread = modelled.std(0)
+    normal = (modelled - modelled.mean(0)) / _scale(modelled)
     shares = spread**2 / ((spread**2).sum() or 1.0)
 
     def loss(logs: np.ndarray) -> float:

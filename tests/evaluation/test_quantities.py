@@ -111,6 +111,31 @@ def test_an_answer_is_the_regression_where_fields_add_nothing(ducts: Dataset) ->
     assert share.null == {} and share.null_error is None
 
 
+@pytest.mark.parametrize("decades", [0.2, 2.0])
+def test_a_number_over_decades_is_regressed_by_its_logarithm(decades: float) -> None:
+    generator = np.random.default_rng(5)
+    designs = generator.uniform(-1, 1, (60, 2))
+    noise = 0.02 * generator.normal(size=60)
+    truth = 10 ** (decades * (designs[:, 0] + noise) / 2)
+    known, fresh = np.arange(60) < 40, np.arange(60) >= 40
+    process = regression.gaussian_process(designs[known], truth[known, None])
+    assert process.by_logarithm == (decades > 1)
+    answered, deviation = process(designs[fresh])[:, 0], process.deviation(designs[fresh])[:, 0]
+    score = np.abs(answered - truth[fresh]) / deviation
+    assert 0.4 < score.mean() < 1.4, "0.8 of a normal distribution"
+    if decades > 1:
+        assert deviation[answered.argmax()] > 10 * deviation[answered.argmin()]
+        without = regression.GaussianProcess.of(
+            designs[known][1:], truth[known][1:, None], process.logs
+        )
+        left_out = process.left_out(truth[known, None])[0, 0]
+        assert left_out == pytest.approx(without(designs[:1])[0, 0], rel=0.01)
+    far = process.deviation(np.array([[30.0, 0.0]]))[0, 0]
+    at_far = process(np.array([[30.0, 0.0]]))[0, 0]
+    spread = np.log(truth[known]).std() * at_far if decades > 1 else truth[known].std()
+    assert far == pytest.approx(spread, rel=0.02), "that of all data, far from all of them"
+
+
 def test_fields_have_a_share_where_they_correct_cases_that_were_left_out() -> None:
     generator = np.random.default_rng(4)
     designs = generator.uniform(-1, 1, (40, 2))

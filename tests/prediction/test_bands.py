@@ -18,6 +18,7 @@ from courant.evaluation import coverage
 from courant.evaluation.calibrate import calibrate, grid_errors
 from courant.evaluation.coverage import FIELD, measure_coverage, worst_eighth
 from courant.evaluation.quantities import measure_quantities, scaled_designs
+from courant.optimisation import predicted
 from courant.prediction import bands as banding
 from courant.prediction.answers import FIELDS, REGRESSION
 from courant.prediction.surrogate import solved_state
@@ -203,6 +204,17 @@ def test_a_calibrated_run_has_bands_that_hold_on_fresh_cases(folder: Path) -> No
     assert len(found.without) <= 0.1 * found.num_cases
     narrow, usual = measure_coverage(run, level=0.5).bands[FIELD], found.bands[FIELD]
     assert narrow.coverage < usual.coverage and narrow.width < usual.width
+
+
+def test_the_band_of_a_candidate_is_as_wide_as_the_regression_is_uncertain(folder: Path) -> None:
+    bands, surrogate = calibrate(str(folder / "run")), courant.load(folder / "run")
+    case = simgen.open_dataset(folder / "branched-pipe")[bands.cases[0]]
+    found = predicted(surrogate, case.id, dict(case.parameters))
+    process = surrogate.answers.processes["pressure_loss"]
+    deviations = process.deviation(np.array(bands.designs))[:, 0]
+    scores = bands.errors(surrogate.answers)["pressure_loss"] / deviations
+    expected = banding.conformal_quantile(scores, 0.9) * deviations[0]
+    assert found.half_widths["pressure_loss"] == pytest.approx(expected)
 
 
 def test_where_no_band_holds_the_reason_is_given(folder: Path, tmp_path: Path) -> None:
