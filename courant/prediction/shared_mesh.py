@@ -46,12 +46,18 @@ class SharedMesh:
                 case.points, points, rtol=0, atol=MESHES_APART * float(np.ptp(points))
             )
             if not same:
+                places = (
+                    f"--vary '{of.name}={of.description}={of.low:g}:{of.high:g}:{of.unit}'"
+                    for of in dataset.schema.parameters
+                    if of.description
+                )
+                vary = " ".join(places) or "--vary NAME=FILE:ENTRY=LOW:HIGH:UNIT"
                 raise InputError(
                     f"{dataset.url} holds cases that were solved elsewhere on several meshes"
                     f" ({first.id} and {case.id} differ), and no family of that name can mesh a"
                     " design: predict on a mesh file, courant predict RUN MESH.vtu, or have designs"
-                    " meshed and solved as variations of one of the cases, courant generate NAME"
-                    " --template CASE --vary …, and train on these"
+                    " meshed and solved as variations of one of the cases, and train on these:"
+                    f" courant generate {dataset.schema.family}-designs --template CASE {vary}"
                 )
         return cls(dataset, _geometry(first))
 

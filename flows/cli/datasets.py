@@ -457,7 +457,8 @@ def import_openfoam_cases(options: Mapping[str, Any]) -> None:
         )
     )
     kinds = () if asked.distance == ["none"] else asked.distance and tuple(asked.distance)
-    plan = asked.options(units=dict(iter(places)), distance_kinds=kinds)
+    of = {name: text for (name, _), text in zip(places, given.values(), strict=True)}
+    plan = asked.options(units=dict(iter(places)), places=of, distance_kinds=kinds)
     _import_folder(plan, reader, asked.dry_run)
 
 

@@ -43,6 +43,7 @@ from simgen.cases.template_quantities import (
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.errors import CaseError, InputError, MeshError, SolverError, StoreError
 from simgen.foam.dictionaries import DictionaryPlace, number_at, read_entry
+from simgen.foam.field import FoamField, component_columns, read_field
 from simgen.foam.log import SolverLog, residual_figures
 from simgen.foam.mesh import read_boundary, read_points, time_directories
 from simgen.foam.run import find_openfoam, run_application
@@ -138,6 +139,8 @@ class TemplateRecord(BaseModel):
     commands: tuple[str, ...]
     """Applications with their arguments that run before the solver"""
     quantities: tuple[AskedQuantity, ...] = ()
+    given: dict[str, dict[str, tuple[float, ...]]] = {}
+    """Values that all designs have on patches, by field and patch"""
     digest: str = ""
     """Of the names and contents of the case's files"""
 
@@ -172,7 +175,7 @@ class TemplateFamily(CaseFamily):
         self.patches = record.patches
         self.fields = record.fields
         of = (record.fields, record.patches, self.design_space.names, record.transient)
-        measured = [quantity_of(asked, *of) for asked in record.quantities]
+        measured = [quantity_of(asked, *of, record.given) for asked in record.quantities]
         self.quantities = tuple(quantity for quantity, _ in measured)
         self._measures = {quantity.name: value for quantity, value in measured}
         self.preparation = ("foamDictionary", *(shlex.split(c)[0] for c in record.commands))
@@ -362,10 +365,13 @@ def make_template(
         if unknown := [each for each in fields or () if each not in there]:
             raise InputError(f"{case}/0 has no field {unknown[0]}; it has {', '.join(there)}")
         wanted = fields or [each for each in there if each not in TURBULENCE | OTHERS]
-        stored = []
+        stored, given = list[Field](), dict[str, dict[str, tuple[float, ...]]]()
         for file in wanted:
-            with contextlib.suppress(CaseError):  # no field of cells
-                stored.append(describe_field(directory / "0" / file, "", "solved", dimension))
+            with contextlib.suppress(CaseError):  # no field of cells; macros, which may be varied
+                field = describe_field(directory / "0" / file, "", "solved", dimension)
+                stored.append(field)
+                if not any(each.place.startswith(f"0/{file}:") for each in varied):
+                    given[field.name] = _given(field, read_field(directory / "0" / file, patches))
     if not stored:
         raise InputError(f"{case}/0 holds no field of cells to store; name some with --fields")
     known = {patch: kind for patch, kind in kinds.items() if kind is not None}
@@ -380,11 +386,23 @@ def make_template(
         settings=settings,
         commands=commands,
         quantities=usual_quantities(stored, known) if quantities is None else tuple(quantities),
+        given=given,
         digest=digest.hexdigest(),
     )
     made = TemplateFamily(record, folder)
     (folder / RECORD).write_text(record.model_dump_json(indent=1))
     return made
+
+
+def _given(field: Field, values: FoamField) -> dict[str, tuple[float, ...]]:
+    """Return the fixed values that patches have in a file of 0, by patch."""
+    columns = component_columns(field.components, values.internal.shape[-1])
+    fixed = {patch: of for patch, of in values.boundary.items() if of.ndim == 1}
+    return {
+        patch: tuple(fixed[patch][columns].tolist())
+        for patch, condition in values.patches.items()
+        if condition == "fixedValue" and patch in fixed
+    }
 
 
 def _settings(case: Path, control: Mapping[str, str], steady: bool) -> dict[str, float]:

@@ -45,6 +45,8 @@ _OPERATORS: dict[type[ast.operator], Callable[[np.float64, np.float64], np.float
 _TERMS = ("average", "min", "max", "integral", "flow_average", "flow", "monitor")
 _FORM = "write NAME=EXPRESSION:UNIT, such as pressure_drop=average(p,inlet)-average(p,outlet)"
 Value = Callable[[CaseFields], np.float64]
+Given = Mapping[str, Mapping[str, tuple[float, ...]]]
+"""Values that all designs have on patches: by field and patch, a number for each component"""
 
 
 class AskedQuantity(BaseModel):
@@ -156,9 +158,10 @@ class _Expression:
         patches: Mapping[str, str],
         parameters: Sequence[str],
         transient: bool,
+        given: Given,
     ) -> None:
         self.asked, self.patches, self.parameters = asked, patches, parameters
-        self.transient = transient
+        self.transient, self.given = transient, given
         self.fields = {each.name: each for each in fields}
         self.fields |= {each.openfoam: each for each in fields}
         self.needs, self.units, self.why_not = dict[str, None](), set[str](), ""
@@ -216,14 +219,13 @@ class _Expression:
         self.needs |= {f"{name}.{each}": None for name, of_it in used.items() for each in of_it}
 
         def measure(case: CaseFields) -> np.float64:
-            names = patches if isinstance(case, SolvedFields) else self._kinds(patches)
-            if names:
-                faces, values = case.on(field.name, *names)
+            if patches:
+                faces, values = self._on(case, field, patches)
                 weights = faces.areas
             else:
                 values, weights = case.cells(field.name), np.asarray(case.cloud.volumes, float)
             if weigh is not None:
-                velocity = case.on(weigh.name, *names)[1]
+                velocity = self._on(case, weigh, patches)[1]
                 missing = [(0, 0)] * (velocity.ndim - 1) + [(0, 3 - velocity.shape[-1])]
                 weights = faces.outflow(np.pad(velocity, missing))
             if at_end and case.cloud.time is not None:
@@ -261,8 +263,19 @@ class _Expression:
             self.why_not = f"{name} is one of several patches of the kind {kind}"
         return found
 
-    def _kinds(self, patches: Sequence[str]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self.patches[each] for each in patches))
+    def _on(
+        self, case: CaseFields, field: Field, patches: Sequence[str]
+    ) -> tuple[Faces, np.ndarray]:
+        """Return the faces of patches and a field there: what is given, else of the cells behind.
+
+        Behind an outlet of fixed pressure a long cell's pressure may differ by a quarter of a drop.
+        """
+        if isinstance(case, SolvedFields):
+            return case.on(field.name, *patches)
+        faces, values = case.on(field.name, *dict.fromkeys(self.patches[each] for each in patches))
+        known = {self.given.get(field.name, {}).get(patch) for patch in patches}
+        value = known.pop() if len(known) == 1 else None
+        return faces, values if value is None else np.broadcast_to(value, values.shape)
 
     def _monitored(self, case: CaseFields, name: str, column: str, at_end: bool) -> np.float64:
         assert isinstance(case, SolvedFields)
@@ -291,9 +304,10 @@ def quantity_of(
     patches: Mapping[str, str],
     parameters: Sequence[str],
     transient: bool,
+    given: Given,
 ) -> tuple[Quantity, Callable[[CaseFields], float]]:
     """Return the declared quantity, and the function that measures it on `SolvedFields`."""
-    of = _Expression(asked, fields, patches, parameters, transient)
+    of = _Expression(asked, fields, patches, parameters, transient, given)
 
     def value(case: CaseFields) -> float:
         with np.errstate(divide="ignore", invalid="ignore"):

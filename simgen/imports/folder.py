@@ -102,6 +102,8 @@ class FolderOptions:
     table: DesignFile | None = None
     units: Mapping[str, str] = field(default_factory=dict)
     """Of the parameters that the reader finds"""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Where it finds them in each case's dictionaries"""
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     distance_kinds: tuple[str, ...] | None = None
     """Kinds of patches that each case must have; None = those that most cases have"""
@@ -377,7 +379,8 @@ def _schema(
     for name in dict.fromkeys(name for case in cases for name in case.parameters):
         values = [case.parameters[name] for case in cases if name in case.parameters]
         low, high = asked.ranges.get(name, (min(values), max(values)))
-        parameters.append(Parameter(name, units.get(name, ""), low, high))
+        place = asked.places.get(name, "")
+        parameters.append(Parameter(name, units.get(name, ""), low, high, place))
     return importing.imported_schema(
         asked.name,
         dimension=dimension,

@@ -17,6 +17,7 @@ from courant.serving.explorer import Explored, SectionRequest
 from courant.serving.predictions import Limits
 from courant.training.train import fit
 from flows.cli.app import app
+from simgen.cases.template import Varied
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.imports.foam_cases import box, write_case
@@ -77,5 +78,8 @@ def test_cases_on_several_meshes_have_no_mesh_for_a_design(tmp_path: Path) -> No
             tmp_path / f"tunnel/run{number}", speed=number, mesh=wider if number == 4 else mesh
         )
     dataset = imported(tmp_path, "--steady", "--parameter", SPEED)
-    with pytest.raises(InputError, match=r"several meshes.*run4 differ.*MESH\.vtu"):
+    with pytest.raises(InputError, match=r"several meshes.*run4 differ.*MESH\.vtu") as raised:
         SharedMesh.of(dataset)
+    (speed,) = dataset.schema.parameters
+    _, _, vary = str(raised.value).partition("--vary ")
+    assert Varied.parse(vary.strip("'")).place == speed.description == SPEED.partition("=")[2]

@@ -1,5 +1,6 @@
 """A case becomes a family: `tests/simgen/cavity_case` with a macro, an include and an Allrun."""
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from simgen.cases.template_quantities import SolvedFields, quantity_of, usual_qu
 from simgen.errors import CaseError, InputError, StoreError
 from simgen.foam.dictionaries import DictionaryPlace, read_number
 from simgen.foam.field import read_field
+from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.quantities import CaseFields, compute, obtainable
 from simgen.solving.convert import convert
 from simgen.solving.gates import rejection
@@ -193,10 +195,39 @@ def test_a_quantity_that_cannot_be_measured_has_one_line(text: str, why: str) ->
     patches = {"in-1": "inlet", "out": "outlet"}
     usual = usual_quantities(fields, patches)
     assert [each.name for each in usual] == ["pressure_drop", "max_speed"]
-    drop, _ = quantity_of(usual[0], fields, patches, ["speed"], False)
+    drop, _ = quantity_of(usual[0], fields, patches, ["speed"], False, {})
     assert (drop.unit, drop.needs) == ("Pa", ("pressure.p",))
     with pytest.raises(InputError, match=why):
-        quantity_of(AskedQuantity.parse(text), fields, patches, ["speed"], False)
+        quantity_of(AskedQuantity.parse(text), fields, patches, ["speed"], False, {})
+
+
+@pytest.mark.openfoam
+def test_a_fixed_value_counts_on_its_patch_and_not_the_cells_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = shutil.copytree(CASE, tmp_path / "case")
+    text = (case / "0.orig/p").read_text()
+    fixed = (
+        'boundaryField { lid { type fixedValue; value uniform 2; } ".*" { type zeroGradient; } }'
+    )
+    (case / "0.orig/p").write_text(f"{text.partition('boundaryField')[0]}{fixed}\n")
+    blocks = (case / "system/blockMeshDict").read_text()
+    kind = re.sub(r"(lid\s*\{\s*type\s+)wall", r"\1patch", blocks)
+    (case / "system/blockMeshDict").write_text(kind)
+    asked = [AskedQuantity.parse(f"{n}=average({n}, lid)") for n in ("p", "U")]
+    made = make_template(case, "cavity", VARIED[2:], None, tmp_path / "cavity", asked)
+    assert made.record.given["kinematic_pressure"] == {"lid": (2.0,)}
+    cloud = PointCloud(
+        points=np.array([[0.0, 0, 0], [1, 0, 0]]),
+        volumes=np.ones(2),
+        distance=None,
+        direction=None,
+        patch_kinds=made.patch_kinds,
+        time=None,
+        fields={"velocity": np.ones((2, 2)), "kinematic_pressure": np.ones((2, 1))},
+        boundary=BoundaryCloud(np.zeros((2, 3)), np.zeros((2, 3)), np.ones(2), np.array([0, 1])),
+    )
+    assert compute(made.quantities, CaseFields({}, {}, cloud))["p"] == 2
 
 
 @pytest.mark.openfoam

@@ -45,7 +45,7 @@ function addSliders() {
     // A slider has steps, a solved design may lie between them: the design has the value.
     slider.set = (value) => {
       design[each.name] = value;
-      shown.value = `${number(value)} ${each.unit}`;
+      shown.value = `${number(value)} ${each.unit === "1" ? "" : each.unit}`;
     };
     slider.addEventListener("input", () => { slider.set(Number(slider.value)); move(); });
     const range = document.createElement("small");
