@@ -36,8 +36,8 @@ from simgen.case_description import (
 )
 from simgen.cases.template_quantities import (
     AskedQuantity,
+    Expression,
     SolvedFields,
-    quantity_of,
     usual_quantities,
 )
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
@@ -174,10 +174,8 @@ class TemplateFamily(CaseFamily):
         )
         self.patches = record.patches
         self.fields = record.fields
-        of = (record.fields, record.patches, self.design_space.names, record.transient)
-        measured = [quantity_of(asked, *of, record.given) for asked in record.quantities]
-        self.quantities = tuple(quantity for quantity, _ in measured)
-        self._measures = {quantity.name: value for quantity, value in measured}
+        self._measures = [Expression(each, self, record.given) for each in record.quantities]
+        self.quantities = tuple(each.quantity for each in self._measures)
         self.preparation = ("foamDictionary", *(shlex.split(c)[0] for c in record.commands))
 
     def write_case(self, point: DesignPoint, directory: Path) -> None:
@@ -189,14 +187,12 @@ class TemplateFamily(CaseFamily):
 
     def figures(self, case: SolvedCase, log: SolverLog) -> dict[str, float]:
         figures = {} if self.transient else residual_figures(log)
-        figures |= dict.fromkeys(self._measures, math.nan)
-        used = {need.rpartition(".")[0] for each in self.quantities for need in each.needs}
-        fields = [field for field in self.fields if field.name in used]
+        figures |= dict.fromkeys((each.name for each in self.quantities), math.nan)
         # Without times and with values that are not finite, gates reject the case.
         with contextlib.suppress(InputError):
-            if self._measures and time_directories(case.directory):
-                solved = SolvedFields(case, fields, [*self.patches], self.transient)
-                figures |= {name: measure(solved) for name, measure in self._measures.items()}
+            if self.quantities and time_directories(case.directory):
+                solved = SolvedFields(case, self)
+                figures |= {each.asked.name: each(solved) for each in self._measures}
         return figures
 
     def gates(self, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:

@@ -25,7 +25,7 @@ from itertools import product
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from simgen.case import Field, SolvedCase
+from simgen.case import CaseFamily, Field, SolvedCase
 from simgen.errors import CaseError, InputError
 from simgen.foam.field import component_columns, patch_values, read_field
 from simgen.foam.log import read_series
@@ -73,20 +73,14 @@ def usual_quantities(
 ) -> tuple[AskedQuantity, ...]:
     """Return pressure drops from inlets to outlets, the greatest speed, and a temperature."""
     files = {field.openfoam for field in fields}
-    of_kind = {kind: [p for p, of in patches.items() if of == kind] for kind in patches.values()}
-    inlets, outlets = (of_kind.get(kind, []) for kind in ("inlet", "outlet"))
-    pairs = [*product(inlets, outlets)]
-    if len(pairs) > MOST_PAIRS:
-        pairs = [("inlet", "outlet")]
-    found = {}
-    pressure = next((name for name in ("p", "p_rgh") if name in files), None)
-    for inlet, outlet in pairs if pressure else ():
-        sides = ((inlet, inlets), (outlet, outlets))
-        which = [one for one, of in sides if len(of) > 1 and len(pairs) > 1]
-        name = "_".join(["pressure_drop", *which])
+    inlets, outlets = ([p for p in patches if patches[p] == kind] for kind in ("inlet", "outlet"))
+    pressure, found = next((name for name in ("p", "p_rgh") if name in files), None), {}
+    for pair in [*product(inlets, outlets)][:MOST_PAIRS] if pressure else ():
+        which = [one for one, of in zip(pair, (inlets, outlets), strict=True) if len(of) > 1]
         # Without quotes `in` would be a keyword of Python's.
-        ends = [p if p.isidentifier() and len(p) > 2 else f"'{p}'" for p in (inlet, outlet)]
-        found[name] = f"average({pressure}, {ends[0]}) - average({pressure}, {ends[1]})"
+        ends = [p if p.isidentifier() and len(p) > 2 else f"'{p}'" for p in pair]
+        drop = f"average({pressure}, {ends[0]}) - average({pressure}, {ends[1]})"
+        found["_".join(["pressure_drop", *which])] = drop
     if "U" in files:
         found["max_speed"] = "max(U)"
     if "T" in files and "U" in files and outlets:
@@ -102,20 +96,19 @@ def usual_quantities(
 class SolvedFields(CaseFields):
     """The fields of a solved case directory, with OpenFOAM's values on each patch by its name."""
 
-    def __init__(
-        self, case: SolvedCase, fields: Sequence[Field], patches: Sequence[str], transient: bool
-    ) -> None:
+    def __init__(self, case: SolvedCase, family: CaseFamily) -> None:
+        patches = tuple(family.patches)
+        needs = {need.rpartition(".")[0] for each in family.quantities for need in each.needs}
         self.directory, geometry = case.directory, read_geometry(case.directory)
-        times = time_directories(case.directory)[0 if transient else -1 :]
+        times = time_directories(case.directory)[0 if family.transient else -1 :]
         cells, faces = dict[str, np.ndarray](), dict[str, np.ndarray]()
-        for field in fields:
+        for field in (each for each in family.fields if each.name in needs):
             found = []
             for _, time in times:
                 values = read_field(time / field.openfoam)
-                columns = component_columns(field.components, values.internal.shape[-1])
-                inside = np.broadcast_to(
-                    values.internal, (len(geometry.centres), values.internal.shape[-1])
-                )
+                width = values.internal.shape[-1]
+                columns = component_columns(field.components, width)
+                inside = np.broadcast_to(values.internal, (len(geometry.centres), width))
                 outside = [patch_values(values, patch, geometry, inside) for patch in patches]
                 found.append((inside[:, columns], np.concatenate(outside)[:, columns]))
             cells[field.name], faces[field.name] = map(np.stack, zip(*found, strict=True))
@@ -134,7 +127,7 @@ class SolvedFields(CaseFields):
             volumes=geometry.volumes,
             distance=None,
             direction=None,
-            patch_kinds=tuple(patches),
+            patch_kinds=patches,
             time=np.array([time for time, _ in times]),
             fields=cells,
             boundary=boundary,
@@ -148,31 +141,37 @@ class SolvedFields(CaseFields):
         return self.faces(*kinds), boundary.fields[name][..., chosen, :]
 
 
-class _Expression:
-    """Compile an expression for a family; InputError for what its cases do not have."""
+class Expression:
+    """An expression of a family's cases; InputError for what they do not have.
 
-    def __init__(
-        self,
-        asked: AskedQuantity,
-        fields: Sequence[Field],
-        patches: Mapping[str, str],
-        parameters: Sequence[str],
-        transient: bool,
-        given: Given,
-    ) -> None:
-        self.asked, self.patches, self.parameters = asked, patches, parameters
-        self.transient, self.given = transient, given
-        self.fields = {each.name: each for each in fields}
-        self.fields |= {each.openfoam: each for each in fields}
+    Calls measure it on `SolvedFields`, and on others where `quantity` has `from_fields`.
+    """
+
+    def __init__(self, asked: AskedQuantity, family: CaseFamily, given: Given) -> None:
+        self.asked, self.patches, self.parameters = asked, family.patches, family.design_space.names
+        self.transient, self.given = family.transient, given
+        self.fields = {each.name: each for each in family.fields}
+        self.fields |= {each.openfoam: each for each in family.fields}
         self.needs, self.units, self.why_not = dict[str, None](), set[str](), ""
         try:
             tree = ast.parse(asked.expression, mode="eval")
         except (SyntaxError, ValueError, RecursionError) as error:
             raise self._error("it cannot be read; put a name such as 'in' in quotes") from error
-        self.value = self._compile(tree.body, False)
+        self._value = self._compile(tree.body, False)
         alters = (ast.Mult, ast.Div, ast.Pow)
         plain = len(self.units) == 1 and not any(isinstance(n, alters) for n in ast.walk(tree))
-        self.unit = asked.unit or (self.units.pop() if plain else "")
+        self.quantity = Quantity(
+            name=asked.name,
+            unit=asked.unit or (self.units.pop() if plain else ""),
+            meaning=asked.expression,
+            from_fields=None if self.why_not else self,
+            needs=tuple(self.needs),
+            not_from_fields=self.why_not,
+        )
+
+    def __call__(self, case: CaseFields) -> float:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return float(self._value(case))
 
     def _error(self, why: str) -> InputError:
         return InputError(f"--quantity '{self.asked.name}={self.asked.expression}': {why}")
@@ -296,25 +295,3 @@ class _Expression:
         values = rows[:, index]
         late = rows[:, 0] >= rows[-1, 0] / 2
         return np.float64(values[late].mean() if self.transient and not at_end else values[-1])
-
-
-def quantity_of(
-    asked: AskedQuantity,
-    fields: Sequence[Field],
-    patches: Mapping[str, str],
-    parameters: Sequence[str],
-    transient: bool,
-    given: Given,
-) -> tuple[Quantity, Callable[[CaseFields], float]]:
-    """Return the declared quantity, and the function that measures it on `SolvedFields`."""
-    of = _Expression(asked, fields, patches, parameters, transient, given)
-
-    def value(case: CaseFields) -> float:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return float(of.value(case))
-
-    quantity = Quantity(
-        *(asked.name, of.unit, asked.expression, None if of.why_not else value),
-        *(tuple(of.needs), of.why_not),
-    )
-    return quantity, value

@@ -22,7 +22,7 @@ from simgen.cases.template import (
     keep,
     make_template,
 )
-from simgen.cases.template_quantities import SolvedFields, quantity_of, usual_quantities
+from simgen.cases.template_quantities import Expression, SolvedFields, usual_quantities
 from simgen.errors import CaseError, InputError, StoreError
 from simgen.foam.dictionaries import DictionaryPlace, read_number
 from simgen.foam.field import read_field
@@ -129,7 +129,14 @@ ASKED = {
     "work": "integral(p) - 2 * integral(p)",
     "leak": "flow(wall)",
     "last": "end(average(U.y))",
+    "own": "average(p, lid)",
+    "late": "monitor(lidPressure, 'areaAverage(p)'):m2/s2",
+    "final": "end(monitor(lidPressure, 1)) - end(average(p, lid))",
 }
+MONITOR = """functions { lidPressure { type surfaceFieldValue; libs (fieldFunctionObjects);
+    writeControl writeTime; fields (p); operation areaAverage; regionType patch; name lid;
+    writeFields false; log false; } }
+"""
 
 
 @pytest.mark.openfoam
@@ -137,10 +144,13 @@ def test_quantities_are_measured_on_the_solved_case_and_on_its_cloud(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = [AskedQuantity.parse(f"{name}={text}") for name, text in ASKED.items()]
-    made = make_template(CASE, "cavity", VARIED[:1], None, tmp_path / "cavity", asked)
+    case_folder = shutil.copytree(CASE, tmp_path / "case")
+    with (case_folder / "system/controlDict").open("a") as control:
+        control.write(MONITOR)
+    made = make_template(case_folder, "cavity", VARIED[:1], None, tmp_path / "cavity", asked)
     monkeypatch.setitem(FAMILIES, "cavity", made)
     units = {each.name: each.unit for each in made.quantities}
-    assert units == dict(zip(ASKED, ("m/s", "m/s", "1", "", "m3/s", "m/s"), strict=True))
+    assert [*units.values()][:7] == ["m/s", "m/s", "1", "", "m3/s", "m/s", "m2/s2"]
     case = SolvedCase(made.point({"speed": 1.5}, made.settings("template")), tmp_path / "none")
     result = solve_case(case.point, tmp_path)
     assert result.status == "accepted", result.reason
@@ -153,24 +163,28 @@ def test_quantities_are_measured_on_the_solved_case_and_on_its_cloud(
     assert solved["middle"] == pytest.approx((velocity[..., 0] @ share).mean(), rel=1e-5)
     assert solved["last"] == pytest.approx(velocity[-1, :, 1] @ share, rel=1e-4)
     assert solved["work"] == pytest.approx(-(pressure @ volumes).mean(), rel=1e-5)
+    # Both of the stored times lie in the last half.
+    assert solved["late"] == pytest.approx(solved["own"], rel=1e-4)
+    assert solved["final"] == pytest.approx(0, abs=1e-6)
     assert solved["leak"] == pytest.approx(0, abs=1e-12)
     forces = tmp_path / case.point.id / "postProcessing/forces/0"
     forces.mkdir(parents=True)
     (forces / "CdBin.dat").write_text("# x0 x1\n# Time total total\n1 7 8\n")
     (forces / "coefficient.dat").write_text("# Time Cd\n0 9\n1 2\n2 4\n")
     directory = SolvedCase(case.point, tmp_path / case.point.id)
-    fields = SolvedFields(directory, made.fields, list(made.record.patches), True)
+    of_monitors = SolvedFields(directory, made)
     for text, mean in (("Cd", 3.0), ("1", 7.0)):  # the second half; the first file's column
-        monitor = AskedQuantity.parse(f"cd=monitor(forces, {text})")
-        _, value = quantity_of(monitor, made.fields, made.record.patches, [], True)
-        assert value(fields) == mean
-    monitor = AskedQuantity.parse("cd=monitor(forces, Cl)")
+        asked_for = AskedQuantity.parse(f"cd=monitor(forces, {text})")
+        assert Expression(asked_for, made, {})(of_monitors) == mean
+    asked_for = AskedQuantity.parse("cd=monitor(forces, Cl)")
     with pytest.raises(CaseError, match="has no column Cl; Time, total, Cd"):
-        quantity_of(monitor, made.fields, made.record.patches, [], True)[1](fields)
+        Expression(asked_for, made, {})(of_monitors)
     # On the cloud patches are known by their kinds, and have the values of the cells behind.
     fields = CaseFields(case.point.parameters, case.point.settings, cloud)
     known, why = obtainable(made.quantities, ["velocity.x", "velocity.y", "kinematic_pressure.p"])
-    assert why == {"lid": "lid is one of several patches of the kind wall"}
+    apart = "lid is one of several patches of the kind wall"
+    assert (why.pop("lid"), why.pop("own")) == (apart, apart)
+    assert {*why} == {"late", "final"} and "object lidPressure" in why["late"]
     found = compute(known, fields)
     for name in ("middle", "work", "last"):
         assert found[name] == pytest.approx(solved[name], rel=1e-4)
@@ -190,15 +204,19 @@ def test_quantities_are_measured_on_the_solved_case_and_on_its_cloud(
         ("x=speed.real", "'speed.real' is no number"),
     ],
 )
-def test_a_quantity_that_cannot_be_measured_has_one_line(text: str, why: str) -> None:
+def test_a_quantity_that_cannot_be_measured_has_one_line(
+    text: str, why: str, tmp_path: Path
+) -> None:
     fields = (Field("velocity", "m/s", ("x", "y"), "U"), Field("pressure", "Pa", ("p",), "p"))
     patches = {"in-1": "inlet", "out": "outlet"}
     usual = usual_quantities(fields, patches)
-    assert [each.name for each in usual] == ["pressure_drop", "max_speed"]
-    drop, _ = quantity_of(usual[0], fields, patches, ["speed"], False, {})
-    assert (drop.unit, drop.needs) == ("Pa", ("pressure.p",))
+    record = room().model_copy(update={"fields": fields, "patches": patches, "quantities": usual})
+    drop, speed = TemplateFamily(record, tmp_path).quantities
+    assert (drop.name, drop.unit, drop.needs) == ("pressure_drop", "Pa", ("pressure.p",))
+    assert (speed.name, speed.needs) == ("max_speed", ("velocity.x", "velocity.y"))
     with pytest.raises(InputError, match=why):
-        quantity_of(AskedQuantity.parse(text), fields, patches, ["speed"], False, {})
+        asked = (AskedQuantity.parse(text),)
+        TemplateFamily(record.model_copy(update={"quantities": asked}), tmp_path)
 
 
 @pytest.mark.openfoam
@@ -288,8 +306,8 @@ def test_a_first_try_without_an_accepted_case_leaves_the_name_free(
         execute(replace(again))
 
 
-def test_the_residual_that_a_steady_case_may_end_with_is_a_setting(tmp_path: Path) -> None:
-    record = TemplateRecord(
+def room() -> TemplateRecord:
+    return TemplateRecord(
         name="room",
         varied=(VARIED[0],),
         application="simpleFoam",
@@ -300,7 +318,10 @@ def test_the_residual_that_a_steady_case_may_end_with_is_a_setting(tmp_path: Pat
         settings={"max_iterations": 100.0},
         commands=(),
     )
-    family = TemplateFamily(record, tmp_path)
+
+
+def test_the_residual_that_a_steady_case_may_end_with_is_a_setting(tmp_path: Path) -> None:
+    family = TemplateFamily(room(), tmp_path)
     for settings, passed in (({}, False), ({"max_residual": 0.05}, True)):
         point = family.point({"speed": 1.0}, family.settings("template", settings))
         (gate,) = family.gates(SolvedCase(point, tmp_path), {"max_residual": 0.0136})
