@@ -41,17 +41,19 @@ def write_sweep_page(sweep: Sweep, results: Sequence[TrialResult]) -> str:
         look_for="A setting matters where the error changes along its axis more than it scatters.",
         score=f"Lowest validation NMAE {best.nmae:.3f}",
     )
-    rows = []
+    rows, titles = [], {"nmae": "validation NMAE", "seconds": "wall seconds"}
     ranked = sorted(
         zip(results, trial_rows(sweep, results), strict=True),
         key=lambda pair: (pair[0].nmae is None, pair[0].nmae, pair[0].number),
     )
     for result, row in ranked:
         cells: dict[str, str | Cell] = {
-            plain(name): "–" if value is None else show(value) for name, value in row.items()
+            titles.get(name) or plain(name): "–" if value is None else show(value)
+            for name, value in row.items()
+            if value or name != "reason"
         }
         if result is best:
-            cells["nmae"] = Cell(show(result.nmae), "good")
+            cells[titles["nmae"]] = Cell(show(result.nmae), "good")
         if result.state == "failed":
             cells["state"] = Cell(result.state, "bad")
         rows.append(cells)

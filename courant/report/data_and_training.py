@@ -225,7 +225,7 @@ def use_panel(context: Context) -> Panel:
     field, frame, rollout = context.channels[0].field, ":", ""
     if shown.start_s is not None:
         frame = str(np.abs(np.asarray(shown.case.time) - shown.start_s).argmin())
-        rollout = f", start_s={shown.start_s!r}, steps={steps}"
+        rollout = f", start_s={shown.start_s:.6g}, steps={steps}"
     lines = (
         "import simgen",
         f"ds = simgen.open_dataset({quote(dataset.url)}, version={quote(dataset.version)})",

@@ -109,7 +109,7 @@ def run(
     out: Annotated[str | None, option("Folder for store/, runs/ and report/.")] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Sample, solve, publish, train, evaluate and report, all in one; again, it goes on.
+    """Sample, solve, publish, train, evaluate and report; started again, it resumes.
 
     Stages can be skipped: `--dataset` and `--run` take what is there, `--until` ends earlier.
     """
@@ -186,7 +186,7 @@ def evaluate(asked: Asked, verbose: Verbose = False) -> None:
 )
 @with_options_of(asks.OptimisationRequest)
 def optimise(asked: Asked, verbose: Verbose = False) -> None:
-    """Find the best designs by a run's quantities, and prove each by the solver; again, it goes on.
+    """Find the best designs by a run's quantities, and prove each by the solver.
 
     Needs BoTorch (the extra `optimise`). docs/optimisation.md has the whole.
     """
