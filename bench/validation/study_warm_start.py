@@ -31,6 +31,7 @@ from simgen.foam.mesh import read_geometry, time_directories
 from simgen.foam.run import run_application
 from simgen.solving.preparation import write_case
 
+RECORD = "warm_start.jsonl"
 PIPES, CYLINDERS = 12, 14
 #: Of each parameter's range: pipes have five parameters, cylinders three.
 APART = {"branched-pipe": 0.1, "cylinder-flow": 0.05}
@@ -71,19 +72,18 @@ def _pairs(
     return [(family.point(of, values), family.point(other(of), values)) for of in designs]
 
 
-def _once(out: Path, key: str, measure: Callable[..., Found], *of: Any) -> Found:
+def once(file: Path, key: str, measure: Callable[..., Found], *of: Any) -> Found:
     """Return what is on record under the key, or measure it and write it down."""
-    file = out / "warm_start.jsonl"
     lines = file.read_text().splitlines() if file.exists() else []
     found = {record["key"]: record["found"] for record in map(json.loads, lines)}
     if key not in found:
-        found[key] = measure(out / "scratch", *of)
+        found[key] = measure(file.with_name("scratch"), *of)
         with file.open("a") as records:
             records.write(json.dumps({"key": key, "found": found[key]}) + "\n")
     return dict(found[key])
 
 
-def _write(point: DesignPoint, scratch: Path) -> Path:
+def write_point(point: DesignPoint, scratch: Path) -> Path:
     directory = scratch / point.id
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
@@ -111,7 +111,7 @@ def write_start(directory: Path, time: str, fields: Mapping[str, np.ndarray]) ->
 def _pipes(out: Path, count: int, settings: Mapping[str, float]) -> None:
     rows: list[Found] = []
     for point, other in _pairs("branched-pipe", count, settings):
-        rows += _once(out, f"pipe {point.id}", _pipe, point, other)["starts"]
+        rows += once(out / RECORD, f"pipe {point.id}", _pipe, point, other)["starts"]
     table = []
     for start in dict.fromkeys(row["start"] for row in rows):
         of = [row for row in rows if row["start"] == start]
@@ -143,7 +143,7 @@ def _median(values: list[float | None]) -> float | str:
 def _pipe(scratch: Path, point: DesignPoint, other: DesignPoint) -> Found:
     solved = []
     for each in (point, other):
-        directory = _write(each, scratch)
+        directory = write_point(each, scratch)
         run_application("simpleFoam", directory)
         last = time_directories(directory)[-1][1]
         names = ("U", "p", *TURBULENCE)
@@ -214,7 +214,7 @@ def _steady(directory: Path, start: str, fields: Fields, pressure: float) -> Fou
 def _cylinders(out: Path, count: int, settings: Mapping[str, float]) -> None:
     rows = []
     for point, other in _pairs("cylinder-flow", count, settings):
-        found = _once(out, f"cylinder {point.id}", _cylinder, point, other)
+        found = once(out / RECORD, f"cylinder {point.id}", _cylinder, point, other)
         rows.append({**point.parameters, **found})
     publish(
         out,
@@ -227,7 +227,7 @@ def _cylinders(out: Path, count: int, settings: Mapping[str, float]) -> None:
 
 
 def _cylinder(scratch: Path, point: DesignPoint, other: DesignPoint) -> Found:
-    wake, case = _write(other, scratch), _write(point, scratch)
+    wake, case = write_point(other, scratch), write_point(point, scratch)
     run_application("icoFoam", wake)
     # A second time: the first run's times and monitors would be in the way of the second's.
     warm = scratch / "warm"
