@@ -3,7 +3,8 @@ validation-out/.
 
 A study is a module `study_<name>.py` with `main(out: Path, short: bool) -> None`. Name some to run
 only those; `--short` takes small sizes that show that they work. Solved cases are kept under
-OUT/cases: a study that was cut off goes on.
+OUT/cases: a study that was cut off goes on. What a study NEEDS lies in OUT/<name>; without it the
+study is skipped.
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ def main() -> int:
         find_openfoam().activate()
         for name in chosen.names:
             print(f"== {name} ==", flush=True)
-            importlib.import_module(f"bench.validation.study_{name}").main(chosen.out, chosen.short)
+            study = importlib.import_module(f"bench.validation.study_{name}")
+            needed = getattr(study, "NEEDS", None)
+            if needed and not (chosen.out / name).is_dir():
+                print(f"skipped: {needed} in {chosen.out / name}")
+            else:
+                study.main(chosen.out, chosen.short)
     except SimgenError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

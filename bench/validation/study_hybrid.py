@@ -37,6 +37,7 @@ from simgen.foam.mesh import read_geometry, time_directories
 from simgen.foam.run import run_application
 from simgen.point_cloud import PointCloud
 
+NEEDS = "one run of the cylinder, with its monitor,"
 CYLINDERS = 14
 #: s: where rollouts start (in the start-up, in the grown wake), and how long they are.
 STARTS: Sequence[float] = (100.0, 500.0)
@@ -98,8 +99,7 @@ def _cylinder(
     shutil.rmtree(scratch, ignore_errors=True)
     whole, case = write_point(point, scratch), scratch / "case"
     shutil.copytree(whole, case)
-    spent: list[tuple[float, float]] = []
-    run_application("icoFoam", whole, on_step=lambda log: spent.append((log.time, log.cpu_s or 0)))
+    run_application("icoFoam", whole)
     folders = time_directories(whole)
     times = np.array([at for at, _ in folders])
     states = np.stack([read_field(folder / "U").internal[:, :2] for _, folder in folders])
@@ -108,14 +108,13 @@ def _cylinder(
     for start in starts:
         pressure = read_field(folders[int(np.abs(times - start).argmin())][1] / "p").internal
         wake = _Wake(surrogate, case, design, *at, start, pressure, step_s, steps)
-        solver_s = float(np.diff(np.interp([start, start + span], *np.transpose(spent)))[0])
-        ways += _ways(wake, turns, solver_s)
+        ways += _ways(wake, turns)
     shutil.rmtree(scratch)
     return {"design": dict(design), "ways": ways}
 
 
-def _ways(wake: _Wake, turns: Turns, solver_s: float) -> list[Found]:
-    """Measure each way to go on from the start; the solver takes `solver_s` core-seconds."""
+def _ways(wake: _Wake, turns: Turns) -> list[Found]:
+    """Measure each way to go on from the start, beside the solver's."""
     first = wake.states[wake.at(wake.start)]
     strouhal = wake.strouhal(wake.states[wake.after(wake.start, wake.steps)])
     length, span = wake.surrogate.problem.steps(None), wake.steps * wake.step_s
@@ -141,15 +140,15 @@ def _ways(wake: _Wake, turns: Turns, solver_s: float) -> list[Found]:
             }
         )
 
-    resumed, _, spent = wake.solve(first, wake.pressure, 0, wake.steps)
-    add("the solver, resumed", resumed, 1.0, spent)
+    resumed, _, solver_s = wake.solve(first, wake.pressure, 0, wake.steps)
+    add("the solver, resumed", resumed, 1.0, solver_s)
     states, _, spent = wake.predict(first, wake.steps)
     add("the model alone", states, 0.0, spent)
     for fixed, solved in turns:
         until = "until flagged" if fixed is None else f"for {fixed:g} s"
         add(f"the model {until}, the solver for {solved:g} s", *wake.hybrid(fixed, solved))
     for before in BEFORE:
-        way = f"the solver for {before:g} s, its last period again and again"
+        way = f"the solver for {before:g} s, its last period repeated"
         share = min(before / span, 1.0)
         add(way, wake.repeated(share * span), share, solver_s * share)
     return ways
@@ -269,7 +268,7 @@ class _Wake:
         return np.concatenate(parts), by_solver / self.steps, spent
 
     def repeated(self, before: float) -> np.ndarray:
-        """Return the solver's states for `before` s, then its last period again and again."""
+        """Return the solver's states for `before` s, then its last period repeated."""
         end, num = self.start + before, round(before / self.step_s)
         known = self.states[self.at(max(end - REMEMBERED, 0.0)) : self.at(end) + 1]
         period = _period(known)

@@ -41,6 +41,7 @@ from simgen.regression import (
 )
 from simgen.store.read import Dataset
 
+NEEDS = "datasets"
 SEEDS, REACHED = 5, 47
 ROUNDS = (16, 20, 25, 31, 38, 47, 58, 72)
 

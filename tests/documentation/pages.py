@@ -168,7 +168,10 @@ SETUPS: Mapping[str, Setup] = {
 ELSEWHERE = {
     "README.md": "prefect; make demo; make test; make setup; make serve; source",
     "docs/a-new-dataset.md": '"""An importer, whole',
-    "docs/analysis.md": "courant analyse compare TRIALS; courant analyse compare CYLINDER/trials",
+    "docs/analysis.md": (
+        "courant analyse compare TRIALS; courant analyse compare CYLINDER/trials; "
+        "python -m bench.validation"
+    ),
     "docs/answers.md": "make; source",
     "docs/benchmark.md": (
         "courant dataset generate-benchmark; courant benchmark STORE/darcy-flow; "
