@@ -359,9 +359,7 @@ class Training(asks.TrainingRequest):
             announce(f"run {run.url}")
             announce("NMAE: mean absolute error over mean absolute value, on validation cases")
             if budget := experiment.training.budget_s:
-                announce(
-                    f"trains for {duration_text(budget)} by the clock; --budget gives another time"
-                )
+                announce(f"trains for {duration_text(budget)} of wall time; --budget changes it")
             bars.show(0, "reading the dataset")
             from courant.training import workers
 
