@@ -37,11 +37,15 @@ from simgen.errors import CaseError, InputError, SimgenError
 from simgen.regression import spans_decade
 
 if TYPE_CHECKING:
+    import torch
+
     from courant.prediction.surrogate import Surrogate
     from simgen.store.read import Dataset
 
 RECORD, TABLE, BEST = "search.json", "optimum.csv", "best.csv"
 SAMPLES, RESTARTS, LOOKED_AT = 128, 8, 4096
+SAME = 1e-3
+"""Distance of scaled designs below which they are one"""
 SURE = 3.0
 """Standard deviations by which a limit has to be out of reach everywhere"""
 _LIMIT = re.compile(r"\s*([A-Za-z]\w*)\s*(>=|<=)\s*(\S+)\s*")
@@ -292,15 +296,11 @@ class Emulator:
         """Raise InputError if no design can keep the limits, as far as is known."""
         import torch
 
-        search, ranges = self.search, self.ranges
-        low_high = torch.tensor(ranges, dtype=torch.double)
+        search = self.search
         if not search.limits:
             return
-        sobol = torch.quasirandom.SobolEngine(len(ranges), scramble=True, seed=search.seed)
-        places = sobol.draw(LOOKED_AT, dtype=torch.double)
-        places = low_high[:, 0] + places * (low_high[:, 1] - low_high[:, 0])
         with torch.no_grad():
-            posterior = self.model.posterior(torch.cat([places, self.known]))
+            posterior = self.model.posterior(torch.cat([self.spread(search.seed), self.known]))
             means, deviations = posterior.mean.numpy(), posterior.variance.sqrt().numpy()
         columns = {name: search.names.index(name) for name in search.names}
         slacks = []
@@ -317,6 +317,14 @@ class Emulator:
         if np.min(slacks, axis=0).max() < 0:
             listed = " and ".join(map(str, search.limits))
             raise InputError(f"no design can be expected to have both {listed}; give other limits")
+
+    def spread(self, seed: int) -> torch.Tensor:
+        """Return designs (n, P) all over the ranges."""
+        import torch
+
+        low, high = torch.tensor(self.ranges, dtype=torch.double).T
+        sobol = torch.quasirandom.SobolEngine(len(low), scramble=True, seed=seed)
+        return low + sobol.draw(LOOKED_AT, dtype=torch.double) * (high - low)
 
     def propose(self, outcomes: Outcomes, seed: int) -> np.ndarray:
         """Return the scaled design (P,) to solve next."""
@@ -373,9 +381,15 @@ class Emulator:
                 return_best_only=False,
                 options={"maxiter": 100},
             )
+            with torch.no_grad():  # for where all of these are on record
+                others = self.spread(seed)[:SAMPLES, None]
+                places, gains = torch.cat([places, others]), torch.cat([gains, acquisition(others)])
         found = places[:, 0].numpy()
         chances = np.array([1.0 - outcomes.unsolved_near(each) for each in found])
         weighed = np.asarray(gains) + np.log(np.maximum(chances, 1e-9))  # both are logarithms
+        # What is on record is not solved again.
+        apart = np.linalg.norm(found[:, None] - np.asarray(outcomes.designs), axis=-1).min(axis=1)
+        weighed[apart < SAME] = -np.inf
         return np.asarray(found[int(np.argmax(weighed))])
 
 
@@ -402,34 +416,39 @@ def predicted(
 ) -> Candidate:
     """Return a candidate with the answers for it and their bands.
 
-    Where its fields cannot be predicted, as those of a transient model without a state to start
-    from, the answers are the regression. A half-width is the quantile of the calibration cases'
-    errors over the regression's deviation at each, times that at the design.
+    An answer with the fields, or the regression alone where its band is narrower, or where fields
+    cannot be predicted, as those of a transient model without a state to start from. A half-width
+    is the quantile of the calibration cases' errors over the regression's deviation at each, times
+    that at the design.
     """
     bands, answers = surrogate.bands, surrogate.answers
-    at, found, usable = surrogate.scaled(design), None, False
+    at, found = surrogate.scaled(design), None
+    alone = {name: float(of[0]) for name, of in answers.at(at[None], {}, False).items()}
+    kinds: dict[bool, Mapping[str, float]] = {False: alone}
     if surrogate.step_s is None:
         with suppress(CaseError, InputError):
             found = surrogate.predict_design(design, place=place)
-    if found is not None:
-        values: Mapping[str, float] = found.quantities
-        usable = found.bands is None or not found.bands.no_quantities
-    else:
-        values = {name: float(of[0]) for name, of in answers.at(at[None], {}, False).items()}
-    widths = {}
-    if bands and not bands.out_of_ranges(surrogate.space, design):
-        errors = bands.errors(answers, usable)
-        for name, process in answers.processes.items():
-            if name in errors:
-                scores = errors[name] / process.deviation(np.asarray(bands.designs))[:, 0]
-                quantile = conformal_quantile(scores[np.isfinite(scores)], LEVEL)
-                widths[name] = quantile * float(process.deviation(at[None])[0, 0])
+    if found is not None and (found.bands is None or not found.bands.no_quantities):
+        kinds[True] = found.quantities
+    usable = max(kinds)
+    values, widths = dict(kinds[usable]), dict[str, float]()
+    sources = {name: answers.source(name, usable) for name in values}
+    if bands is not None and not bands.out_of_ranges(surrogate.space, design):
+        for usable, answered in kinds.items():
+            errors = bands.errors(answers, usable)
+            for name in errors.keys() & answers.processes.keys():
+                deviation = answers.processes[name].deviation(np.array([*bands.designs, at]))[:, 0]
+                scores = errors[name] / deviation[:-1]
+                width = conformal_quantile(scores[np.isfinite(scores)], LEVEL) * deviation[-1]
+                if width < widths.get(name, math.inf):
+                    widths[name], values[name] = float(width), answered[name]
+                    sources[name] = answers.source(name, usable)
     return Candidate(
         case=case,
         design=design,
         predicted={name: finite_or_none(value) for name, value in values.items()},
-        half_widths={name: width for name, width in widths.items() if math.isfinite(width)},
-        sources={name: answers.source(name, usable) for name in values},
+        half_widths=widths,
+        sources=sources,
     )
 
 

@@ -96,6 +96,8 @@ def test_a_candidate_is_where_the_objective_is_best_and_limits_are_kept(
     place = emulator.propose(solved_everywhere, 1)
     np.testing.assert_allclose(place, best or (0.8, -0.5), atol=0.12)
     np.testing.assert_array_equal(place, emulator.propose(solved_everywhere, 1))
+    on_record = Outcomes(designs=((0.0, 0.0), tuple(place.tolist())), unsolved=(False, False))
+    assert np.linalg.norm(emulator.propose(on_record, 1) - place) >= 1e-3
     mean = emulator.model.posterior(torch.tensor([[0.5, -0.5]], dtype=torch.double)).mean
     assert mean[0, 0].item() == pytest.approx(0.0, abs=0.02)
 

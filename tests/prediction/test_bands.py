@@ -209,12 +209,26 @@ def test_a_calibrated_run_has_bands_that_hold_on_fresh_cases(folder: Path) -> No
 def test_the_band_of_a_candidate_is_as_wide_as_the_regression_is_uncertain(folder: Path) -> None:
     bands, surrogate = calibrate(str(folder / "run")), courant.load(folder / "run")
     case = simgen.open_dataset(folder / "branched-pipe")[bands.cases[0]]
-    found = predicted(surrogate, case.id, dict(case.parameters))
     process = surrogate.answers.processes["pressure_loss"]
     deviations = process.deviation(np.array(bands.designs))[:, 0]
-    scores = bands.errors(surrogate.answers)["pressure_loss"] / deviations
+    alone = process(np.array(bands.designs))[:, 0]
+    scores = np.abs(alone - bands.solved["pressure_loss"]) / deviations
     expected = banding.conformal_quantile(scores, 0.9) * deviations[0]
+    found = predicted(surrogate, case.id, dict(case.parameters))
     assert found.half_widths["pressure_loss"] == pytest.approx(expected)
+    # With the fields, which are far off, the answer would be, and its band wide.
+    surrogate.bands = bands.model_copy(
+        update={"of_fields": {**bands.of_fields, "pressure_loss": (1e4,) * len(bands.cases)}}
+    )
+    regressed = surrogate.answers.quantities["pressure_loss"].model_copy(update={"share": 0.5})
+    surrogate.answers = surrogate.answers.model_copy(
+        update={"quantities": {"pressure_loss": regressed}}
+    )
+    assert surrogate.bands.errors(surrogate.answers)["pressure_loss"].min() > 1e3
+    found = predicted(surrogate, case.id, dict(case.parameters))
+    assert found.predicted["pressure_loss"] == pytest.approx(alone[0])
+    assert found.half_widths["pressure_loss"] == pytest.approx(expected)
+    assert found.sources["pressure_loss"] == REGRESSION
 
 
 def test_where_no_band_holds_the_reason_is_given(folder: Path, tmp_path: Path) -> None:
