@@ -22,13 +22,31 @@ Volumes, the distance field, the boundary and the mesh are None in data without 
 cases have zeros in the unused coordinates.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from simgen.cell_mesh import CellMesh
 from simgen.errors import InputError
+
+if TYPE_CHECKING:
+    from scipy.spatial import cKDTree
+
+
+def point_tree(points: np.ndarray) -> cKDTree:
+    """Return a tree of points (N, d) that finds the nearest ones.
+
+    Its nodes are halved in space. SciPy's usual halves, of equal numbers, end in a segmentation
+    fault where many points have a coordinate of zero and the process takes subnormal numbers as
+    zero, as a training does.
+    """
+    from scipy.spatial import cKDTree  # half a second, which few commands need
+
+    return cKDTree(points, balanced_tree=False)
 
 
 @dataclass(frozen=True)

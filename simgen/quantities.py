@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simgen.point_cloud import PointCloud
+from simgen.point_cloud import PointCloud, point_tree
 
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
@@ -102,9 +102,8 @@ class CaseFields:
     @functools.cached_property
     def _tree(self) -> cKDTree:
         # Every command imports this module, and few of them need the tree.
-        from scipy.spatial import cKDTree
 
-        return cKDTree(self.cloud.points)
+        return point_tree(self.cloud.points)
 
 
 @dataclass(frozen=True)

@@ -176,6 +176,8 @@ def sobol_indices(
     fit = float(1 - wrong / ((outputs - outputs.mean()) ** 2).sum())
     if fit < LEAST_FIT:
         return None
+    if len(parameters) == 1:  # SciPy's indices need two
+        return Sensitivity((1.0,), (1.0,), fit)
     from scipy.stats import sobol_indices as indices_of
     from scipy.stats import uniform
 

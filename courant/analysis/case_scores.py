@@ -26,7 +26,6 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from scipy.spatial import cKDTree
 from scipy.stats import spearmanr
 from torch import Tensor
 
@@ -39,6 +38,7 @@ from courant.evaluation.references import TrainingFields
 from courant.prediction.surrogate import Surrogate
 from courant.problems.problem import read_states
 from simgen.errors import InputError
+from simgen.point_cloud import point_tree
 from simgen.store.read import StoredCase
 
 MAX_VALUES = 1 << 22  # contributions in memory at once: 16 MiB, and a few times that on the way
@@ -307,7 +307,7 @@ def case_controls(
     labels = np.random.default_rng(0).integers(fields.num_anchors, size=len(fields.points))
     found = {RANDOM: measures.partition_fields(fields, labels)}
     if fields.anchors is not None:
-        nearest = np.asarray(cKDTree(fields.anchors).query(fields.points)[1])
+        nearest = np.asarray(point_tree(fields.anchors).query(fields.points)[1])
         found[NEAREST] = measures.partition_fields(fields, nearest)
     start, snapshots = surrogate.problem.start(case), np.zeros((0, *values.shape))
     normaliser = surrogate.normaliser.at(case.parameters)

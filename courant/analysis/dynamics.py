@@ -38,13 +38,13 @@ import numpy as np
 import torch
 from scipy.signal import welch
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
-from scipy.spatial import cKDTree
 from torch import Tensor
 from torch.func import jvp, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import one_hot
 
 from simgen.cases.cylinder.shedding import PROBES, peak_frequency
+from simgen.point_cloud import point_tree
 
 LONGEST_SEGMENT = 64
 MIN_SAMPLES = 8  # shorter series have no spectrum worth the name
@@ -210,7 +210,7 @@ def wake_probes(parameters: Mapping[str, float], points: np.ndarray) -> np.ndarr
         return np.zeros(0, dtype=int)
     diameter = 2 * parameters["radius"]
     centre = np.array([parameters["center_x"], parameters["center_y"]])
-    distance, nearest = cKDTree(points[:, :2]).query(centre + diameter * np.array(PROBES))
+    distance, nearest = point_tree(points[:, :2]).query(centre + diameter * np.array(PROBES))
     return np.asarray(nearest)[distance < NEAR_DIAMETERS * diameter]
 
 

@@ -56,9 +56,9 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
-from scipy.spatial import cKDTree
 
 from courant.evaluation.metrics import ratio
+from simgen.point_cloud import point_tree
 
 TOP = 8  # anchors that the paper's figures show
 ENERGY_SHARE = 0.9  # share of a field's energy that its support has
@@ -302,7 +302,7 @@ def own_anchor_nearest(fields: AnchorFields) -> np.ndarray:
     """Return whether no anchor is nearer to a field's centroid than its own, (L,) bool."""
     distances = anchor_distances(fields)
     assert fields.anchors is not None and distances is not None
-    nearest = cKDTree(fields.anchors).query(np.nan_to_num(fields.centroids))[0]
+    nearest = point_tree(fields.anchors).query(np.nan_to_num(fields.centroids))[0]
     return distances <= nearest * (1 + 1e-9)  # NaN is no distance
 
 
@@ -410,7 +410,7 @@ def contiguity(
     there contiguity means nothing, and the result is None.
     """
     number = min(JOINED_NEIGHBOURS[dimension] + 1, len(points))
-    near = cKDTree(points[:, :dimension]).query(points[:, :dimension], k=number)[1]
+    near = point_tree(points[:, :dimension]).query(points[:, :dimension], k=number)[1]
     near = np.asarray(near).reshape(len(points), number)[:, 1:]
     own, near = np.repeat(np.arange(len(points)), near.shape[1]), near.ravel()
 
@@ -434,7 +434,7 @@ def velocity_gradients(points: np.ndarray, velocity: np.ndarray) -> np.ndarray:
     """
     dimension = points.shape[1]
     number = min(STENCIL[dimension] + 1, len(points))
-    near = np.asarray(cKDTree(points).query(points, k=number)[1]).reshape(len(points), number)
+    near = np.asarray(point_tree(points).query(points, k=number)[1]).reshape(len(points), number)
     apart = points[near[:, 1:]].astype(np.float64) - points[:, None]
     change = velocity[near[:, 1:]].astype(np.float64) - velocity[:, None]
     weight = 1 / np.maximum(np.square(apart).sum(axis=-1, keepdims=True), 1e-300)
@@ -455,7 +455,7 @@ def vortex_cores(points: np.ndarray, strength: np.ndarray, radius: float) -> np.
         return points[:0]
     candidates = np.flatnonzero(strength >= WEAKEST * largest)
     candidates = candidates[np.argsort(-strength[candidates], kind="stable")][:MAX_CANDIDATES]
-    around = cKDTree(points[candidates]).query_ball_point(points[candidates], radius)
+    around = point_tree(points[candidates]).query_ball_point(points[candidates], radius)
     # Candidates are in order: a core is the first of those around it.
     cores = [number for number, near in enumerate(around) if min(near) == number]
     return points[candidates[cores]]
@@ -485,7 +485,7 @@ def core_distances(
     known = np.isfinite(centroids).all(axis=-1)
     for step, places in enumerate(cores):
         if len(places):
-            found = cKDTree(places).query(np.nan_to_num(centroids))[0]
+            found = point_tree(places).query(np.nan_to_num(centroids))[0]
             every[step] = np.where(known, found, np.nan)
     now = every[np.arange(num), np.arange(num)]
     others = ~np.eye(num, dtype=bool)

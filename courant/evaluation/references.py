@@ -30,6 +30,7 @@ from courant.problems import Problem, Window
 from courant.problems.problem import read_states
 from courant.problems.transient import even_times
 from simgen.errors import InputError
+from simgen.point_cloud import point_tree
 from simgen.regression import Regression, gaussian_process, radial_basis
 from simgen.store.read import Dataset, StoredCase
 
@@ -131,7 +132,7 @@ class MeanFlow:
             # Snapshots of the start-up, which nothing reads, may lie at other distances.
             interval = even_times(case, start_s)[1] if len(late) > 1 else step_s
             every = max(1, min(round(step_s / interval), len(late) // MEAN_SNAPSHOTS))
-            tree = cKDTree(case.points)
+            tree = point_tree(case.points)
             width = float(tree.query(case.points, k=2)[0][:, 1].max())
             # A chunk holds many snapshots, so the whole span is read and thinned in memory.
             states = read_states(case, channels, slice(int(late[0]), int(late[-1]) + 1))
@@ -191,7 +192,7 @@ class NearestDesign:
             return design
         steady = case.time is None
         given = read_states(case, channels) if steady else read_states(case, channels, slice(1))[0]
-        near = cKDTree(case.points).query(self._probes)[1]
+        near = point_tree(case.points).query(self._probes)[1]
         found = self._normaliser.standardise_given(given)[near]
         return np.concatenate([design, found.ravel() / np.sqrt(found.size)])
 
@@ -202,7 +203,7 @@ class NearestDesign:
             states = read_states(stored, own.channels)[None]
         else:
             states = read_states(stored, own.channels, slice(None))
-        return cKDTree(stored.points), states / own.scale(stored.parameters)
+        return point_tree(stored.points), states / own.scale(stored.parameters)
 
 
 class TrainingFields:
@@ -214,7 +215,7 @@ class TrainingFields:
         def read(case: StoredCase) -> tuple[np.ndarray, cKDTree, np.ndarray]:
             own = normaliser.at(case.parameters)
             values = own.standardise(read_states(case, own.channels))
-            return normaliser.design(case.parameters), cKDTree(case.points), values
+            return normaliser.design(case.parameters), point_tree(case.points), values
 
         designs, *of_cases = zip(*_of_training_cases(dataset, read), strict=True)
         self.designs, self._fields = np.stack(designs), list(zip(*of_cases, strict=True))
@@ -303,12 +304,12 @@ class DynamicModes:
             values, vectors = np.linalg.eig(self._map)
             values = values / np.maximum(1.0, np.abs(values))
             self._map = np.real(vectors @ np.diag(values) @ np.linalg.pinv(vectors))
-        self._tree = cKDTree(self._probes)
+        self._tree = point_tree(self._probes)
 
     def predict(self, case: StoredCase, window: Window) -> np.ndarray:
         assert window.initial is not None
         initial = self._normaliser.standardise(window.initial)
-        near = cKDTree(case.points).query(self._probes)[1]
+        near = point_tree(case.points).query(self._probes)[1]
         start = (initial[near].ravel() - self._mean) @ self._modes
         back = self._tree.query(case.points)[1]
         shape = (len(self._probes), len(self._normaliser.channels), len(start))
@@ -327,7 +328,7 @@ class DynamicModes:
         ahead, span = round(step_s / interval), slice(-len(times), None)
         states = read_states(case, self._normaliser.channels, span)
         starts = np.arange(0, len(states) - ahead, max(1, (len(states) - ahead) // MAX_PAIRS))
-        near = cKDTree(case.points).query(self._probes)[1]
+        near = point_tree(case.points).query(self._probes)[1]
         # Sizes in full: a case shorter than a step has no pair.
         shape = (len(starts), len(near) * len(self._normaliser.channels))
         standardise = self._normaliser.standardise

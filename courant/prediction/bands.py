@@ -23,13 +23,13 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from pydantic import Field, model_validator
 from scipy.optimize import nnls
-from scipy.spatial import cKDTree
 from scipy.special import fdtri, stdtrit
 
 from courant.data_config import Frozen
 from courant.prediction.answers import Answers
 from simgen.design_space import Parameter, scaled
 from simgen.errors import InputError
+from simgen.point_cloud import point_tree
 
 LEVEL = 0.9
 #: Comparing each design with each other one takes memory by their square.
@@ -152,7 +152,8 @@ class FieldScale(Frozen):
 
 def _features(points: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return (C, T, N, F): one, deviation over neighbours, that of all channels, and size."""
-    near = cKDTree(points).query(points, min(NEIGHBOURS, len(points)))[1].reshape(len(points), -1)
+    near = point_tree(points).query(points, min(NEIGHBOURS, len(points)))[1]
+    near = near.reshape(len(points), -1)
     variation = np.stack([state[near].std(axis=1) for state in values])
     overall = np.broadcast_to(np.sqrt((variation**2).mean(axis=-1, keepdims=True)), values.shape)
     found = np.stack([np.ones_like(overall), variation, overall, np.abs(values)], axis=-1)

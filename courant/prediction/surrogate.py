@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from scipy.spatial import cKDTree
 
 from courant import field_model
 from courant.data.batch import Batch
@@ -45,7 +44,7 @@ from simgen.cases import FAMILIES
 from simgen.design_space import DesignPoint, Parameter
 from simgen.design_space import scaled as scaled_in
 from simgen.errors import InputError
-from simgen.point_cloud import PointCloud
+from simgen.point_cloud import PointCloud, point_tree
 from simgen.quantities import CaseFields, Quantity, compute, obtainable, states_from
 from simgen.whole_file import cache_folder
 
@@ -636,7 +635,7 @@ def transferred_state(problem: Problem, case: StoredCase, cloud: PointCloud) -> 
     assert begin is not None and case.time is not None
     moments, stored = problem.input_times(begin), np.asarray(case.time)
     frames = [int(np.abs(stored - moment).argmin()) for moment in moments.tolist()]
-    nearest = cKDTree(case.points).query(cloud.points)[1]
+    nearest = point_tree(case.points).query(cloud.points)[1]
     fields = {}
     for name in {channel.field: None for channel in problem.normaliser.channels}:
         fields[name] = np.stack([np.asarray(case[name][frame]) for frame in frames])[:, nearest]

@@ -35,6 +35,7 @@ from courant.problems.problem import (
 )
 from simgen.design_space import Parameter
 from simgen.errors import InputError
+from simgen.point_cloud import point_tree
 
 if TYPE_CHECKING:
     from simgen.store.read import Dataset, StoredCase
@@ -188,9 +189,7 @@ class SteadyProblem(Problem):
             if self.data.encoder == "boundary":
                 cloud, features = normaliser.points(faces), conditions
             else:
-                from scipy.spatial import cKDTree  # half a second, for boundaries alone
-
-                nearest = cKDTree(faces).query(points)[1]
+                nearest = point_tree(faces).query(points)[1]
                 features = np.concatenate([conditions[nearest], at_points], axis=1)
         if not features.shape[1]:
             features = cloud[:, : normaliser.dimension]

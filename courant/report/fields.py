@@ -10,7 +10,6 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 from PIL import Image
-from scipy.spatial import cKDTree
 
 from courant.data.normalisation import Channel, Normaliser
 from courant.evaluation.metrics import ALL, ErrorSums
@@ -21,6 +20,7 @@ from courant.report.context import Context, PlottedField, in_plane, plotted_fiel
 from courant.report.drawing import NO_FLUID, FieldMap, Raster, draw_maps
 from courant.report.page import Panel, Picture, channel_label, webp
 from simgen.cell_mesh import CellMesh
+from simgen.point_cloud import point_tree
 from simgen.publish.colours import ERRORS, SIGNED, VALUES
 from simgen.publish.figures import Layer, Triangles, spanning, symmetric
 
@@ -289,7 +289,7 @@ def surface_panel(context: Context) -> Panel | None:
     normals = case.boundary.normals @ VIEW.T
     seen = np.flatnonzero(normals[:, 2] < 0)
     tiles, numbers = faces_of(case.mesh, case.num_points, seen)
-    cell = cKDTree(case.points).query(case.boundary.points[numbers])[1]
+    cell = point_tree(case.points).query(case.boundary.points[numbers])[1]
     column = shown_channel(context.channels)
     label = channel_label(context.channels[column])
     states = context.shown[0].truth[cell], context.shown[0].predicted[cell]

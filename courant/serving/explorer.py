@@ -19,7 +19,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from pydantic import BaseModel, Field, FiniteFloat
-from scipy.spatial import cKDTree
 
 import simgen
 from courant.data.normalisation import named_arrays
@@ -30,6 +29,7 @@ from courant.problems.problem import collected_warnings
 from courant.serving.predictions import Limits, RequestError, Strict
 from simgen.cell_mesh import shape_of
 from simgen.errors import InputError, SimgenError
+from simgen.point_cloud import point_tree
 from simgen.publish.figures import Triangles, crossings, layer_of_cloud, section
 from simgen.regression import LEAST_DESIGNS, Sensitivity
 from simgen.solving.unsolved import UnmeshableError
@@ -447,7 +447,7 @@ class Explored:
             assert request.beside is not None
             other = self.shown(request.beside)
             points, (values, _) = other.found.cloud.points, other.state(request.step)
-        tree = cKDTree(points)
+        tree = point_tree(points)
         away, near = tree.query(shown.found.cloud.points[cells], min(4, len(points)))
         weights = 1 / np.maximum(away, 1e-9 * float(np.ptp(points)))[..., None] ** 2
         there = (weights * values[near]).sum(axis=1) / weights.sum(axis=1)
@@ -509,7 +509,7 @@ class Explored:
             for second in range(1, corners.shape[1] - 1):
                 triangles.append(corners[:, [0, second, second + 1]])
                 faces.append(members)
-        _, behind = cKDTree(cloud.points).query(cloud.boundary.points)
+        _, behind = point_tree(cloud.points).query(cloud.boundary.points)
         used, numbers = np.unique(np.concatenate(triangles), return_inverse=True)
         places = cloud.mesh.points[used].astype(float)
         digits = 5 - int(np.floor(np.log10(float(np.ptp(places, axis=0).max()))))

@@ -18,10 +18,9 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from scipy.spatial import cKDTree
 
 from simgen.design_space import Parameter, with_unit
-from simgen.point_cloud import PointCloud
+from simgen.point_cloud import PointCloud, point_tree
 from simgen.publish.colours import SIGNED, VALUES, colour_map
 from simgen.quantities import StatedQuantity
 from simgen.regression import Sensitivity, sobol_indices
@@ -130,7 +129,7 @@ def _is_outside(case: StoredCase | PointCloud, centroids: np.ndarray) -> np.ndar
     assert case.boundary is not None
     both, number = (case.boundary.points, case.boundary.normals), centroids.shape[1]
     faces, normals = (of[:, :number].astype(float) for of in both)
-    _, nearest = cKDTree(faces).query(centroids)
+    _, nearest = point_tree(faces).query(centroids)
     return np.asarray(np.einsum("ij,ij->i", centroids - faces[nearest], normals[nearest]) > 0)
 
 
@@ -168,7 +167,7 @@ def _mask_long(triangulation: tri.Triangulation, points: np.ndarray, sizes: np.n
 
 def _spacing(points: np.ndarray, neighbour: int = NEIGHBOUR) -> np.ndarray:
     """Return (N,), the distance of each point (N, 2 or 3) to its n-th neighbour."""
-    near, _ = cKDTree(points).query(points, k=min(neighbour + 1, len(points)))
+    near, _ = point_tree(points).query(points, k=min(neighbour + 1, len(points)))
     return np.asarray(near[:, -1])
 
 
@@ -188,7 +187,7 @@ def triangulate(case: StoredCase | PointCloud) -> Triangles:
     centroids = points[triangulation.triangles].mean(axis=1)
     triangulation.set_mask(_is_outside(case, centroids))
     return Triangles(
-        triangulation, np.concatenate([np.arange(len(cells)), cKDTree(cells).query(edges)[1]])
+        triangulation, np.concatenate([np.arange(len(cells)), point_tree(cells).query(edges)[1]])
     )
 
 
@@ -227,7 +226,7 @@ def section(
     corners, num_inside = points[cell], len(cell)
     if case is not None and len(rim := _rim(case, axis, position)):
         corners = np.concatenate([corners, rim])
-        cell = np.concatenate([cell, cell[cKDTree(points[cell]).query(rim)[1]]])
+        cell = np.concatenate([cell, cell[point_tree(points[cell]).query(rim)[1]]])
     triangulation = tri.Triangulation(corners[:, across], corners[:, up])
     if not _mask_long(triangulation, corners, sizes[cell]):
         plane = corners[:, [across, up]]

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy.spatial import cKDTree
 
 from simgen.case import CaseFamily, Field, Gate, SolvedCase
 from simgen.case_description import has_file
@@ -22,6 +21,7 @@ from simgen.foam.field import COMPONENT_NAMES, FoamField, component_columns, rea
 from simgen.foam.log import SolverLog
 from simgen.foam.mesh import PatchRange, moved_meshes, read_boundary, time_directories
 from simgen.foam.reader import read_bytes
+from simgen.point_cloud import point_tree
 
 #: Kinds of patches that fluid flows through; a family without any has no flux.
 OPENINGS = {"inlet", "outlet"}
@@ -157,7 +157,7 @@ class AskedTimes:
 
     def missing(self, stored: Sequence[float] | np.ndarray) -> np.ndarray:
         """Return the times asked for that no stored one meets."""
-        tree = cKDTree(np.asarray(stored, dtype=float).reshape(-1, 1))
+        tree = point_tree(np.asarray(stored, dtype=float).reshape(-1, 1))
         distance, _ = tree.query(self.times[:, None])
         return self.times[distance > self.tolerance]
 

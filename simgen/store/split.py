@@ -1,9 +1,9 @@
 """Assign cases to splits, and compute the statistics of the training split.
 
 A case is assigned once, when it is first published, and keeps its place in every later version. New
-cases are shuffled with the seed so that the totals come as close as possible to the ratios. Splits
-that a source or a request names are taken as they are. Calibration, for bands of error, is never
-drawn.
+cases are shuffled with the seed so that the totals come as close as possible to the ratios. Cases
+of one design have one split. Splits that a source or a request names are taken as they are.
+Calibration, for bands of error, is never drawn.
 
 Statistics, per component, combine the moments of the training cases. A few snapshots or cases may
 have nearly all of a component's variance, and a model that is normalised by it sees a constant
@@ -38,9 +38,19 @@ def counts_of(cases_of: Callable[[str], Sequence[str]]) -> dict[str, int]:
     return {split: count for split, count in counts.items() if count or split in RATIOS}
 
 
-def assign_splits(cases: Sequence[str], members: Mapping[str, str]) -> dict[str, str]:
-    """Return the splits of all `cases` (ids), in their order; those in `members` keep theirs."""
+def assign_splits(
+    cases: Sequence[str],
+    members: Mapping[str, str],
+    parameters: Mapping[str, Mapping[str, float]] | None = None,
+) -> dict[str, str]:
+    """Return the splits of all `cases` (ids), in their order; those in `members` keep theirs.
+
+    Cases of one design, by their `parameters`, have one split: a test of a design that was trained
+    on, with other settings or on another mesh, would flatter.
+    """
     splits = {case: members[case] for case in cases if case in members}
+    designs = {case: str(sorted(of.items())) for case, of in (parameters or {}).items() if of}
+    taken = {designs[case]: split for case, split in members.items() if case in designs}
     counts = Counter(splits.values())
 
     def rank(case: str) -> str:  # whatever else is published with the case
@@ -48,8 +58,11 @@ def assign_splits(cases: Sequence[str], members: Mapping[str, str]) -> dict[str,
 
     for case in sorted((case for case in cases if case not in members), key=rank):
         total = sum(counts[split] for split in RATIOS) + 1
+        design = designs.get(case, case)
         # Training comes first, then one case each for test and validation.
-        if counts["train"] and not counts["test"]:
+        if design in taken:
+            split = taken[design]
+        elif counts["train"] and not counts["test"]:
             split = "test"
         elif counts["train"] and not counts["validation"]:
             split = "validation"
@@ -57,7 +70,7 @@ def assign_splits(cases: Sequence[str], members: Mapping[str, str]) -> dict[str,
             split = max(
                 RATIOS, key=lambda name: (RATIOS[name] * total - counts[name], name == "train")
             )
-        splits[case] = split
+        splits[case] = taken[design] = split
         counts[split] += 1
     return {case: splits[case] for case in cases}
 

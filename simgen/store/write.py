@@ -387,7 +387,8 @@ class DatasetWriter:
         name = f"v{newest + 1}"
         bound = layout.bound_splits(before) if before is not None else {}
         stated = {c: design[c][split.PUBLISHED] for c in accepted if split.PUBLISHED in design[c]}
-        members = split.assign_splits(accepted, {**stated, **bound})
+        parameters = {case: row["parameters"] for case, row in design.items()}
+        members = split.assign_splits(accepted, {**stated, **bound}, parameters)
         if "train" not in members.values():
             raise InputError(
                 f"{self.url}: no training case would be left, whose statistics a version needs;"

@@ -11,6 +11,7 @@ from courant.data import geometry
 from courant.data.geometry import AnchorChoice, distance_field
 from simgen.cases.cylinder import family as cylinder
 from simgen.errors import InputError
+from simgen.point_cloud import point_tree
 
 
 def square(dense: int = 3000) -> torch.Tensor:
@@ -55,6 +56,16 @@ def test_they_are_points_of_the_cloud_and_the_same_with_padding_beside_others() 
     few = torch.tensor([[[0.0, 0, 0], [1.0, 0, 0], [0.0, 1, 0]]])
     repeated = AnchorChoice(5, by="volume").among(few)[0]
     assert {tuple(each) for each in repeated.tolist()} == {tuple(each) for each in few[0].tolist()}
+
+
+def test_a_tree_is_made_where_subnormal_numbers_are_zero() -> None:
+    points = np.zeros((700, 3))
+    points[500:, 0] = np.arange(200)  # most have the coordinate 0
+    torch.set_flush_denormal(True)
+    try:
+        assert point_tree(points).query([[10.2, 0, 0]])[1].tolist() == [510]
+    finally:
+        torch.set_flush_denormal(False)
 
 
 PARAMETERS = {"radius": 2.0, "center_x": 1.0, "center_y": -1.0}

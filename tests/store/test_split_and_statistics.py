@@ -74,6 +74,21 @@ def test_a_split_that_was_asked_for_holds_and_moves_no_other_case(writer, url):
     assert len(third.cases("calibration")) == 5
 
 
+def test_a_design_that_is_solved_again_with_other_settings_keeps_its_split(writer, url):
+    add(writer, *range(8))
+    simgen.open_dataset(url, writer.publish("eight"))
+    for number in range(9):
+        result = make_result(number)
+        point = replace(result.point, settings={**result.point.settings, "mesh_size": 0.7})
+        record(writer, replace(result, point=point), make_cloud(number))
+    dataset = simgen.open_dataset(url, writer.publish("and on another mesh"))
+    splits: dict[str, set[str]] = {}
+    for case in dataset.cases():
+        splits.setdefault(str(dataset[case].parameters), set()).add(dataset[case].split)
+    assert len(dataset) == 17 and len(splits) == 9
+    assert all(len(each) == 1 for each in splits.values())
+
+
 @settings(max_examples=25)
 @given(st.integers(1, 5), st.integers(0, 2**32 - 1), st.floats(-1e4, 1e4))
 def test_streamed_moments_equal_numpys(num_blocks, seed, offset):

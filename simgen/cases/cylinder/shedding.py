@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simgen.point_cloud import PointCloud
+from simgen.point_cloud import PointCloud, point_tree
 
 #: Probe offsets from the cylinder's centre in diameters: (1D, +-1D), (3D, 0).
 PROBES = ((1.0, 1.0), (1.0, -1.0), (3.0, 0.0))
@@ -53,10 +53,8 @@ def shedding(
     if cloud.time is None:
         raise ValueError("shedding needs a transient case")
     # Every command imports this module, and few of them need the tree.
-    from scipy.spatial import cKDTree
-
     late = cloud.time >= start
-    tree = cKDTree(cloud.points[:, :2])
+    tree = point_tree(cloud.points[:, :2])
     # Cells are at most 1 m wide: a probe farther from every centre lies outside the channel (large
     # cylinders near a wall).
     distance, cells = tree.query(

@@ -181,6 +181,12 @@ def test_sobol_indices_are_those_of_the_function():
     assert found.total == pytest.approx((13 / 16, 4 / 16), abs=0.03)
 
 
+def test_a_single_parameter_explains_all() -> None:
+    drawn = [{"a": each["a"]} for each in designs(12)]
+    found = sobol_indices(PARAMETERS[:1], drawn, [each["a"] ** 2 for each in drawn])
+    assert found is not None and found.first == found.total == (1.0,)
+
+
 def test_there_are_no_sobol_indices_of_noise_of_few_designs_or_of_a_constant():
     drawn = designs(80)
     noise = np.random.default_rng(1).normal(size=80)
