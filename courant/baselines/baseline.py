@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
+from scipy.spatial import cKDTree
 from torch import Tensor, nn
 from torch.nn.functional import grid_sample, pad
 from torch.utils.checkpoint import checkpoint
@@ -32,7 +33,6 @@ from torch.utils.checkpoint import checkpoint
 from courant.field_model import FieldModel, Inputs, Queries
 from courant.model.coordinates import farthest_point_sampling, gather_points
 from courant.model_config import ModelConfig, size
-from simgen.point_cloud import point_tree
 
 T = TypeVar("T")
 _MOST_DISTANCES = 2**24
@@ -256,7 +256,8 @@ def _in_tree(
     if not len(real):
         none = places.new_full((len(places), num), torch.inf)
         return torch.zeros_like(none, dtype=torch.long), none
-    tree = point_tree(points[real].detach().double().numpy())
+    # Balanced, it may fail where subnormal numbers are zero: see `simgen.point_cloud.point_tree`.
+    tree = cKDTree(points[real].detach().double().numpy(), balanced_tree=False)
     at = places.detach().double().numpy()
     asked = num + others
     while True:
