@@ -26,7 +26,7 @@ BOUNDS = {
     "modules with one importer, in its folder": 40,
     "class names used twice": 0,
     "lines of tests": 27_500,
-    "lines of bench": 7_950,
+    "lines of bench": 8_150,
 }
 
 

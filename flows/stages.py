@@ -378,7 +378,8 @@ class Training(asks.TrainingRequest):
 
 def runs_url(asked: asks.TrainingRequest) -> str:
     """Return the URL of the folder of the runs: as given, or FOLDER/runs of FOLDER/store/NAME."""
-    folder = absolute(asked.dataset).rstrip("/").rsplit("/", 2)[0]
+    dataset = simgen.open_dataset(absolute(asked.dataset), asked.version)
+    folder = dataset.url.rstrip("/").rsplit("/", 2)[0]
     usual = RUNS if folder in ("", "s3:/") else f"{folder}/runs"
     return absolute(asked.runs or load_settings().runs or usual)
 

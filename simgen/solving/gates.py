@@ -45,7 +45,9 @@ def measure(
             f"figures of {family.name} lack {', '.join(lacking)}, which its quantities declare"
         )
     opens = OPENINGS & set(family.patches.values())
-    flux = read_flux(case.directory).boundary if opens else {}
+    # Solvers of conserved variables, such as rhoCentralFoam, write no flux; NaN passes no gate.
+    stored = any(time_directories(case.directory)[-1][1].glob("phi*"))
+    flux = read_flux(case.directory).boundary if opens and stored else {}
     return {
         **mesh,
         "max_courant": log.max_courant,
@@ -83,7 +85,7 @@ def completeness(
 
 def mass_imbalance(flux: Mapping[str, np.ndarray], patches: Mapping[str, str]) -> float:
     """Return |net flux| / inflow over the inlets and outlets; NaN where nothing flows in."""
-    openings = [flux[patch].sum() for patch, kind in patches.items() if kind in OPENINGS]
+    openings = [flux[patch].sum() for patch in flux if patches.get(patch) in OPENINGS]
     inflow = -sum(total for total in openings if total < 0)
     return float(abs(sum(openings)) / inflow) if inflow > 0 else float("nan")
 
@@ -91,7 +93,7 @@ def mass_imbalance(flux: Mapping[str, np.ndarray], patches: Mapping[str, str]) -
 def back_flow(flux: Mapping[str, np.ndarray], patches: Mapping[str, str]) -> float:
     """Return the inflow through faces of the outlets over the inlets' flow; NaN without inflow."""
     of_kind = {
-        kind: [flux[patch] for patch in patches if patches[patch] == kind] for kind in OPENINGS
+        kind: [flux[patch] for patch in flux if patches.get(patch) == kind] for kind in OPENINGS
     }
     inflow = -sum(float(values.sum()) for values in of_kind["inlet"])
     entering = -sum(float(np.minimum(values, 0).sum()) for values in of_kind["outlet"])

@@ -177,6 +177,8 @@ def test_quantities_are_measured_on_the_solved_case_and_on_its_cloud(
         asked_for = AskedQuantity.parse(f"cd=monitor(forces, {text})")
         assert Expression(asked_for, made, {})(of_monitors) == mean
     asked_for = AskedQuantity.parse("cd=monitor(forces, Cl)")
+    with pytest.raises(InputError, match=r"--quantity cd: .*/system has no 'forces'"):
+        make_template(CASE, "cavity", VARIED[:1], None, tmp_path / "monitored", [asked_for])
     with pytest.raises(CaseError, match="has no column Cl; Time, total, Cd"):
         Expression(asked_for, made, {})(of_monitors)
     # On the cloud patches are known by their kinds, and have the values of the cells behind.
