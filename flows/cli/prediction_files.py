@@ -82,9 +82,11 @@ class WrittenPrediction:
         lines, some = [], "" if there.all() else f", over {there.sum()} of {len(there)} steps"
         for name in dict.fromkeys(fields):
             columns = [c for c, field in enumerate(fields) if field == name]
+            predicted, solved = (of[there][..., columns] for of in (self.values, self.solved))
             sums = ErrorSums([names[c] for c in columns])
-            sums.add(self.values[there][..., columns], self.solved[there][..., columns])
-            found = sums.total()
+            sums.add(predicted, solved)
+            # As a share of the largest value in evaluations; here in the field's unit.
+            found = {**sums.total(), "maximum": np.abs(predicted - solved).max()}
             measured = [f"{METRICS[key].label} {value:.3g}" for key, value in found.items()]
             measured[-1] += f" {self.surrogate.normaliser.channels[columns[0]].unit}"
             lines.append(f"error of {plain(name)}  {', '.join(measured)}{some}")

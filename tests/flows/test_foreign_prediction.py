@@ -183,6 +183,7 @@ def test_a_rollout_is_a_series_of_files_with_their_times(run, mesh, tmp_path):
     nmae = abs(predicted - truth).sum() / abs(truth).sum()
     assert "2 steps from 26 to 29 s" in line
     assert error.startswith(f"error of velocity  NMAE {nmae:.3f}")
+    assert f"largest error {abs(predicted - truth).max():.3g} m/s" in error
     for file, times in ((own, [3, 6]), (stored, [26, 29])):
         entries = ElementTree.parse(file).getroot().findall("Collection/DataSet")
         assert [float(entry.get("timestep")) for entry in entries] == times
