@@ -94,7 +94,10 @@ class PublishedVersion:
 
     def line(self) -> str:
         """Describe its content: `cylinder-flow v1: 8 cases (5 train, ...) at <url>`."""
-        return repr(simgen.open_dataset(self.dataset, self.version)).strip("<>")
+        dataset = simgen.open_dataset(self.dataset, self.version)
+        left_out = ", ".join(dataset.left_out_cases)
+        why = "have nearly all of the variance of a field, as diverged cases have"
+        return repr(dataset).strip("<>") + f"; left out: {left_out}, which {why}" * bool(left_out)
 
 
 class Generation(asks.GenerationRequest):

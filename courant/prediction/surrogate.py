@@ -101,6 +101,7 @@ class PredictedDesign:
     solved: np.ndarray | None = None
     """The solver's values, like the predicted ones, where it solved the design"""
     solved_quantities: Mapping[str, float] | None = None
+    """Of a steady design as its solver measured them, of a rollout from the solved fields"""
 
 
 class CaseDecomposition(NamedTuple):
@@ -397,11 +398,11 @@ class Surrogate:
             end = begin + steps * self.step_s if verify else begin
             assert not isinstance(family, SharedMesh)
             point = family.point(parameters, {**settings, family.horizon: end})
-        known_geometry = False
+        known_geometry, measured = False, dict[str, float]()
         if isinstance(family, SharedMesh):
             cloud, seconds, known_geometry = family.cloud, Seconds(0.0), True
         elif from_solver_s is not None or (verify and start_of is None):
-            cloud, seconds = solve(point, scratch)
+            cloud, seconds, measured = solve(point, scratch)
         else:
             cloud, seconds, known_geometry = mesh(point, folder, max_points)
         if start_of is not None:
@@ -432,6 +433,9 @@ class Surrogate:
             fields = CaseFields(point.parameters, point.settings, states)
             return quantities_from(wanted, fields, since_s)
 
+        of_solver = {
+            n: of for n, of in measured.items() if n in {q.name for q in family.quantities}
+        }
         of_fields, answers = quantities(values), self.answers
         # Without bands nothing is known of which rollouts were compared with the solver's.
         usable = not bands.no_quantities if bands else begin is None
@@ -455,7 +459,9 @@ class Surrogate:
             bands=bands,
             fine={n: of.fine(answered[n]) for n, of in grid.items() if n in widths},
             solved=solved,
-            solved_quantities=None if solved is None else quantities(solved),
+            solved_quantities=None
+            if solved is None
+            else {**quantities(solved), **(of_solver if times is None else {})},
         )
 
     def scaled(self, parameters: Mapping[str, float]) -> np.ndarray:
@@ -610,8 +616,13 @@ def mesh(
     return cloud, Seconds(time.perf_counter() - began), known
 
 
-def solve(point: DesignPoint, folder: str | Path | None) -> tuple[PointCloud, Seconds]:
-    """Solve a design in a folder below `folder`; InputError where it is rejected or fails."""
+def solve(
+    point: DesignPoint, folder: str | Path | None
+) -> tuple[PointCloud, Seconds, dict[str, float]]:
+    """Solve a design in a folder below `folder`, and return the solver's figures as well.
+
+    InputError where it is rejected or fails.
+    """
     from simgen.solving.convert import convert
     from simgen.solving.solve_case import solve_case
 
@@ -623,7 +634,8 @@ def solve(point: DesignPoint, folder: str | Path | None) -> tuple[PointCloud, Se
             raise InputError(f"the solver did not solve this design ({result.reason})")
         cloud = convert(SolvedCase(point, Path(scratch) / point.id))
     took = result.provenance["wall_time_s"]
-    return cloud, Seconds(float(took["mesh"]), float(took["solve"]))
+    seconds = Seconds(float(took["mesh"]), float(took["solve"]))
+    return cloud, seconds, result.provenance["figures"]
 
 
 def transferred_state(problem: Problem, case: StoredCase, cloud: PointCloud) -> PointCloud:
