@@ -99,7 +99,7 @@ OF_A_TEMPLATE = (
 
 
 @app.command(
-    epilog="Examples: courant run cylinder-flow --cases 8 --out demo-run\n\ncourant run my-step"
+    epilog="Example: courant run cylinder-flow --cases 8 --out demo-run\n\ncourant run my-step"
     + OF_A_TEMPLATE
 )
 @with_options_of(asks.MainJobRequest, "store", "runs", "report")
@@ -131,7 +131,7 @@ def run(
 
 
 @app.command(
-    epilog="Examples: courant generate cylinder-flow --cases 32 --set end_time=200\n\n"
+    epilog="Example: courant generate cylinder-flow --cases 32 --set end_time=200\n\n"
     "courant generate my-step" + OF_A_TEMPLATE
 )
 @with_options_of(asks.GenerationRequest, "design_parameters")
