@@ -65,6 +65,8 @@ _RUNS = re.compile(
     re.MULTILINE,
 )
 _COPIES = re.compile(r"^\s*\\?cp\s+(?:-\w+\s+)*([^\s$*-][^\s$*]*)\s+([^\s$*]+)\s*$", re.MULTILINE)
+#: Lines of scripts that are not run, and that a mesh may need: `m4 blockMeshDict.m4 > …`, `./mesh`.
+_NOT_RUN = re.compile(r"^\s*((?:m4|sed|gunzip|tar|python3?|sh|bash)\s.+|\./.+?)\s*$", re.MULTILINE)
 _STANDS_FOR_IT = "courantDesignParameter"
 _WITHOUT_TIME = {"potentialFoam"}
 _PARALLEL = {"decomposePar", "reconstructPar", "reconstructParMesh", "redistributePar"}
@@ -438,7 +440,10 @@ def _meshed(folder: Path, application: str) -> Iterator[tuple[Path, tuple[str, .
                 raise MeshError("it has no mesh, and no dictionary or Allrun that makes one")
             check_mesh(directory)
         except (MeshError, SolverError) as error:
-            raise InputError(f"the template {folder.name} cannot be meshed: {error}") from error
+            why = str(error).replace(f"{directory}/", "")
+            for line in _NOT_RUN.findall(_scripts(directory))[:1]:
+                why += f"; its script's line '{line}' is not run: run it in the case first"
+            raise InputError(f"the template {folder.name} cannot be meshed: {why}") from error
         yield directory, commands
 
 

@@ -353,3 +353,12 @@ def test_a_case_that_is_no_template_has_one_line(
     with pytest.raises(InputError) as raised:
         make_template(case, "cavity", [Varied.parse(varied)], fields, tmp_path / "made")
     assert answer in str(raised.value) and "\n" not in str(raised.value)
+
+
+@pytest.mark.openfoam
+def test_a_script_line_that_a_mesh_may_need_is_named(tmp_path: Path) -> None:
+    case = shutil.copytree(CASE, tmp_path / "case")
+    (case / "system/blockMeshDict").rename(case / "system/blockMeshDict.m4")
+    (case / "Allrun").write_text("m4 system/blockMeshDict.m4 > system/blockMeshDict\n")
+    with pytest.raises(InputError, match=r"line 'm4 system/.*Dict' is not run: run it in the case"):
+        make_template(case, "cavity", VARIED[:1], None, tmp_path / "cavity")
