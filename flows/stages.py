@@ -224,6 +224,13 @@ class Generation(asks.GenerationRequest):
             f"{self.family}: {counted(len(self.points), 'design')}, into {self.url}"
             + (f"; {len(left)} are to be solved" if is_more else "")
         )
+        ours = dict(self.points[0].settings)
+        for row in writer.design().values() if left else ():
+            if row["status"] == "accepted" and row["settings"].items() - ours.items():
+                theirs = sorted(row["settings"].items() - ours.items())
+                again = " ".join(f"--set {name}={value:g}" for name, value in theirs)
+                announce(f"note: cases here were solved with other settings; as before: {again}")
+                break
         for each in self.case_family.quantities if self.template else ():
             announce(f"quantity  {with_unit(each.name, each.unit)} = {each.meaning}")
         execution = Execution(

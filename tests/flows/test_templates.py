@@ -66,6 +66,8 @@ def test_a_case_is_varied_trained_on_and_asked_for_a_design(
     settings = [word for item in SMALL.items() for word in ("--set", "=".join(item))]
     run("train", "store/cavity-case", "--runs", "runs", *settings)
     (folder,) = Path("runs").iterdir()
+    shorter = ("generate", "cavity-case", "--store", "store", "--set", "end_time=0.1")
+    assert "--set end_time=0.15" in run(*shorter, "--cases", "1")
     forget()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
