@@ -225,6 +225,7 @@ def predict_to_files(
         width = widths.get(name, math.inf)
         return f"+- {two_digits(width)}" if math.isfinite(width) else "none holds"
 
+    until = "solver" if design.times is None else f"solver, rollout to {design.times[-1]:g} s"
     columns = {
         "predicted": {name: f"{value:.4g}" for name, value in design.quantities.items()},
         "by": design.sources,
@@ -232,7 +233,7 @@ def predict_to_files(
             name: width_text(name) for name in (design.quantities if widths else ())
         },
         "fine mesh": {k: f"{low:.3g} to {high:.3g}" for k, (low, high) in design.fine.items()},
-        "solver": {k: f"{value:.4g}" for k, value in (design.solved_quantities or {}).items()},
+        until: {k: f"{value:.4g}" for k, value in (design.solved_quantities or {}).items()},
     }
     columns = {title: cells for title, cells in columns.items() if cells}
     rows = [
