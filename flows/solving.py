@@ -140,10 +140,15 @@ def solve_cases(
         )
 
 
+def kind_of(reason: str) -> str:
+    """Return a reason without its numbers and files, which cases of one kind share."""
+    return re.sub(r"\S*[/\d]\S*", "", reason)
+
+
 def _check_first(ended: Sequence[SolvedFork]) -> None:
     """Raise InputError where so many cases have one reason, but for its numbers and files."""
     reasons = [each.reason.partition("; archive: ")[0] for each in ended]
-    kinds = {re.sub(r"\S*[/\d]\S*", "", reason) for reason in reasons}
+    kinds = {kind_of(reason) for reason in reasons}
     if len(ended) == LOOKED_AT and len(kinds) == 1 and reasons[0]:
         raise InputError(
             f"stopped: the first {LOOKED_AT} cases were all {ended[0].status}, for one reason:"

@@ -33,7 +33,7 @@ from courant.runs.directory import RunDirectory
 from courant.sweeps import benchmark, search_space, sweep
 from flows import request_models as asks
 from flows.settings import RUNS, absolute, beside, check_folder, check_job_reach, load_settings
-from flows.solving import Execution, solve_cases
+from flows.solving import Execution, kind_of, solve_cases
 from flows.terminal import Bars, TrialBars, announce, counted
 from simgen.case import CaseFamily
 from simgen.cases import add_template, get_family
@@ -263,9 +263,13 @@ class Generation(asks.GenerationRequest):
         design = writer.design()
         out = [point for point in self.points if design[point.id]["status"] != "accepted"]
         if out:
+            reasons = [design[point.id]["reason"] for point in out]
+            kinds = [*map(kind_of, reasons)]
+            usual = max(kinds, key=kinds.count)
             announce(
-                f"{len(out)} of {len(self.points)} designs were rejected or failed: some do, as at"
-                f" the ends of ranges. Their reasons are on record: courant dataset show {self.url}"
+                f"{len(out)} of {len(self.points)} designs were rejected or failed,"
+                f" {kinds.count(usual)} as this one: {reasons[kinds.index(usual)]}; all reasons:"
+                f" courant dataset show {self.url}"
             )
         return published
 
