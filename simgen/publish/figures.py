@@ -125,10 +125,19 @@ def _rim(case: StoredCase | PointCloud, axis: int, position: float) -> np.ndarra
 
 
 def _is_outside(case: StoredCase | PointCloud, centroids: np.ndarray) -> np.ndarray:
-    """Return which places (T, k) lie beyond the nearest boundary face, along its outward normal."""
+    """Return which places (T, k) lie beyond the nearest boundary face, along its outward normal.
+
+    Baffles, which have a face on either side at one place, bound nothing.
+    """
     assert case.boundary is not None
     both, number = (case.boundary.points, case.boundary.normals), centroids.shape[1]
     faces, normals = (of[:, :number].astype(float) for of in both)
+    if len(faces) > 1:
+        beside, _ = point_tree(faces).query(faces, 2)
+        single = beside[:, 1] > 1e-6 * np.ptp(faces, axis=0).max()
+        faces, normals = faces[single], normals[single]
+    if not len(faces):
+        return np.zeros(len(centroids), dtype=bool)
     _, nearest = point_tree(faces).query(centroids)
     return np.asarray(np.einsum("ij,ij->i", centroids - faces[nearest], normals[nearest]) > 0)
 

@@ -7,8 +7,9 @@ import simgen
 from simgen.case import Field
 from simgen.imports import imported_schema
 from simgen.imports.importing import SourceCase, import_cases
+from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.publish.card import write_card
-from simgen.publish.figures import Line, layer, middle_plane, section
+from simgen.publish.figures import Line, layer, middle_plane, section, triangulate
 from simgen.store.schema import Source
 
 
@@ -70,3 +71,20 @@ def test_cells_that_are_stretched_in_a_plane_are_drawn(stretched: float) -> None
     sizes = np.full(len(points), 1 / stretched)
     shape = section(points, sizes, 2, 0.0).triangulation
     assert len(shape.get_masked_triangles()) > 0.9 * 2 * 23 * 23
+
+
+def test_a_baffle_bounds_nothing() -> None:
+    middle = (np.arange(20) + 0.5) / 20
+    x, y = (each.ravel() for each in np.meshgrid(middle, middle))
+    ends, zero, one = np.zeros_like(middle), np.zeros(10), np.ones_like(middle)
+    sides = [(ends, middle, -one, ends), (one, middle, one, ends)]
+    sides += [(middle, ends, ends, -one), (middle, one, ends, one)]
+    low = middle[:10]
+    sides += [(zero + 0.5, low, zero + sign, zero) for sign in (1, -1)]  # one place, two faces
+    faces = np.concatenate([np.stack([a, b, 0 * a, n, m, 0 * a], axis=1) for a, b, n, m in sides])
+    boundary = BoundaryCloud(
+        faces[:, :3], faces[:, 3:], np.ones(len(faces)), np.zeros(len(faces), np.uint8), {}
+    )
+    points = np.stack([x, y, 0 * x], axis=1)
+    cloud = PointCloud(points, None, None, None, ("wall",), None, {}, boundary)
+    assert not np.any(triangulate(cloud).triangulation.mask)
