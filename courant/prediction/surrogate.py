@@ -372,6 +372,11 @@ class Surrogate:
                 f"the cases of {family.dataset.url} were solved elsewhere: nothing here solves"
                 " a design; leave out --verify and --from-solver"
             )
+        if verify and self.step_s is not None and from_solver_s is None:
+            raise InputError(
+                "a rollout is compared with the solver's from a state of its own: --verify needs"
+                " --from-solver SECONDS"
+            )
         if self.step_s is not None and start_of is None and from_solver_s is None:
             of = family.dataset if isinstance(family, SharedMesh) else self.open_dataset(place)
             nearest, away = next(iter(of.distances(parameters).items()))

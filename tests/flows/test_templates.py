@@ -11,6 +11,7 @@ import simgen
 from courant.prediction.surrogate import load
 from flows.cli.app import app
 from simgen.cases import FAMILIES, TEMPLATES
+from simgen.errors import InputError
 from simgen.publish.card import how_to_make
 from tests.simgen.test_template import CASE, NU, SPEED, WIDTH
 
@@ -78,5 +79,7 @@ def test_a_case_is_varied_trained_on_and_asked_for_a_design(
     forget()
     assert "cavity-case" in run("families", "--store", "store")
     assert "average(U.x, lid)" in run("families", "cavity-case", "--store", "store")
+    with pytest.raises(InputError, match="--verify needs --from-solver"):
+        load(folder).predict_design({"speed": 1.1, "W": 0.8, "nu": 0.01}, verify=True)
     assert "name a family" in run("generate", "--store", "store", exit_code=2)
     assert "give --template" in run(*again, *varied[:2], exit_code=1)
