@@ -77,7 +77,7 @@ def ray_head(
     """A head with its dashboard on loopback, ready for jobs; it asks for the token where there is
     one.
     """
-    port, dashboard = free_ports(2)
+    port, dashboard, agent = free_ports(3)
     authentication = (
         {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
         if token
@@ -96,6 +96,8 @@ def ray_head(
                 "--include-dashboard=true",
                 "--dashboard-host=127.0.0.1",
                 f"--dashboard-port={dashboard}",
+                # Of another Ray's agent on this machine it would be taken: no job would start.
+                f"--dashboard-agent-listen-port={agent}",
             ),
             f"127.0.0.1:{port}",
             f"http://127.0.0.1:{dashboard}",
@@ -119,6 +121,7 @@ def ray_worker(head: RayNode, environment: Mapping[str, str], cpus: int = 1) -> 
             {**environment, **head.authentication},
             folder,
             f"--address={head.address}",
+            f"--dashboard-agent-listen-port={free_ports(1)[0]}",
             f"--num-cpus={cpus}",
             f"--temp-dir={folder}",
         )
