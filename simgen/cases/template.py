@@ -346,11 +346,11 @@ def make_template(
         raise InputError(f"{case}: system/controlDict names no application")
     if application in _WITHOUT_TIME:
         raise InputError(f"{case}: {application} writes no time after 0, which would be stored")
-    for each in quantities or ():
-        for monitor in re.findall(r"monitor\(\s*([^,\s]+)", each.expression):
+    for asked in quantities or ():
+        for monitor in re.findall(r"monitor\(\s*([^,\s]+)", asked.expression):
             files = (file for file in (folder / "system").rglob("*") if file.is_file())
             if not any(monitor in file.read_text(errors="replace") for file in files):
-                raise InputError(f"--quantity {each.name}: {case}/system has no '{monitor}'")
+                raise InputError(f"--quantity {asked.name}: {case}/system has no '{monitor}'")
     settings = _settings(case, control, bool(steady))
     with _meshed(folder, application) as (directory, commands):
         patches = read_boundary(directory / "constant/polyMesh/boundary")
