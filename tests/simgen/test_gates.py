@@ -277,3 +277,8 @@ def test_a_mesh_without_a_patch_or_its_faces_is_an_error(tmp_path: Path) -> None
         (mesh / "boundary").write_text(f"FoamFile {{}}\n{len(sizes)}\n({' '.join(entries)})\n")
         with pytest.raises(MeshError, match=problem):
             check_patches(CYLINDER, tmp_path)
+
+
+def test_without_a_stored_flux_nothing_is_balanced() -> None:
+    patches = {"in": "inlet", "out": "outlet"}  # rhoCentralFoam writes no phi
+    assert np.isnan(gates.mass_imbalance({}, patches)) and np.isnan(gates.back_flow({}, patches))
