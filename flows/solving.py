@@ -270,11 +270,8 @@ def _solve_and_write(
         try:
             cloud = convert.convert(SolvedCase(point, directory)) if accepted else None
         except PatchValueError as error:
-            result, accepted, cloud = (
-                replace(result, status="failed", reason=str(error)),
-                False,
-                None,
-            )
+            result = replace(result, status="failed", reason=str(error))
+            accepted, cloud = False, None
         except (CaseError, InputError) as error:
             shutil.rmtree(directory, ignore_errors=True)
             raise StoreError(

@@ -392,10 +392,11 @@ class Training(asks.TrainingRequest):
 
 def runs_url(asked: asks.TrainingRequest) -> str:
     """Return the URL of the folder of the runs: as given, or FOLDER/runs of FOLDER/store/NAME."""
+    if given := asked.runs or load_settings().runs:
+        return absolute(given)
     dataset = simgen.open_dataset(absolute(asked.dataset), asked.version)
     folder = dataset.url.rstrip("/").rsplit("/", 2)[0]
-    usual = RUNS if folder in ("", "s3:/") else f"{folder}/runs"
-    return absolute(asked.runs or load_settings().runs or usual)
+    return absolute(RUNS if folder in ("", "s3:/") else f"{folder}/runs")
 
 
 def open_training(

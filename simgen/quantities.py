@@ -101,8 +101,6 @@ class CaseFields:
 
     @functools.cached_property
     def _tree(self) -> cKDTree:
-        # Every command imports this module, and few of them need the tree.
-
         return point_tree(self.cloud.points)
 
 

@@ -222,7 +222,8 @@ def copy_case(case: Path, directory: Path) -> None:
         shutil.rmtree(directory / "0", ignore_errors=True)
         (directory / "0.orig").rename(directory / "0")
     for source, target in _COPIES.findall(_scripts(directory)):
-        if (directory / source).is_file() and ".." not in f"{source}{target}":
+        is_inside = ".." not in source + target and "/" not in (source[0], target[0])
+        if is_inside and (directory / source).is_file() and (directory / target).parent.is_dir():
             shutil.copy(directory / source, directory / target)
     for original in directory.glob("0/**/*.orig"):
         if (field := original.with_suffix("")).exists():

@@ -46,8 +46,9 @@ def measure(
         )
     opens = OPENINGS & set(family.patches.values())
     # Solvers of conserved variables, such as rhoCentralFoam, write no flux; NaN passes no gate.
-    stored = any(time_directories(case.directory)[-1][1].glob("phi*"))
-    flux = read_flux(case.directory).boundary if opens and stored else {}
+    times = time_directories(case.directory)
+    stored = bool(opens and times) and has_file(times[-1][1] / "phi")
+    flux = read_flux(case.directory).boundary if stored else {}
     return {
         **mesh,
         "max_courant": log.max_courant,

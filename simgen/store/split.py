@@ -1,8 +1,8 @@
 """Assign cases to splits, and compute the statistics of the training split.
 
 A case is assigned once, when it is first published, and keeps its place in every later version. New
-cases are shuffled with the seed so that the totals come as close as possible to the ratios. Cases
-of one design have one split. Splits that a source or a request names are taken as they are.
+cases are shuffled with the seed so that the totals come as close as possible to the ratios. Solved
+cases of one design have one split. Splits that a source or a request names are taken as they are.
 Calibration, for bands of error, is never drawn.
 
 Statistics, per component, combine the moments of the training cases. A few snapshots or cases may

@@ -387,7 +387,9 @@ class DatasetWriter:
         name = f"v{newest + 1}"
         bound = layout.bound_splits(before) if before is not None else {}
         stated = {c: design[c][split.PUBLISHED] for c in accepted if split.PUBLISHED in design[c]}
-        parameters = {case: row["parameters"] for case, row in design.items()}
+        # Imported cases may differ in what no parameter says.
+        is_own = self.schema.source is None
+        parameters = {case: row["parameters"] for case, row in design.items() if is_own}
         members = split.assign_splits(accepted, {**stated, **bound}, parameters)
         if "train" not in members.values():
             raise InputError(

@@ -259,11 +259,13 @@ def test_of_the_folder_0_what_the_solver_writes_is_stored(
         shutil.copy(case / "0.orig/p", case / "0.orig" / name)
     (case / "0.orig/U.orig").write_text((case / "0.orig/U").read_text() + "// clean\n")
     (case / "Allrun").write_text(
-        "cp 0/U.orig 0/U\ncp -f 0/none 0/p\n\\cp ../x 0/p\nrunApplication blockMesh\n"
+        "cp 0/U.orig 0/U\ncp -f 0/none 0/p\n\\cp ../x 0/p\ncp 0/U.orig none/U\n"
+        f"cp 0/U.orig {tmp_path}/outside\ncp {case}/Allrun 0/p\nrunApplication blockMesh\n"
     )
     made = make_template(case, "cavity", VARIED[:1], None, tmp_path / "cavity")
     assert [field.openfoam for field in made.fields] == ["T", "U", "p"]
     assert (made.folder / "0/U").read_text().endswith("// clean\n")
+    assert not (tmp_path / "outside").exists() and "runApp" not in (made.folder / "0/p").read_text()
     monkeypatch.setitem(FAMILIES, "cavity", made)
     result = solve_case(made.point({"speed": 1.0}, made.settings("template")), tmp_path)
     assert result.status == "failed"

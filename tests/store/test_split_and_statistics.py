@@ -8,8 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simgen
+from simgen.case import Field
+from simgen.design_space import Parameter
+from simgen.imports import imported_schema
+from simgen.imports.importing import SourceCase, import_cases
 from simgen.moments import Moments, is_significant, moments
 from simgen.publish.card import left_out
+from simgen.store.schema import Source
 from simgen.store.split import (
     LEAST,
     LEFT_OUT,
@@ -252,3 +257,15 @@ def test_a_field_that_does_nothing_else_keeps_its_only_event():
     assert dominant(wrecked) == [3], "unless that is no state of the field at all"
     still += np.float32(3e-5) * np.random.default_rng(0).choice([-1, 0, 1], still.shape)
     assert dominant(still.astype(np.float32)) == [], "nor is rounding a scale"
+
+
+def test_imported_cases_of_the_same_parameters_are_drawn_each(tmp_path):
+    schema = imported_schema(
+        "probes", dimension=1, fields=[Field("t", "K", ("t",))],
+        source=Source("probes", "here", "CC0"), splits="drawn",
+        parameters=[Parameter("nu", "", 0.0, 1.0)],
+    )  # fmt: skip
+    line = np.arange(4.0)[:, None]
+    cases = [SourceCase(f"c{n}", line, {"t": n + line[:, 0]}, None, {"nu": 0.5}) for n in range(8)]
+    dataset = simgen.open_dataset(import_cases(str(tmp_path / "probes"), schema, cases).url)
+    assert dataset.cases("test") and dataset.cases("validation")

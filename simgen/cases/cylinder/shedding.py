@@ -52,7 +52,6 @@ def shedding(
     """
     if cloud.time is None:
         raise ValueError("shedding needs a transient case")
-    # Every command imports this module, and few of them need the tree.
     late = cloud.time >= start
     tree = point_tree(cloud.points[:, :2])
     # Cells are at most 1 m wide: a probe farther from every centre lies outside the channel (large
