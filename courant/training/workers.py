@@ -62,7 +62,10 @@ def train(
     device = device_of(experiment.training)
     if experiment.training.workers == 1:
         use_threads(usable_cores())
-        fit_on_record(experiment, dataset, run, device, on_epoch=on_epoch)
+        try:
+            fit_on_record(experiment, dataset, run, device, on_epoch=on_epoch)
+        finally:
+            torch.set_flush_denormal(False)  # the caller's own numbers keep their whole range
     else:
         with following(run, on_epoch):
             _run_workers(experiment, dataset, run, device)
