@@ -31,7 +31,8 @@ from pydantic import Field
 
 from courant.data_config import Frozen
 from courant.evaluation.metrics import finite_or_none
-from courant.prediction.bands import LEVEL, Outcomes, conformal_quantile, shared_ranges
+from courant.prediction.answers import REGRESSION
+from courant.prediction.bands import Outcomes, QuantityBand, quantity_bands, shared_ranges
 from simgen.design_space import Parameter, scaled
 from simgen.errors import CaseError, InputError, SimgenError
 from simgen.regression import spans_decade
@@ -84,8 +85,8 @@ class Candidate(Frozen):
     case: str
     design: dict[str, float]
     predicted: dict[str, float | None]
-    half_widths: dict[str, float] = Field(default_factory=dict)
-    """Of the band; without those that have none"""
+    bands: dict[str, QuantityBand] = Field(default_factory=dict)
+    """Without those that have none"""
     sources: dict[str, str] = Field(default_factory=dict)
     status: str = "chosen"
     """Then that of the case: accepted, rejected or failed"""
@@ -96,9 +97,9 @@ class Candidate(Frozen):
         """Return the predicted values with their bands: `61.2 ± 0.9`."""
         found = []
         for name in names:
-            width, value = self.half_widths.get(name), self.predicted.get(name)
-            band = "" if width is None else f" ± {width:.2g}"
-            found.append("nothing" if value is None else f"{value:.4g}{band}")
+            band, value = self.bands.get(name), self.predicted.get(name)
+            around = "" if band is None else f" ± {band.half_width:.2g}"
+            found.append("nothing" if value is None else f"{value:.4g}{around}")
         return ", ".join(found)
 
     def line(self, names: Sequence[str]) -> str:
@@ -114,10 +115,10 @@ class Candidate(Frozen):
     def inside(self, name: str) -> bool | None:
         """Return whether the solved value is in the band; None where one of them is missing."""
         solved, predicted = self.solved.get(name), self.predicted.get(name)
-        width = self.half_widths.get(name)
-        if solved is None or predicted is None or width is None:
+        band = self.bands.get(name)
+        if solved is None or predicted is None or band is None:
             return None
-        return abs(solved - predicted) <= width
+        return abs(solved - predicted) <= band.half_width
 
 
 class Search(Frozen):
@@ -416,38 +417,23 @@ def predicted(
 ) -> Candidate:
     """Return a candidate with the answers for it and their bands.
 
-    An answer with the fields, or the regression alone where its band is narrower, or where fields
-    cannot be predicted, as those of a transient model without a state to start from. A half-width
-    is the quantile of the calibration cases' errors over the regression's deviation at each, times
-    that at the design.
+    They are those of the regression alone where fields cannot be predicted, as of a transient model
+    without a state to start from.
     """
-    bands, answers = surrogate.bands, surrogate.answers
-    at, found = surrogate.scaled(design), None
-    alone = {name: float(of[0]) for name, of in answers.at(at[None], {}, False).items()}
-    kinds: dict[bool, Mapping[str, float]] = {False: alone}
+    answers, at = surrogate.answers, surrogate.scaled(design)[None]
+    values = {name: float(of[0]) for name, of in answers.at(at, {}, False).items()}
+    sources = dict.fromkeys(values, REGRESSION)
+    bands = quantity_bands(answers, surrogate.bands, at[0], values, False)
     if surrogate.step_s is None:
         with suppress(CaseError, InputError):
             found = surrogate.predict_design(design, place=place)
-    if found is not None and (found.bands is None or not found.bands.no_quantities):
-        kinds[True] = found.quantities
-    usable = max(kinds)
-    values, widths = dict(kinds[usable]), dict[str, float]()
-    sources = {name: answers.source(name, usable) for name in values}
-    if bands is not None and not bands.out_of_ranges(surrogate.space, design):
-        for usable, answered in kinds.items():
-            errors = bands.errors(answers, usable)
-            for name in errors.keys() & answers.processes.keys():
-                deviation = answers.processes[name].deviation(np.array([*bands.designs, at]))[:, 0]
-                scores = errors[name] / deviation[:-1]
-                width = conformal_quantile(scores[np.isfinite(scores)], LEVEL) * deviation[-1]
-                if width < widths.get(name, math.inf):
-                    widths[name], values[name] = float(width), answered[name]
-                    sources[name] = answers.source(name, usable)
+            values, sources = dict(found.quantities), dict(found.sources)
+            bands = dict(found.bands.quantities)
     return Candidate(
         case=case,
         design=design,
         predicted={name: finite_or_none(value) for name, value in values.items()},
-        half_widths=widths,
+        bands=bands,
         sources=sources,
     )
 
@@ -475,7 +461,8 @@ def table_text(search: Search) -> str:
         row |= each.design
         for name in search.names:
             row[f"{name}_predicted"] = each.predicted.get(name)
-            row[f"{name}_half_width_{LEVEL:.0%}"] = each.half_widths.get(name)
+            band = each.bands.get(name)
+            row[f"{name}_half_width"], row[f"{name}_band"] = band and band.half_width, band
             row[f"{name}_solved"], row[f"{name}_inside"] = each.solved.get(name), each.inside(name)
         row["feasible"] = search.is_feasible(each.solved) if each.solved else None
         rows.append({**row, "best": each.case in front})

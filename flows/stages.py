@@ -317,7 +317,7 @@ def relative_bands(
         bands[name] = np.inf
         if usable.sum() >= least_designs(family) and values[usable].std():
             values = values[usable]
-            errors = cross_validated(inputs[usable], values, NUM_FOLDS) - values
+            errors = cross_validated(inputs[usable], values, NUM_FOLDS)[0] - values
             half = conformal_quantile(np.abs(errors[:, 0]), LEVEL)
             bands[name] = half / float(np.abs(values).mean())
     return bands
@@ -592,8 +592,6 @@ class Optimisation(asks.OptimisationRequest):
             search, surrogate = self.read(), load(self.run)
             announce(f"search {folder.url}: {search.title}")
             ensure_answers(surrogate, surrogate.open_dataset(self.dataset))
-            if surrogate.bands is None:
-                announce("the run is not calibrated: no bands (courant calibrate)")
 
             def keep(*candidates: optimisation.Candidate) -> optimisation.Search:
                 kept = search.model_copy(update={"candidates": candidates})
@@ -617,9 +615,7 @@ class Optimisation(asks.OptimisationRequest):
                 search = keep(*earlier, ended)
                 announce(ended.line(search.names))
                 shares = {name: of.share for name, of in surrogate.answers.quantities.items()}
-                surrogate.answers = fit_answers(surrogate, newest, shares)
-                answers = surrogate.answers.model_dump(mode="json")
-                RunDirectory(surrogate.url).write_json(records.ANSWERS, answers)
+                surrogate.keep(fit_answers(surrogate, newest, shares))
                 write_search_page(folder, search, surrogate, newest)
         return self._result(search)
 

@@ -92,27 +92,39 @@ def gaussian_process(inputs: np.ndarray, outputs: np.ndarray) -> GaussianProcess
     spread = modelled.std(0)
     normal = (modelled - modelled.mean(0)) / _scale(modelled)
     shares = spread**2 / ((spread**2).sum() or 1.0)
+    apart = (inputs[:, None] - inputs[None]) ** 2
 
-    def loss(logs: np.ndarray) -> float:
-        factor = cho_factor(with_noise(inputs, logs), lower=True)
-        fit = (normal * cho_solve(factor, normal)).sum(0) @ shares
-        return float(fit / 2 + np.log(np.diag(factor[0])).sum())
+    def loss(logs: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the negative log-likelihood and its gradient."""
+        near, noise, one = covariance(inputs, inputs, logs), np.exp(logs[-1]), np.eye(len(inputs))
+        factor = cho_factor(near + noise * one, lower=True)
+        solved = cho_solve(factor, normal)
+        change = cho_solve(factor, one) - (solved * shares) @ solved.T
+        slopes = np.einsum("ij,ijk->k", change * near, apart) / np.exp(2 * logs[:-1])
+        fit = (normal * solved).sum(0) @ shares / 2 + np.log(np.diag(factor[0])).sum()
+        return float(fit), np.append(slopes, noise * np.trace(change)) / 2
 
     bounds = [*[tuple(np.log(_LENGTHS))] * inputs.shape[1], tuple(np.log(_NOISES))]
     start = np.log([*[1.0] * inputs.shape[1], 1e-2])
-    logs = minimize(loss, start, method="L-BFGS-B", bounds=bounds).x
+    logs = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
     return GaussianProcess.of(inputs, outputs, logs)
 
 
-def cross_validated(inputs: np.ndarray, outputs: np.ndarray, num_folds: int) -> np.ndarray:
-    """Return (n, m) a Gaussian process at each input, fitted without that input's fold."""
+def cross_validated(
+    inputs: np.ndarray, outputs: np.ndarray, num_folds: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and deviation (n, m) of a Gaussian process that is fitted without a fold.
+
+    At each input it is that of the other folds; of fewer inputs than folds each is left out alone.
+    """
     order = np.random.default_rng(0).permutation(len(inputs))
-    predicted = np.empty(outputs.shape)
-    for fold in range(num_folds):
+    means, deviations = np.empty(outputs.shape), np.empty(outputs.shape)
+    for fold in range(min(num_folds, len(inputs))):
         out = order[fold::num_folds]
         rest = np.setdiff1d(order, out)
-        predicted[out] = gaussian_process(inputs[rest], outputs[rest])(inputs[out])
-    return predicted
+        process = gaussian_process(inputs[rest], outputs[rest])
+        means[out], deviations[out] = process(inputs[out]), process.deviation(inputs[out])
+    return means, deviations
 
 
 def _scale(outputs: np.ndarray) -> np.ndarray:
@@ -171,7 +183,7 @@ def sobol_indices(
     if not parameters or len(known) < LEAST_DESIGNS * len(parameters) or not np.ptp(outputs):
         return None
     inputs = np.array([scaled(parameters, designs[row]) for row in known.tolist()])
-    predicted = cross_validated(inputs, outputs[:, None], NUM_FOLDS)[:, 0]
+    predicted = cross_validated(inputs, outputs[:, None], NUM_FOLDS)[0][:, 0]
     wrong = ((predicted - outputs) ** 2).sum()
     fit = float(1 - wrong / ((outputs - outputs.mean()) ** 2).sum())
     if fit < LEAST_FIT:

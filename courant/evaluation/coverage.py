@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from courant.evaluation.calibrate import check_settings, newest
 from courant.evaluation.quantities import Pair, score_quantities, solved_and_predicted, true_values
-from courant.prediction.bands import LEVEL, Bands
+from courant.prediction.bands import LEVEL, Bands, quantity_bands
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.directory import RunDirectory
 from simgen.errors import InputError
@@ -180,20 +180,19 @@ def _compare(
         error = np.abs(values - np.asarray(truth))
         worst = np.unravel_index((error / around.field).argmax(), error.shape)
         found[FIELD] = _Held(design, float(error[worst]), float(around.field[worst]))
-    if (lost := bands.out_of_ranges(surrogate.space, case.parameters)) or len(bands.cases) < 2:
-        return found, around.no_field or lost
     begin, none = problem.start(case), around.no_field
     if begin is not None:
-        none = surrogate.no_band(surrogate.prepare_case(case, begin), case.parameters, bands)
+        none = bands.out_of_reach(surrogate.pooled_latents(surrogate.prepare_case(case, begin)))
         if bands.rollout and problem.steps_to_end(case, begin) != bands.rollout.steps:
             none = "it is another rollout than was calibrated"
     named = {name: np.array([value]) for name, value in quantities[1].items()}
     answered = surrogate.answers.at(design[None], named, not none)
-    for name, errors in bands.errors(surrogate.answers, not none).items():
-        width = bands.around(errors, design, level)
-        wrong = abs(float(answered[name][0] - true_values(dataset, name, {case.id: quantities})[0]))
-        if np.isfinite(wrong) and np.isfinite(width):
-            found[name] = _Held(design, wrong, width)
+    found_of = {name: float(of[0]) for name, of in answered.items()}
+    widths = quantity_bands(surrogate.answers, bands, design, found_of, not none, level)
+    for name, band in widths.items():
+        wrong = abs(found_of[name] - float(true_values(dataset, name, {case.id: quantities})[0]))
+        if np.isfinite(wrong) and band.kind == "calibrated":
+            found[name] = _Held(design, wrong, band.half_width)
     return found, around.no_field
 
 

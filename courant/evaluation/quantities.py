@@ -17,8 +17,6 @@ from courant.evaluation.metrics import finite_or_none, ratio
 from courant.evaluation.record import QuantityScore
 from courant.prediction.answers import MOST_DESIGNS, Answers, RegressedQuantity
 from courant.prediction.surrogate import NotFiniteError, Surrogate, by_field, quantities_from
-from courant.runs.directory import RunDirectory
-from courant.runs.record import ANSWERS
 from simgen import regression
 from simgen.case import CaseFamily
 from simgen.cases import FAMILIES
@@ -76,6 +74,8 @@ def fit_quantity(designs: np.ndarray, values: np.ndarray) -> regression.Gaussian
     return regression.gaussian_process(designs[usable], known[:, None])
 
 
+FOLDS = 10
+"""Of the cases that are left out of the regression; of fewer cases each is left out alone"""
 MOST_VALIDATION = 200
 LEAST_VALIDATION = 5
 """Cases that give the fields a share; one or two would give it by chance"""
@@ -84,9 +84,7 @@ LEAST_VALIDATION = 5
 def ensure_answers(surrogate: Surrogate, dataset: Dataset) -> Answers:
     """Return the run's answers, which are fitted and kept in the run if there are none."""
     if not surrogate.answers.weights:
-        found = fit_answers(surrogate, dataset)
-        RunDirectory(surrogate.url).write_json(ANSWERS, found.model_dump(mode="json"))
-        surrogate.answers = found
+        surrogate.keep(fit_answers(surrogate, dataset))
     return surrogate.answers
 
 
@@ -108,15 +106,17 @@ def fit_answers(
         values = recorded(dataset, name, cases)
         if (fit := fit_quantity(designs, values)) is None:
             continue
-        share = (shares or {}).get(name, 0.0)
+        share, known = (shares or {}).get(name, 0.0), np.isfinite(values)
         if shares is None:
-            known = np.isfinite(values)
             left_out = np.full(len(cases), math.nan)
             left_out[known] = fit.left_out(values[known, None])[:, 0]
             of_fields = [predicted.get(case, {}).get(name, math.nan) for case in cases]
             share = share_of_fields(values, left_out, np.array(of_fields))
         found[name] = RegressedQuantity(
-            values=tuple(map(finite_or_none, values)), logs=tuple(fit.logs.tolist()), share=share
+            values=tuple(map(finite_or_none, values)),
+            logs=tuple(fit.logs.tolist()),
+            share=share,
+            scores=left_out_scores(designs[known], values[known]),
         )
     return Answers(
         weights=surrogate.weights,
@@ -124,6 +124,12 @@ def fit_answers(
         designs=designs.tolist() if found else (),
         quantities=found,
     )
+
+
+def left_out_scores(designs: np.ndarray, values: np.ndarray) -> tuple[float, ...]:
+    """Return each error (n,) of a regression fitted without the case, over its deviation there."""
+    found, deviation = regression.cross_validated(designs, values[:, None], FOLDS)
+    return tuple((np.abs(found[:, 0] - values) / deviation[:, 0]).tolist())
 
 
 def share_of_fields(truth: np.ndarray, regressed: np.ndarray, of_fields: np.ndarray) -> float:

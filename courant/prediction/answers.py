@@ -34,6 +34,8 @@ class RegressedQuantity(Frozen):
     logs: tuple[float, ...]
     """Logarithms of the length of each parameter, and of the noise over the variance"""
     share: float = Field(ge=0, le=1)
+    scores: tuple[float, ...] = ()
+    """Of each known case, left out of the fit: its error over the regression's deviation"""
 
 
 class Answers(Frozen):

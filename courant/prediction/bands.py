@@ -3,10 +3,13 @@
 Split conformal prediction: `courant calibrate` predicts the cases of the calibration split and
 keeps their errors. A new case's error is, with the probability of the band's level, no larger than
 the corresponding quantile of theirs, as long as it is drawn like them; nothing is assumed of the
-model. Errors are first divided by what is usual near a design (`ErrorSize`), and in fields at a
-place (`FieldScale`). Vovk et al. 2005, Algorithmic Learning in a Random World; Lei et al. 2018,
-Distribution-Free Predictive Inference for Regression, section 5.2. The band of a field is
-simultaneous: with that probability it holds at all points, steps and components at once.
+model. Errors are first divided by what is usual near a design, the deviation of a regression or an
+`ErrorSize`, and in fields at a place (`FieldScale`). Vovk et al. 2005, Algorithmic Learning in a
+Random World; Lei et al. 2018, Distribution-Free Predictive Inference for Regression, section 5.2.
+The band of a field is simultaneous: with that probability it holds at all points, steps and
+components at once. Without enough calibration cases a quantity's band is found from the errors of
+its regression at cases that were left out of it (cross-conformal prediction: Vovk 2015; Barber et
+al. 2021, Predictive Inference with the Jackknife+).
 
 No band holds for a design outside of those that were trained on and calibrated (`ranges`), nor for
 a prediction whose latents are unlike those of all training cases (`Reach`). Designs are scaled
@@ -18,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as field_of
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -30,6 +34,7 @@ from courant.prediction.answers import Answers
 from simgen.design_space import Parameter, scaled
 from simgen.errors import InputError
 from simgen.point_cloud import point_tree
+from simgen.regression import GaussianProcess
 
 LEVEL = 0.9
 #: Comparing each design with each other one takes memory by their square.
@@ -107,13 +112,29 @@ def fit_error_size(designs: np.ndarray, errors: np.ndarray) -> ErrorSize:
     return best
 
 
-def half_width(designs: np.ndarray, errors: np.ndarray, design: np.ndarray, level: float) -> float:
-    """Return the half-width of a band at a design, from errors (n,) at designs (n, P)."""
+def half_width(
+    designs: np.ndarray,
+    errors: np.ndarray,
+    design: np.ndarray,
+    level: float,
+    process: GaussianProcess | None = None,
+) -> float:
+    """Return the half-width of a band at a design, from errors (n,) at designs (n, P).
+
+    It grows with the deviation of a process, if there is one, and else as errors near by do.
+    Errors that are NaN are left out; it is infinite where they are too few for the level.
+    """
+    known = np.isfinite(errors)
+    designs, errors = designs[known], errors[known]
     if len(errors) < 2 or not errors.any():
-        return math.inf if len(errors) < 2 else 0.0
-    usual = fit_error_size(designs, errors)
-    quantile = conformal_quantile(errors / usual.left_out, level)
-    return quantile * float(usual.at(design[None])[0])
+        return conformal_quantile(errors, level)
+    if process is None:
+        usual = fit_error_size(designs, errors)
+        sizes, here = usual.left_out, usual.at(design[None])[0]
+    else:
+        deviations = process.deviation(np.array([*designs, design]))[:, 0]
+        sizes, here = deviations[:-1], deviations[-1]
+    return conformal_quantile(errors / sizes, level) * float(here)
 
 
 NEIGHBOURS = 8
@@ -380,21 +401,36 @@ class CalibratedRollout(Frozen):
     steps: int
 
 
+class QuantityBand(Frozen):
+    """The band around the answer for a quantity of one design."""
+
+    half_width: float
+    kind: str
+    """`calibrated` by calibration cases, or by the regression's own, each `left out` of it"""
+    level: float
+    """Probability with which it holds"""
+    num_cases: int
+
+    def __str__(self) -> str:
+        return f"{self.level:.0%} {self.kind}, {self.num_cases} cases"
+
+
 @dataclass(frozen=True)
 class DesignBands:
     """The bands of one prediction, in physical units."""
 
     level: float
-    quantities: Mapping[str, float]
-    """Half-widths; infinite where there are too few calibration cases"""
+    """Of the field"""
     field: np.ndarray | None
     """Half-widths, shaped like the prediction; None where none holds"""
     unsolved: float
-    """Share of designs near this one that had no accepted solution"""
+    """Share of designs near this one that had no accepted solution; 0 without calibration"""
     no_field: str = ""
     """Why the field has none"""
     no_quantities: str = ""
-    """Why the fields give no quantities with bands; those of the regression alone have theirs"""
+    """Why the fields have no part in quantities; those of the regression alone have their bands"""
+    quantities: Mapping[str, QuantityBand] = field_of(default_factory=dict)
+    """Without those that have none"""
 
 
 class Bands(Frozen):
@@ -442,16 +478,18 @@ class Bands(Frozen):
             if name in (found if usable else answers.quantities)
         }
 
-    def around(
-        self, errors: Sequence[float] | np.ndarray, design: np.ndarray, level: float = LEVEL
-    ) -> float:
-        """Return the half-width at a design from one error for each case; NaN ones are left out.
-
-        It is infinite with too few calibration cases.
-        """
-        sizes = np.asarray(errors)
-        known = np.isfinite(sizes)
-        return half_width(np.asarray(self.designs)[known], sizes[known], design, level)
+    def chosen(self, answers: Answers) -> Answers:
+        """Return the answers without fields where the regression alone has the narrower band."""
+        quantities, known = dict(answers.quantities), np.asarray(self.designs)
+        both, alone = (self.errors(answers, usable) for usable in (True, False))
+        for name, errors in alone.items():
+            with_fields, without = (
+                half_width(known, of, known[0], LEVEL, answers.processes[name])
+                for of in (both[name], errors)
+            )
+            if without < with_fields:
+                quantities[name] = quantities[name].model_copy(update={"share": 0.0})
+        return answers.model_copy(update={"quantities": quantities})
 
     def unguarded(self) -> Bands:
         """Return these bands for designs unlike the calibration's too, where they hold no more."""
@@ -480,3 +518,37 @@ class Bands(Frozen):
         distance, limit = self.reach.distance(latents), self.reach.limit
         far = f"its latent state is {distance / limit:.1f} times farther from those of the training"
         return "" if distance <= limit else f"{far} cases than the calibration cases are"
+
+
+def quantity_bands(
+    answers: Answers,
+    bands: Bands | None,
+    design: np.ndarray,
+    values: Mapping[str, float],
+    usable: bool = True,
+    level: float = LEVEL,
+) -> dict[str, QuantityBand]:
+    """Return the bands around the answers `values` for a scaled design (P,), where there are any.
+
+    They are found from the errors of the calibration cases, if these are enough for the level.
+    Else from the scores of the regression's own cases, at the highest level that so many give; how
+    far the fields are off is not known then, so the band reaches from the answer around that of
+    the regression. `usable` is whether the fields have a part in the answers.
+    """
+    ranges = bands.ranges if bands else shared_ranges(np.array(answers.designs or [()]))
+    found, errors = dict[str, QuantityBand](), bands.errors(answers, usable) if bands else {}
+    for name, value in ({} if outside(ranges, design) else values).items():
+        process, of, at = answers.processes.get(name), errors.get(name, np.zeros(0)), design[None]
+        kind, most, number, width = "calibrated", level, int(np.isfinite(of).sum()), math.inf
+        if bands is not None and name in errors:
+            width = half_width(np.asarray(bands.designs), of, design, level, process)
+        if process is not None and width == math.inf:
+            scores = np.array(answers.quantities[name].scores)
+            kind, number = "left out", len(scores)
+            most = min(level, number / (number + 1))
+            if number:
+                width = conformal_quantile(scores, most) * float(process.deviation(at)[0, 0])
+                width += abs(value - float(process(at)[0, 0]))
+        if math.isfinite(width + value):
+            found[name] = QuantityBand(half_width=width, kind=kind, level=most, num_cases=number)
+    return found

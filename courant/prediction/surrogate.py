@@ -29,8 +29,8 @@ from courant.data.normalisation import Channel, Normaliser, powers_of
 from courant.data_config import SteadyData
 from courant.experiment import parse_experiment
 from courant.field_model import FieldDecomposition, FieldModel, Inputs, Queries
+from courant.prediction import bands as banding
 from courant.prediction.answers import Answers
-from courant.prediction.bands import LEVEL, Bands, DesignBands, least_cases, pooled
 from courant.prediction.monitor import Monitor, RolloutQuality
 from courant.prediction.shared_mesh import SharedMesh, meshing_family
 from courant.problems import Problem, problem_of
@@ -51,7 +51,7 @@ from simgen.whole_file import cache_folder
 if TYPE_CHECKING:
     from simgen.store.read import Dataset, StoredCase
 
-Calibrated = TypeVar("Calibrated", Answers, Bands, Monitor)
+Calibrated = TypeVar("Calibrated", Answers, banding.Bands, Monitor)
 QUERY_CHUNK = 65_536
 """Query points that go through the decoder at a time"""
 NORMALISER = "normaliser.json"
@@ -94,8 +94,7 @@ class PredictedDesign:
     """Whether the mesh was kept from an earlier prediction"""
     prepared: Batch
     """The model's input, for `Surrogate.decomposition`"""
-    bands: DesignBands | None = None
-    """None where the run is not calibrated"""
+    bands: banding.DesignBands
     fine: Mapping[str, tuple[float, float]] = field_of(default_factory=dict)
     """Interval of quantities on an infinitely fine mesh, but for the model's error"""
     solved: np.ndarray | None = None
@@ -188,12 +187,18 @@ class Surrogate:
     @cached_property
     def answers(self) -> Answers:
         """The regressed quantities of `courant evaluate`; without any where none were fitted."""
-        return self._calibrated(record.ANSWERS, Answers) or Answers()
+        answers = self._calibrated(record.ANSWERS, Answers) or Answers()
+        return self.bands.chosen(answers) if self.bands else answers
+
+    def keep(self, answers: Answers) -> None:
+        """Write answers to the run, and answer by them from now on."""
+        RunDirectory(self.url).write_json(record.ANSWERS, answers.model_dump(mode="json"))
+        self.__dict__.pop("answers", None)
 
     @cached_property
-    def bands(self) -> Bands | None:
+    def bands(self) -> banding.Bands | None:
         """The errors of `courant calibrate`, as bands; None where the run is not calibrated."""
-        return self._calibrated(record.BANDS, Bands)
+        return self._calibrated(record.BANDS, banding.Bands)
 
     @cached_property
     def monitor(self) -> Monitor | None:
@@ -420,6 +425,7 @@ class Surrogate:
         seconds = replace(seconds, prediction=time.perf_counter() - began)
         why = "" if start_of is None else "it starts from the state of another design"
         bands = self.bands_around(prepared, values, cloud.points, point.parameters, begin, none=why)
+        usable = not bands.no_quantities
         times = None if begin is None else self.times(begin, steps)
         channels = self.normaliser.channels
         solved, since_s = None, 0.0
@@ -442,13 +448,11 @@ class Surrogate:
             n: of for n, of in measured.items() if n in {q.name for q in family.quantities}
         }
         of_fields, answers = quantities(values), self.answers
-        # Without bands nothing is known of which rollouts were compared with the solver's.
-        usable = not bands.no_quantities if bands else begin is None
         columns = {name: np.array([value]) for name, value in of_fields.items()}
         design = self.scaled(point.parameters)[None]
         answered = {n: float(of[0]) for n, of in answers.at(design, columns, usable).items()}
-        # Meshes were studied where quantities were calibrated.
-        grid, widths = (self.bands.grid, bands.quantities) if self.bands and bands else ({}, {})
+        around = banding.quantity_bands(answers, self.bands, design[0], answered, usable)
+        grid = self.bands.grid if self.bands else {}
         return PredictedDesign(
             point=point,
             cloud=bare,
@@ -461,8 +465,8 @@ class Surrogate:
             seconds=seconds,
             known_geometry=known_geometry,
             prepared=prepared,
-            bands=bands,
-            fine={n: of.fine(answered[n]) for n, of in grid.items() if n in widths},
+            bands=replace(bands, quantities=around),
+            fine={name: of.fine(answered[name]) for name, of in grid.items() if name in around},
             solved=solved,
             solved_quantities=None
             if solved is None
@@ -480,33 +484,29 @@ class Surrogate:
         points: np.ndarray,
         parameters: Mapping[str, float],
         start_s: float | None = None,
-        level: float = LEVEL,
-        bands: Bands | None = None,
+        level: float = banding.LEVEL,
+        bands: banding.Bands | None = None,
         none: str = "",
-    ) -> DesignBands | None:
-        """Return the bands of a prediction from `prepared`; None where the run is not calibrated.
+    ) -> banding.DesignBands:
+        """Return the bands of a prediction from `prepared`, without those of quantities.
 
         values (T, N, C) of a rollout from `start_s`, or (N, C), at points (N, 3) m; `none` is a
         reason why no band of the fields holds.
         """
         if (bands := bands or self.bands) is None:
-            return None
+            why = "the run is not calibrated"
+            # Nothing is known of which rollouts were compared with the solver's.
+            return banding.DesignBands(
+                level, None, 0.0, why, "" if start_s is None else none or why
+            )
         design = self.scaled(parameters)
         unsolved = bands.outcomes.unsolved_near(design)
-        errors, around = bands.errors, bands.around
-        lost = bands.out_of_ranges(self.space, parameters)
-        if not lost and len(bands.cases) < (least := least_cases(level)):
-            lost = f"a level of {level:.0%} needs {least} calibration cases, the run has"
-            lost += f" {len(bands.cases)}"
-        if lost:
-            return DesignBands(level, {}, None, unsolved, lost, lost)
-
-        def of_quantities(usable: bool) -> dict[str, float]:
-            of_all = errors(self.answers, usable).items()
-            return {name: around(of, design, level) for name, of in of_all}
-
-        if none := none or bands.out_of_reach(self.pooled_latents(prepared)):
-            return DesignBands(level, of_quantities(False), None, unsolved, none, none)
+        why = bands.out_of_ranges(self.space, parameters)
+        if not why and len(bands.cases) < (least := banding.least_cases(level)):
+            why = f"a level of {level:.0%} needs {least} calibration cases, the run has"
+            why += f" {len(bands.cases)}"
+        if why := why or none or bands.out_of_reach(self.pooled_latents(prepared)):
+            return banding.DesignBands(level, None, unsolved, why, why)
         states, rollout, step_s = values.reshape(-1, *values.shape[-2:]), bands.rollout, self.step_s
         normaliser = self.normaliser.at(parameters)
         no_field, no_quantities, field = "", "", None
@@ -519,17 +519,12 @@ class Surrogate:
                 )
         if len(states) <= (calibrated := len(bands.field.scale.growth)):
             scales = bands.field.scale.at(points, normaliser.standardise(states))
-            widths = bands.around(bands.field.largest, design, level) * scales
+            largest, designs = np.array(bands.field.largest), np.asarray(bands.designs)
+            widths = banding.half_width(designs, largest, design, level) * scales
             field = (widths * np.asarray(normaliser.std)).reshape(values.shape)
         else:
             no_field = f"bands are calibrated for {calibrated} steps, {len(states)} were asked for"
-        quantities = of_quantities(not no_quantities)
-        return DesignBands(level, quantities, field, unsolved, no_field, no_quantities)
-
-    def no_band(self, prepared: Batch, parameters: Mapping[str, float], bands: Bands) -> str:
-        """Return why no band holds for a request, by its parameters or its latents; else empty."""
-        by_ranges = bands.out_of_ranges(self.space, parameters)
-        return by_ranges or bands.out_of_reach(self.pooled_latents(prepared))
+        return banding.DesignBands(level, field, unsolved, no_field, no_quantities)
 
     def pooled_latents(self, prepared: Batch) -> np.ndarray | None:
         """Return the pooled latents (2 d,) of a request; None for a model without latents."""
@@ -537,7 +532,7 @@ class Surrogate:
             return None
         inputs, _ = prepared.for_model(self.model.config)
         with torch.inference_mode():
-            return pooled(self.model.encode(inputs)[0].float().cpu().numpy())
+            return banding.pooled(self.model.encode(inputs)[0].float().cpu().numpy())
 
     def check_evolves(self) -> field_model.Evolves:
         """Return the model; InputError for one that is steady or has no latents."""

@@ -11,7 +11,7 @@ from courant.evaluation import record
 from courant.evaluation.metrics import ALL, METRICS
 from courant.evaluation.quantities import dependences
 from courant.prediction.answers import REGRESSION
-from courant.prediction.bands import LEVEL
+from courant.prediction.bands import QuantityBand, quantity_bands
 from courant.problems.problem import read_states
 from courant.report import drawing
 from courant.report import page as pages
@@ -232,12 +232,16 @@ def quantities_panel(context: Context) -> Panel | None:
     evaluation, scores = context.evaluation, context.evaluation.quantities
     if not scores and not evaluation.not_predicted:
         return None
-    widths = half_widths(context)
+    bands = bands_of(context)
+    widths = {
+        name: np.array([np.nan if band is None else band.half_width for band in of])
+        for name, of in bands.items()
+    }
     pictures, tables, notes = [], [], []
     arrays: dict[str, np.ndarray] = {}
     if scores:
         alone = [plain(name) for name, each in scores.items() if each.source == REGRESSION]
-        bars = f" Bars are the bands of {LEVEL:.0%}, where they hold." if widths else ""
+        bars = " Bars are the bands, where they hold." if bands else ""
         pictures.append(
             Picture(
                 "quantities.png",
@@ -271,9 +275,10 @@ def quantities_panel(context: Context) -> Panel | None:
     missing = [f"{plain(name)} ({why})" for name, why in sorted(evaluation.not_predicted.items())]
     if missing:
         notes.append(f"This model does not predict {', '.join(missing)}.")
-    if context.surrogate.bands is not None:
+    if bands:
         notes.append(
-            "Above, a band is the median half-width over these cases; on a fine mesh the solver's"
+            "Above, a band is the median half-width over these cases. It is found from calibration"
+            " cases, or from those of the regression, left out of it. On a fine mesh the solver's"
             " value differs by so much, with 90 % probability, which no band has."
         )
     return Panel(
@@ -286,28 +291,20 @@ def _values(by_case: Mapping[str, float | None]) -> np.ndarray:
     return np.array([np.nan if value is None else value for value in by_case.values()])
 
 
-def half_widths(context: Context) -> dict[str, np.ndarray]:
-    """Return the half-widths (n,) of each quantity's bands, NaN where none holds; else empty."""
+def bands_of(context: Context) -> dict[str, list[QuantityBand | None]]:
+    """Return each quantity's bands by case, None where none holds; without those that have none."""
     surrogate, bands = context.surrogate, context.surrogate.bands
-    if bands is None:
-        return {}
-    cases = [context.dataset[case] for case in context.evaluation.cases]
-    designs = [surrogate.scaled(case.parameters) for case in cases]
-    starts = [(case, surrogate.prepare_case(case, surrogate.problem.start(case))) for case in cases]
-    holds = [not surrogate.no_band(start, case.parameters, bands) for case, start in starts]
-    of_all, alone = (bands.errors(surrogate.answers, usable) for usable in (True, False))
-    return {
-        name: np.array(
-            [
-                bands.around((of_all if usable else alone).get(name, ()), design)
-                if not bands.out_of_ranges(surrogate.space, case.parameters)
-                else np.nan
-                for case, design, usable in zip(cases, designs, holds, strict=True)
-            ]
-        )
-        for name in of_all
-        if name in context.evaluation.quantities
-    }
+    scores, found = context.evaluation.quantities, []
+    for case in map(context.dataset.__getitem__, context.evaluation.cases):
+        usable, design = True, surrogate.scaled(case.parameters)
+        if bands is not None:
+            prepared = surrogate.prepare_case(case, surrogate.problem.start(case))
+            usable = not bands.out_of_reach(surrogate.pooled_latents(prepared))
+        of_case = {name: each.predicted[case.id] for name, each in scores.items()}
+        values = {name: value for name, value in of_case.items() if value is not None}
+        found.append(quantity_bands(surrogate.answers, bands, design, values, usable))
+    by_name = {name: [of_case.get(name) for of_case in found] for name in scores}
+    return {name: of for name, of in by_name.items() if any(of)}
 
 
 def draw_quantities(
@@ -333,11 +330,12 @@ def draw_quantities(
     return figure
 
 
-def lead_table(context: Context, widths: Mapping[str, np.ndarray]) -> PanelTable | None:
-    """Return the quantities' errors, and bands and the mesh's errors where it is calibrated.
+def lead_table(
+    context: Context, around: Mapping[str, list[QuantityBand | None]]
+) -> PanelTable | None:
+    """Return the quantities' errors, their bands, and the mesh's errors where it is calibrated.
 
-    A band is the median over the evaluated cases; `widths` (n,) are NaN where none holds. None for
-    a model without quantities.
+    A band is the median over the evaluated cases. None for a model without quantities.
     """
     bands, rows = context.surrogate.bands, []
     for name, score in context.evaluation.quantities.items():
@@ -346,14 +344,16 @@ def lead_table(context: Context, widths: Mapping[str, np.ndarray]) -> PanelTable
         row["error"] = "none" if score.error is None else f"{score.error:.1%}"
         if score.fields_error is not None:
             row["of the fields"] = f"{score.fields_error:.1%}"
+        if around:
+            known = [band for band in around.get(name, ()) if band]
+            half = np.median([band.half_width for band in known]) if known else 0.0
+            row["band"] = f"± {half:.2g}" if known else "none"
+            row["of the band"] = str(known[0]) if known else ""
         if bands is not None:
-            known = widths.get(name, np.zeros(0))
-            known = known[np.isfinite(known)]
-            row[f"{LEVEL:.0%} band"] = f"± {np.median(known):.2g}" if len(known) else "none"
             mesh, why = bands.grid.get(name), bands.no_grid.get(name, "not studied")
             row["on a fine mesh"] = f"{mesh.low:+.1%} to {mesh.high:+.1%}" if mesh else why
         rows.append(row)
-    return PanelTable(rows, words=("quantity", "by")) if rows else None
+    return PanelTable(rows, words=("quantity", "by", "of the band")) if rows else None
 
 
 def quantity_table(quantities: Mapping[str, record.QuantityScore]) -> PanelTable:

@@ -4,7 +4,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from courant.optimisation import BEST, TABLE, Search, table_text
-from courant.prediction.bands import LEVEL
 from courant.prediction.surrogate import Surrogate
 from courant.report import drawing
 from courant.report import page as pages
@@ -53,9 +52,9 @@ def _candidates(search: Search, dataset: Dataset) -> pages.Panel:
         state = "best" if each.case in front else each.status
         row: dict[str, str | pages.Cell] = {"solve": str(place), "case": each.case, "state": state}
         for name, label in labels.items():
-            width = each.half_widths.get(name)
-            band = "" if width is None else f" ± {width:.2g}"
-            row[f"{label}, predicted"] = f"{pages.number(each.predicted.get(name))}{band}"
+            row[f"{label}, predicted"] = each.answer([name])
+            if (band := each.bands.get(name)) is not None:
+                row[f"{label}, band"] = str(band)
             row[f"{label}, solved"] = pages.Cell.judged(
                 pages.number(each.solved.get(name)), each.inside(name)
             )
@@ -79,7 +78,7 @@ def _candidates(search: Search, dataset: Dataset) -> pages.Panel:
         else "Candidates should lie beyond the front of what was known.",
         score=search.verdict.rpartition(". ")[2].rstrip("."),
     )
-    note = f"Green values lie in the band of {LEVEL:.0%} around the predicted one, red ones do not."
+    note = "Green values lie in the band around the predicted one, red ones do not."
     tables = [pages.PanelTable(rows, words=("case", "state", "limits", "reason"), sortable=True)]
     return pages.Panel("candidates", "Candidates", [picture], tables, note)
 
@@ -93,10 +92,11 @@ def _draw_course(search: Search, labels: dict[str, str]) -> Figure:
             values = [value for of in shown if (value := of[name]) is not None]
             axis.plot(np.zeros(len(values)), values, "o", mfc=fill, mec="#9a9a9a", ms=3)
         for place, each in enumerate(search.candidates, 1):
-            value, width = each.predicted.get(name), each.half_widths.get(name)
+            value, band = each.predicted.get(name), each.bands.get(name)
+            width = None if band is None else band.half_width
             if value is not None:
                 axis.errorbar(
-                    [place], [value], None if width is None else [width], fmt="_", capsize=3,
+                    [place], [value], width, fmt="_", capsize=3,
                     color=drawing.PALETTE[1], label="predicted" if place == 1 else None,
                 )  # fmt: skip
             if (solved := each.solved.get(name)) is not None:

@@ -97,7 +97,7 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
         f"{MEANING[verdict.word]}.",
         [verdict.measured, *verdict.reason.split("; ")],
         keys,
-        errors.lead_table(context, errors.half_widths(context)),
+        errors.lead_table(context, errors.bands_of(context)),
         why,
         command,
         picture,

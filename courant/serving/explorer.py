@@ -24,6 +24,7 @@ import simgen
 from courant.data.normalisation import named_arrays
 from courant.evaluation.metrics import finite_or_none
 from courant.evaluation.quantities import dependences
+from courant.prediction.bands import QuantityBand
 from courant.prediction.surrogate import NotFiniteError, PredictedDesign, Surrogate, TooLargeError
 from courant.problems.problem import collected_warnings
 from courant.serving.predictions import Limits, RequestError, Strict
@@ -59,11 +60,11 @@ class DesignRequest(Strict):
 
 
 class DesignBandsAnswer(BaseModel):
-    """Half-widths of bands that hold with the probability `level`."""
+    """Bands around the answer; that of the fields holds with the probability `level`."""
 
     level: float
-    quantities: dict[str, float]
-    values: list[list[float]] | None  # (N, C), around all values at once; null where no band holds
+    quantities: dict[str, QuantityBand]  # without those that have none
+    values: list[list[float]] | None  # (N, C) half-widths of the fields'; null where no band holds
     fine: dict[str, Interval]  # by quantity, on an infinitely fine mesh, but for the model's error
     no_field: str  # why the field has no band; else empty
     unsolved: float  # share of the designs near this one that had no accepted solution
@@ -76,7 +77,7 @@ class PredictedQuantities(BaseModel):
     quantities: dict[str, float | None]  # null where the fields do not give one
     sources: dict[str, str]  # what each is made of: regression, fields, or both
     not_predicted: dict[str, str]  # the family's other quantities, with the reason
-    bands: DesignBandsAnswer | None  # the field's in `POST /designs` alone; null: not calibrated
+    bands: DesignBandsAnswer  # the field's in `POST /designs` alone
     known_geometry: bool
     seconds: dict[str, float]  # wall time of `meshing` (or reading a mesh) and of `prediction`
     warnings: list[str]
@@ -271,7 +272,7 @@ class _Shown:
 
     def state(self, asked: int | None) -> tuple[np.ndarray, np.ndarray | None]:
         """Return values and widths of the band (N, C) of a steady field, or of a rollout's step."""
-        widths, step = self.found.bands.field if self.found.bands else None, self.step(asked)
+        widths, step = self.found.bands.field, self.step(asked)
         values, around = (
             None if of is None else of.reshape(-1, *of.shape[-2:])[step]
             for of in (self.found.values, widths)
@@ -376,17 +377,15 @@ class Explored:
         self, found: PredictedDesign, warned: list[str], *, with_field: bool
     ) -> dict[str, Any]:
         """Return the fields of `PredictedQuantities`."""
-        bands, answer = found.bands, None
-        if bands is not None:
-            field = bands.field if with_field else None
-            answer = DesignBandsAnswer(
-                level=bands.level,
-                quantities=_finite(bands.quantities),
-                values=None if field is None else field.tolist(),
-                fine=_finite(found.fine),
-                no_field=bands.no_field,
-                unsolved=bands.unsolved,
-            )
+        bands, field = found.bands, found.bands.field if with_field else None
+        answer = DesignBandsAnswer(
+            level=bands.level,
+            quantities=dict(bands.quantities),
+            values=None if field is None else field.tolist(),
+            fine=dict(found.fine),
+            no_field=bands.no_field,
+            unsolved=bands.unsolved,
+        )
         return {
             "channels": list(self.surrogate.channels),
             "quantities": {n: finite_or_none(value) for n, value in found.quantities.items()},
@@ -606,10 +605,6 @@ class Explored:
         self._dependences = Dependences(
             ready=True, quantities=quantities, reason="" if quantities else reason
         )
-
-
-def _finite(numbers: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: of for name, of in numbers.items() if np.isfinite(of).all()}
 
 
 def short(values: np.ndarray) -> list[float]:

@@ -8,7 +8,6 @@ from a surface mesh with the kind of each face and the prescribed fields.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,11 +168,13 @@ def write_prediction(
     if times and any(each is not None for each in truths):
         beyond = np.full_like(predicted[0], np.nan)
         solved = np.stack([beyond if each is None else each for each in truths])
-    band, shape = bands.field if bands else None, shape_of(stored.mesh, stored.points)
-    found = WrittenPrediction(surrogate, stored.points, shape, times, predicted, band, solved)
+    shape = shape_of(stored.mesh, stored.points)
+    found = WrittenPrediction(
+        surrogate, stored.points, shape, times, predicted, bands.field, solved
+    )
     extent = found.write(out)
     beside = "" if solved is None else ", with the solver's field and the error"
-    refusal = f"\nno band of the field holds: {bands.no_field}" if bands and bands.no_field else ""
+    refusal = f"\nno band of the field holds: {bands.no_field}" if bands.no_field else ""
     on = f"{extent} on " if extent else ""
     described = f"{out}: {on}{counted(stored.num_points, 'point')}{beside}"
     return "\n".join([described, *found.error_lines]) + refusal
@@ -205,7 +206,7 @@ def predict_to_files(
         shape_of(cloud.mesh, cloud.points),
         None if times is None else times.tolist(),
         design.values,
-        None if bands is None else bands.field,
+        bands.field,
         design.solved,
     )
     extent = found.write(out)
@@ -219,19 +220,16 @@ def predict_to_files(
     print_line(f"{out}: {f'{extent} on ' if extent else ''}{counted(cloud.num_points, 'cell')}")
     what = "the prediction" if design.solved is None else "solution, prediction and error"
     print_line(f"{picture}: {what}")
-    widths = bands.quantities if bands else {}
-
-    def width_text(name: str) -> str:
-        width = widths.get(name, math.inf)
-        return f"+- {two_digits(width)}" if math.isfinite(width) else "none holds"
-
+    around = bands.quantities
     until = "solver" if design.times is None else f"solver, rollout to {design.times[-1]:g} s"
     columns = {
         "predicted": {name: f"{value:.4g}" for name, value in design.quantities.items()},
         "by": design.sources,
-        f"{bands.level if bands else 0:.0%} band": {
-            name: width_text(name) for name in (design.quantities if widths else ())
+        "band": {
+            name: f"+- {two_digits(around[name].half_width)}" if name in around else "none holds"
+            for name in (design.quantities if around else ())
         },
+        "of the band": {name: str(band) for name, band in around.items()},
         "fine mesh": {k: f"{low:.3g} to {high:.3g}" for k, (low, high) in design.fine.items()},
         until: {k: f"{value:.4g}" for k, value in (design.solved_quantities or {}).items()},
     }
@@ -250,17 +248,13 @@ def predict_to_files(
         print_line(line)
     for name, why in design.not_predicted.items():
         print_line(f"{plain(name)} is not predicted: {why}")
-    if bands is not None:
-        if bands.no_field and bands.no_field == bands.no_quantities:
-            print_line(f"no band holds: {bands.no_field}")
-        else:
-            of = {"the field": bands.no_field, "the quantities": bands.no_quantities}
-            for subject, why in of.items():
-                if why:
-                    print_line(f"no band of {subject} holds: {why}")
-        if bands.unsolved >= LEAST_UNSOLVED:
-            share = f"of the designs near this one {bands.unsolved:.0%} had no accepted solution"
-            print_line(f"{share}: there may be none to predict")
+    if bands.no_field:
+        print_line(f"no band {'of the field ' if around else ''}holds: {bands.no_field}")
+    if bands.no_quantities not in ("", bands.no_field):
+        print_line(f"the fields have no part in quantities: {bands.no_quantities}")
+    if bands.unsolved >= LEAST_UNSOLVED:
+        share = f"of the designs near this one {bands.unsolved:.0%} had no accepted solution"
+        print_line(f"{share}: there may be none to predict")
     seconds = design.seconds
     parts = ["known geometry" if design.known_geometry else f"meshing {seconds.meshing:.2g} s"]
     if seconds.solving:

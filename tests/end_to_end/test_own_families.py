@@ -130,7 +130,8 @@ def check_unseen(run_url: str, step_s: float) -> None:
     assert surrogate.experiment.model.num_parameters == 2, "a rollout that knows its design"
     plate = {"heater_temperature": 350.0, "heater_length": 0.5}
     with pytest.warns(UserWarning, match="of the nearest solved case"):
-        assert surrogate.predict_design(plate).bands is None
+        of = surrogate.predict_design(plate).bands.quantities["mean_temperature"]
+    assert of.kind == "left out" and of.level == pytest.approx(of.num_cases / (of.num_cases + 1))
     found = surrogate.predict_design(plate, from_solver_s=1.5, steps=2, verify=True)
     np.testing.assert_allclose(found.times, [1.5 + step_s, 1.5 + 2 * step_s])
     assert found.solved is not None and found.solved.shape == found.values.shape

@@ -15,7 +15,7 @@ import courant
 import simgen
 from bench.synthetic_cases import publish_cases
 from courant.optimisation import Candidate, Emulator, Search, parse_limit, table_text
-from courant.prediction.bands import Outcomes
+from courant.prediction.bands import Outcomes, QuantityBand
 from courant.runs import record
 from courant.runs.directory import RunDirectory
 from courant.training.train import fit
@@ -60,7 +60,7 @@ def test_the_table_and_the_verdict_have_what_was_solved_beside_what_was_predicte
         case="one",
         design={"x": 0.5},
         predicted={"gain": 4.0},
-        half_widths={"gain": 0.5},
+        bands={"gain": QuantityBand(half_width=0.5, kind="left out", level=0.75, num_cases=3)},
         status="accepted",
         solved={"gain": 4.4},
     )
@@ -73,6 +73,7 @@ def test_the_table_and_the_verdict_have_what_was_solved_beside_what_was_predicte
     assert "the best known before had gain 4.5" in found.verdict
     rows = table_text(found).splitlines()
     assert rows[0].split(",")[:4] == ["solve", "case", "status", "x"] and len(rows) == 4
+    assert '0.5,"75% left out, 3 cases",4.4' in rows[1]
     assert rows[1].endswith("4.0,0.5,4.4,True,True,False") and rows[2].endswith("False,True,True")
 
 

@@ -17,10 +17,10 @@ from bench.synthetic_cases import publish_cases
 from courant.evaluation import coverage
 from courant.evaluation.calibrate import calibrate, grid_errors
 from courant.evaluation.coverage import FIELD, measure_coverage, worst_eighth
-from courant.evaluation.quantities import measure_quantities, scaled_designs
+from courant.evaluation.quantities import left_out_scores, measure_quantities, scaled_designs
 from courant.optimisation import predicted
 from courant.prediction import bands as banding
-from courant.prediction.answers import FIELDS, REGRESSION
+from courant.prediction.answers import FIELDS, REGRESSION, Answers, RegressedQuantity
 from courant.prediction.surrogate import solved_state
 from courant.runs.directory import RunDirectory
 from courant.runs.record import BANDS
@@ -32,6 +32,7 @@ from flows.request_models import parse_box
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.errors import InputError
+from simgen.regression import gaussian_process
 from simgen.store.read import Dataset
 from simgen.store.schema import Schema
 from tests import world as w
@@ -78,6 +79,61 @@ def test_a_band_is_the_quantile_of_errors_over_sizes_that_were_fitted_without_th
     assert banding.half_width(designs, 0 * errors, designs[0], 0.9) == 0.0
     once_right = np.where(np.arange(20) == 3, 0.0, errors)
     assert banding.half_width(designs, once_right, designs[0], 0.9) > 0
+
+
+def left_out(designs: np.ndarray, values: np.ndarray, share: float = 0.0) -> Answers:
+    quantity = RegressedQuantity(
+        values=values.tolist(),
+        logs=gaussian_process(designs, values[:, None]).logs.tolist(),
+        share=share,
+        scores=left_out_scores(designs, values),
+    )
+    return Answers(designs=designs.tolist(), quantities={"head": quantity})
+
+
+def test_without_calibration_a_band_is_the_quantile_of_cases_that_were_left_out() -> None:
+    generator = np.random.default_rng(7)
+    designs, at = generator.uniform(-1, 1, (14, 2)), np.array([0.3, 0.2])
+    values = np.sin(2 * designs[:, 0]) + 0.1 * generator.normal(size=14)
+    for number, asked, level, rank in ((6, 0.9, 6 / 7, 6), (14, 0.9, 0.9, 14), (14, 0.5, 0.5, 8)):
+        known, of = designs[:number], values[:number]
+        answers = left_out(known, of)
+        process, scores = answers.processes["head"], answers.quantities["head"].scores
+        if number == 6:
+            rest = gaussian_process(known[1:], of[1:, None])
+            expected = abs(rest(known[:1]) - of[0]) / rest.deviation(known[:1])
+            assert scores[0] == pytest.approx(expected[0, 0], rel=1e-6)
+        alone = float(process(at[None])[0, 0])
+        width = np.sort(scores)[rank - 1] * process.deviation(at[None])[0, 0]
+        # What fields add to an answer widens its band: nothing is known of their errors.
+        for change in (0.0, 0.7):
+            given = {"head": alone - change, "other": 1.0}
+            found = banding.quantity_bands(answers, None, at, given, level=asked)
+            band = found.pop("head")
+            assert band.half_width == pytest.approx(width + change) and not found
+            assert (band.kind, band.num_cases) == ("left out", number)
+            assert band.level == pytest.approx(level)
+    nothing = {"head": answers.quantities["head"].model_copy(update={"scores": ()})}
+    without = answers.model_copy(update={"quantities": nothing})
+    assert banding.quantity_bands(without, None, at, {"head": 1.0}) == {}
+    assert banding.quantity_bands(answers, None, at, {"head": math.nan}) == {}
+    assert banding.quantity_bands(answers, None, at + 2, {"head": 1.0}) == {}, "out of ranges"
+
+
+@pytest.mark.parametrize("number", [6, 12])
+def test_bands_of_few_cases_hold_as_often_as_they_say(number: int) -> None:
+    generator, held = np.random.default_rng(1), []
+    for _ in range(40):
+        slopes, shift = generator.uniform(0.3, 1.5, 2), generator.uniform(-3, 3, 2)
+        designs = generator.uniform(-1, 1, (number + 8, 2))
+        values = np.sin(slopes * designs + shift).sum(axis=1) + 0.3 * designs.prod(axis=1)
+        answers = left_out(designs[:number], values[:number])
+        for at, true in zip(designs[number:], values[number:], strict=True):
+            alone = float(answers.processes["head"](at[None])[0, 0])
+            for band in banding.quantity_bands(answers, None, at, {"head": alone}).values():
+                held.append(abs(alone - true) <= band.half_width)
+    assert len(held) > 240, "few lie outside of the ranges"
+    assert min(0.9, number / (number + 1)) - 0.05 <= np.mean(held)
 
 
 def test_parameters_count_where_they_explain_the_errors() -> None:
@@ -215,20 +271,18 @@ def test_the_band_of_a_candidate_is_as_wide_as_the_regression_is_uncertain(folde
     scores = np.abs(alone - bands.solved["pressure_loss"]) / deviations
     expected = banding.conformal_quantile(scores, 0.9) * deviations[0]
     found = predicted(surrogate, case.id, dict(case.parameters))
-    assert found.half_widths["pressure_loss"] == pytest.approx(expected)
-    # With the fields, which are far off, the answer would be, and its band wide.
-    surrogate.bands = bands.model_copy(
-        update={"of_fields": {**bands.of_fields, "pressure_loss": (1e4,) * len(bands.cases)}}
-    )
-    regressed = surrogate.answers.quantities["pressure_loss"].model_copy(update={"share": 0.5})
-    surrogate.answers = surrogate.answers.model_copy(
-        update={"quantities": {"pressure_loss": regressed}}
-    )
-    assert surrogate.bands.errors(surrogate.answers)["pressure_loss"].min() > 1e3
-    found = predicted(surrogate, case.id, dict(case.parameters))
+    band = found.bands["pressure_loss"]
+    assert band.half_width == pytest.approx(expected) and str(band) == "90% calibrated, 40 cases"
     assert found.predicted["pressure_loss"] == pytest.approx(alone[0])
-    assert found.half_widths["pressure_loss"] == pytest.approx(expected)
     assert found.sources["pressure_loss"] == REGRESSION
+    # Fields that are far off have no share in the answer, others keep theirs.
+    shared = surrogate.answers.quantities["pressure_loss"].model_copy(update={"share": 0.5})
+    answers = surrogate.answers.model_copy(update={"quantities": {"pressure_loss": shared}})
+    for of_fields, share in (((1e4,) * 40, 0.0), (bands.solved["pressure_loss"], 0.5)):
+        other = bands.model_copy(update={"of_fields": {"pressure_loss": of_fields}})
+        assert other.chosen(answers).quantities["pressure_loss"].share == share
+    few = other.model_copy(update={"solved": {"pressure_loss": (*alone[:8], *(None,) * 32)}})
+    assert few.chosen(answers) == answers, "eight errors say nothing of 90 %"
 
 
 def test_where_no_band_holds_the_reason_is_given(folder: Path, tmp_path: Path) -> None:
@@ -243,11 +297,14 @@ def test_where_no_band_holds_the_reason_is_given(folder: Path, tmp_path: Path) -
     prepared = surrogate.prepare_case(case)
     values = surrogate.predict_prepared([prepared])[0]
 
-    def around(bands: banding.Bands, level: float = 0.9) -> banding.DesignBands:
+    def around(bands: banding.Bands | None, level: float = 0.9) -> banding.DesignBands:
         given = (prepared, values, case.points, case.parameters)
-        found = surrogate.bands_around(*given, level=level, bands=bands)
-        assert found is not None
-        return found
+        return surrogate.bands_around(*given, level=level, bands=bands)
+
+    def quantities(bands: Any, usable: bool = True) -> dict[str, banding.QuantityBand]:
+        values = {"pressure_loss": 50.0, "branch1_share": 0.5}
+        at = surrogate.scaled(case.parameters)
+        return banding.quantity_bands(surrogate.answers, bands, at, values, usable)
 
     usual = around(bands)
     assert usual.no_field == "" and usual.field is not None
@@ -264,16 +321,24 @@ def test_where_no_band_holds_the_reason_is_given(folder: Path, tmp_path: Path) -
     far = around(bands.model_copy(update={"reach": reach}))
     assert "latent state is" in far.no_field and far.field is None
     # The regression does not know of the latents.
-    assert far.quantities == {"pressure_loss": usual.quantities["pressure_loss"]}
+    assert far.no_quantities == far.no_field and set(quantities(bands)) == set(bands.solved)
+    assert quantities(bands, False) == {"pressure_loss": quantities(bands)["pressure_loss"]}
 
     place = float(surrogate.scaled(case.parameters)[1])  # of the aperture, 20 to 37 mm
     whole = (-1.0, 1.0)
     narrow = bands.model_copy(update={"ranges": (whole, (place + 0.1, 1.0), *3 * (whole,))})
     low, none = 28.5 + 8.5 * (place + 0.1), around(narrow)
     assert f" mm lies outside of {low:.4g} to 37 mm" in none.no_field
-    assert none.field is None and none.quantities == {}
+    assert none.field is None and quantities(narrow) == {}
     free = around(narrow.unguarded())
-    assert free.no_field == "" and free.quantities and free.field is not None
+    assert free.no_field == "" and quantities(narrow.unguarded()) and free.field is not None
+    surrogate.bands = None
+    assert around(None).no_field == "the run is not calibrated" and around(None).unsolved == 0
+    assert [each.kind for each in quantities(None).values()] == ["left out"]
+    designs = np.array(surrogate.answers.designs)
+    middle = designs[:, 1].mean() + 0.1 * (designs - designs[:, 1].mean())
+    surrogate.answers = surrogate.answers.model_copy(update={"designs": tuple(map(tuple, middle))})
+    assert quantities(None) == {}, "outside of the regression's designs"
 
 
 @pytest.mark.openfoam
@@ -285,7 +350,7 @@ def test_a_design_that_nobody_has_solved_has_bands(
     surrogate = courant.load(folder / "run", device="cpu")
     # Ducts are boxes of 60 cells: a real mesh is out of their reach, as it should be.
     refused = surrogate.predict_design(w.DESIGN, folder=tmp_path).bands
-    assert refused is not None and "farther from those of the training" in refused.no_field
+    assert "farther from those of the training" in refused.no_field
     request = DesignRequest(parameters=w.DESIGN)
 
     grid = banding.GridError(order=2.0, low=0.1, high=0.2, num_designs=5, sizes=(5.0, 7.0))
@@ -293,7 +358,7 @@ def test_a_design_that_nobody_has_solved_has_bands(
     RunDirectory(folder / "run").write_json(BANDS, near.model_dump(mode="json"))
     surrogate = courant.load(folder / "run", device="cpu")
     found = surrogate.predict_design(w.DESIGN, folder=tmp_path)
-    assert found.bands is not None and found.bands.no_field == ""
+    assert found.bands.no_field == ""
     assert found.bands.field is not None and found.bands.field.shape == found.values.shape
     share = found.quantities["branch1_share"]
     assert found.fine["branch1_share"] == pytest.approx(sorted((1.1 * share, 1.2 * share)))
@@ -304,8 +369,10 @@ def test_a_design_that_nobody_has_solved_has_bands(
     assert list(found.fine) == ["branch1_share"]  # no mesh was studied for the pressure loss
     assert found.sources == {"branch1_share": FIELDS, "pressure_loss": REGRESSION}
     assert f"{found.quantities['pressure_loss']:.4g}" in printed and REGRESSION in printed
-    assert f"+- {files.two_digits(found.bands.quantities['pressure_loss'])}" in printed
-    assert f"+- {files.two_digits(found.bands.quantities['branch1_share'])}" in printed
+    for band in found.bands.quantities.values():
+        assert f"+- {files.two_digits(band.half_width)}" in printed and str(band) in printed
+    chosen = predicted(surrogate, "a", dict(w.DESIGN))
+    assert chosen.predicted == found.quantities and chosen.bands == found.bands.quantities
     answer = Explored(surrogate, Limits()).design(request)
     np.testing.assert_allclose(answer.bands.values, found.bands.field, rtol=1e-3)
     assert answer.sources == found.sources and answer.bands.quantities == found.bands.quantities

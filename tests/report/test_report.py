@@ -13,7 +13,7 @@ import torch
 
 from courant.analysis import case_scores
 from courant.evaluation.evaluate import evaluate
-from courant.prediction.bands import GridError
+from courant.prediction.bands import GridError, QuantityBand
 from courant.report import errors, report
 from courant.report.context import TOP_ANCHORS, Context, open_context
 from courant.report.data_and_training import cases_panel, tuning_seconds, use_panel
@@ -153,13 +153,14 @@ def test_a_calibrated_run_has_both_bands_and_the_error_of_the_mesh() -> None:
         surrogate=SimpleNamespace(bands=bands),
         evaluation=SimpleNamespace(quantities={name: SimpleNamespace(**of) for name in names}),
     )
-    widths = {"peak_speed": np.array([0.31, np.nan])}
-    table = errors.lead_table(context, widths)
+    band = QuantityBand(half_width=0.31, kind="calibrated", level=0.9, num_cases=12)
+    table = errors.lead_table(context, {"peak_speed": [None, band]})
     assert table is not None
     rows = {row["quantity"]: list(row.values())[1:] for row in table.rows}
-    assert rows["pressure loss"] == ["fields", "10.0%", "none", "not studied"]
-    assert rows["branch1 share"] == ["fields", "10.0%", "none", "no trend"]
-    assert rows["peak speed"] == ["fields", "10.0%", "± 0.31", "+10.0% to +20.0%"]
+    assert rows["pressure loss"] == ["fields", "10.0%", "none", "", "not studied"]
+    assert rows["branch1 share"] == ["fields", "10.0%", "none", "", "no trend"]
+    expected = ["fields", "10.0%", "± 0.31", "90% calibrated, 12 cases", "+10.0% to +20.0%"]
+    assert rows["peak speed"] == expected
     context.surrogate.bands = None
     uncalibrated = errors.lead_table(context, {})
     assert uncalibrated is not None and list(uncalibrated.rows[0]) == ["quantity", "by", "error"]

@@ -317,7 +317,7 @@ function showScale(canvas, below, name, scale, text) {
 
 function showQuantities() {
   const { section, second } = frame;
-  const bands = section.bands, around = bands ? bands.quantities : {}, fine = bands ? bands.fine : {};
+  const bands = section.bands, around = bands.quantities, fine = bands.fine, banded = Object.keys(around).length;
   const unit = (name) => model.quantities.find((each) => each.name === name)?.unit;
   const range = (ends) => `${number(ends[0], 3)} to ${number(ends[1], 3)}`;
   const shown = model.quantities.map((each) => each.name).filter((name) => name in section.quantities);
@@ -326,12 +326,13 @@ function showQuantities() {
     number(section.quantities[name]),
     ...(second ? [number(second.quantities[name])] : []),
     section.sources[name],
-    ...(bands ? [name in around ? `±\u00a0${number(around[name], 2)}` : "none",
+    ...(banded ? [name in around ? `±\u00a0${number(around[name].half_width, 2)}` : "none",
+      name in around ? `${Math.round(100 * around[name].level)}\u00a0% ${around[name].kind}, ${around[name].num_cases} cases` : "",
       name in fine ? range(fine[name]) : "not studied"] : []),
     ...(solved ? [number(solved[name])] : [])]);
   fill(element("quantities"),
     ["", second ? "A predicted" : "predicted", ...(second ? ["B predicted"] : []), "by",
-      ...(bands ? [`${Math.round(100 * bands.level)} % band`, "on a fine mesh"] : []),
+      ...(banded ? ["band", "of the band", "on a fine mesh"] : []),
       ...(solved ? ["solver"] : [])], rows);
   if (!rows.length) element("quantities").replaceChildren();
   const missing = Object.entries(section.not_predicted), unknown = shown.filter((name) => section.quantities[name] === null);
@@ -341,15 +342,12 @@ function showQuantities() {
   showCommand("all-fields", missing.length && commands.all_fields);
   element("start").textContent = section.start && `${section.start}. No band of the fields holds for that.`;
   const notes = section.warnings.map((each) => `${each}.`);
-  if (!bands) notes.push("The run is not calibrated: there is no band of error.");
-  else {
-    if (bands.no_field) notes.push(`No band holds: ${bands.no_field}.`);
-    if (bands.unsolved >= 0.1) {
-      notes.push(`${Math.round(100 * bands.unsolved)} % of the designs near this one had no accepted solution.`);
-    }
+  if (bands.no_field) notes.push(`No band ${banded ? "of the fields " : ""}holds: ${bands.no_field}.`);
+  if (bands.unsolved >= 0.1) {
+    notes.push(`${Math.round(100 * bands.unsolved)} % of the designs near this one had no accepted solution.`);
   }
   element("trust").textContent = notes.join(" ");
-  showCommand("calibrate", !bands && commands.calibrate);
+  showCommand("calibrate", bands.no_field.includes("not calibrated") && commands.calibrate);
 }
 
 function showCommand(id, text) {
