@@ -107,16 +107,18 @@ def fit_answers(
         if (fit := fit_quantity(designs, values)) is None:
             continue
         share, known = (shares or {}).get(name, 0.0), np.isfinite(values)
+        truth = values[known, None]
+        without, deviations = regression.cross_validated(designs[known], truth, FOLDS)
         if shares is None:
             left_out = np.full(len(cases), math.nan)
-            left_out[known] = fit.left_out(values[known, None])[:, 0]
+            left_out[known] = without[:, 0]
             of_fields = [predicted.get(case, {}).get(name, math.nan) for case in cases]
             share = share_of_fields(values, left_out, np.array(of_fields))
         found[name] = RegressedQuantity(
             values=tuple(map(finite_or_none, values)),
             logs=tuple(fit.logs.tolist()),
             share=share,
-            scores=left_out_scores(designs[known], values[known]),
+            scores=(np.abs(truth - without) / deviations)[:, 0].tolist(),
         )
     return Answers(
         weights=surrogate.weights,
@@ -124,12 +126,6 @@ def fit_answers(
         designs=designs.tolist() if found else (),
         quantities=found,
     )
-
-
-def left_out_scores(designs: np.ndarray, values: np.ndarray) -> tuple[float, ...]:
-    """Return each error (n,) of a regression fitted without the case, over its deviation there."""
-    found, deviation = regression.cross_validated(designs, values[:, None], FOLDS)
-    return tuple((np.abs(found[:, 0] - values) / deviation[:, 0]).tolist())
 
 
 def share_of_fields(truth: np.ndarray, regressed: np.ndarray, of_fields: np.ndarray) -> float:

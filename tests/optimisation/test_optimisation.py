@@ -73,8 +73,8 @@ def test_the_table_and_the_verdict_have_what_was_solved_beside_what_was_predicte
     assert "the best known before had gain 4.5" in found.verdict
     rows = table_text(found).splitlines()
     assert rows[0].split(",")[:4] == ["solve", "case", "status", "x"] and len(rows) == 4
-    assert '0.5,"75% left out, 3 cases",4.4' in rows[1]
-    assert rows[1].endswith("4.0,0.5,4.4,True,True,False") and rows[2].endswith("False,True,True")
+    assert rows[1].endswith('4.0,0.5,"75% left out, 3 cases",4.4,True,True,False')
+    assert rows[2].endswith("False,True,True")
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from bench.synthetic_cases import publish_cases
 from courant.evaluation import coverage
 from courant.evaluation.calibrate import calibrate, grid_errors
 from courant.evaluation.coverage import FIELD, measure_coverage, worst_eighth
-from courant.evaluation.quantities import left_out_scores, measure_quantities, scaled_designs
+from courant.evaluation.quantities import FOLDS, measure_quantities, scaled_designs
 from courant.optimisation import predicted
 from courant.prediction import bands as banding
 from courant.prediction.answers import FIELDS, REGRESSION, Answers, RegressedQuantity
@@ -32,7 +32,7 @@ from flows.request_models import parse_box
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.errors import InputError
-from simgen.regression import gaussian_process
+from simgen.regression import cross_validated, gaussian_process
 from simgen.store.read import Dataset
 from simgen.store.schema import Schema
 from tests import world as w
@@ -82,11 +82,12 @@ def test_a_band_is_the_quantile_of_errors_over_sizes_that_were_fitted_without_th
 
 
 def left_out(designs: np.ndarray, values: np.ndarray, share: float = 0.0) -> Answers:
+    found, deviation = cross_validated(designs, values[:, None], FOLDS)
     quantity = RegressedQuantity(
         values=values.tolist(),
         logs=gaussian_process(designs, values[:, None]).logs.tolist(),
         share=share,
-        scores=left_out_scores(designs, values),
+        scores=(np.abs(found - values[:, None]) / deviation)[:, 0].tolist(),
     )
     return Answers(designs=designs.tolist(), quantities={"head": quantity})
 

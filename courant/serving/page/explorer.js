@@ -319,6 +319,7 @@ function showQuantities() {
   const { section, second } = frame;
   const bands = section.bands, around = bands.quantities, fine = bands.fine, banded = Object.keys(around).length;
   const unit = (name) => model.quantities.find((each) => each.name === name)?.unit;
+  const band = (of) => `±\u00a0${number(of.half_width, 2)} (${Math.round(100 * of.level)}\u00a0% ${of.kind}, ${of.num_cases} cases)`;
   const range = (ends) => `${number(ends[0], 3)} to ${number(ends[1], 3)}`;
   const shown = model.quantities.map((each) => each.name).filter((name) => name in section.quantities);
   const rows = shown.map((name) => [
@@ -326,13 +327,12 @@ function showQuantities() {
     number(section.quantities[name]),
     ...(second ? [number(second.quantities[name])] : []),
     section.sources[name],
-    ...(banded ? [name in around ? `±\u00a0${number(around[name].half_width, 2)}` : "none",
-      name in around ? `${Math.round(100 * around[name].level)}\u00a0% ${around[name].kind}, ${around[name].num_cases} cases` : "",
+    ...(banded ? [name in around ? band(around[name]) : "none",
       name in fine ? range(fine[name]) : "not studied"] : []),
     ...(solved ? [number(solved[name])] : [])]);
   fill(element("quantities"),
     ["", second ? "A predicted" : "predicted", ...(second ? ["B predicted"] : []), "by",
-      ...(banded ? ["band", "of the band", "on a fine mesh"] : []),
+      ...(banded ? ["band", "on a fine mesh"] : []),
       ...(solved ? ["solver"] : [])], rows);
   if (!rows.length) element("quantities").replaceChildren();
   const missing = Object.entries(section.not_predicted), unknown = shown.filter((name) => section.quantities[name] === null);
