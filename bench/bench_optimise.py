@@ -245,7 +245,7 @@ def main(out: Path, short: bool) -> None:
     designs, values = on_record(pipes, get_family(FAMILY).design_space.sample(NUM_CASES))
     known = np.isfinite(values).all(axis=1)
     for name, of in zip(NAMES, values[known].T, strict=True):
-        left_out = cross_validated(designs[known], of[:, None], NUM_FOLDS)[0][:, 0]
+        left_out = cross_validated(designs[known], of[:, None], NUM_FOLDS)[:, 0]
         share = np.abs(left_out - of).mean() / np.abs(of).mean()
         print(f"{name}: the stand-in is {100 * share:.3g} % off at pipes that it has not seen")
     problems = [problem(seed, values) for seed in range(2 if short else PROBLEMS)]

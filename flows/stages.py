@@ -317,7 +317,7 @@ def relative_bands(
         bands[name] = np.inf
         if usable.sum() >= least_designs(family) and values[usable].std():
             values = values[usable]
-            errors = cross_validated(inputs[usable], values, NUM_FOLDS)[0] - values
+            errors = cross_validated(inputs[usable], values, NUM_FOLDS) - values
             half = conformal_quantile(np.abs(errors[:, 0]), LEVEL)
             bands[name] = half / float(np.abs(values).mean())
     return bands

@@ -56,6 +56,12 @@ class GaussianProcess:
         weights = np.linalg.solve(with_noise(inputs, logs), (modelled - mean) / scale)
         return cls(inputs, logs, mean, scale, weights, by_logarithm)
 
+    def left_out(self, outputs: np.ndarray) -> np.ndarray:
+        """Return (n, m) the mean at each input, fitted to all but that input's own output."""
+        inverse = np.linalg.inv(with_noise(self.inputs, self.logs))
+        changed = self.scale * self.weights / np.diag(inverse)[:, None]
+        return outputs * np.exp(-changed) if self.by_logarithm else outputs - changed
+
     def __call__(self, values: np.ndarray) -> np.ndarray:
         found = self.mean + self.scale * (covariance(values, self.inputs, self.logs) @ self.weights)
         return np.exp(found) if self.by_logarithm else found
@@ -104,7 +110,12 @@ def gaussian_process(inputs: np.ndarray, outputs: np.ndarray) -> GaussianProcess
     return GaussianProcess.of(inputs, outputs, logs)
 
 
-def cross_validated(
+def cross_validated(inputs: np.ndarray, outputs: np.ndarray, num_folds: int) -> np.ndarray:
+    """Return (n, m) a Gaussian process at each input, fitted without that input's fold."""
+    return left_out(inputs, outputs, num_folds)[0]
+
+
+def left_out(
     inputs: np.ndarray, outputs: np.ndarray, num_folds: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and deviation (n, m) of a Gaussian process that is fitted without a fold.
@@ -177,7 +188,7 @@ def sobol_indices(
     if not parameters or len(known) < LEAST_DESIGNS * len(parameters) or not np.ptp(outputs):
         return None
     inputs = np.array([scaled(parameters, designs[row]) for row in known.tolist()])
-    predicted = cross_validated(inputs, outputs[:, None], NUM_FOLDS)[0][:, 0]
+    predicted = cross_validated(inputs, outputs[:, None], NUM_FOLDS)[:, 0]
     wrong = ((predicted - outputs) ** 2).sum()
     fit = float(1 - wrong / ((outputs - outputs.mean()) ** 2).sum())
     if fit < LEAST_FIT:

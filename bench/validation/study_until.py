@@ -247,10 +247,7 @@ def _replay(choose: Way, designs: np.ndarray, values: np.ndarray, seed: int) -> 
         fitted = gaussian_process(inputs, outputs)
         off = np.abs(fitted(designs[fresh])[:, 0] - values[fresh])
         found = []
-        inverse = np.diag(np.linalg.inv(with_noise(inputs, fitted.logs)))[:, None]
-        changed = fitted.scale * fitted.weights / inverse
-        kept = outputs * np.exp(-changed) if fitted.by_logarithm else outputs - changed
-        for predicted in (cross_validated(inputs, outputs, NUM_FOLDS)[0], kept):
+        for predicted in (cross_validated(inputs, outputs, NUM_FOLDS), fitted.left_out(outputs)):
             half = conformal_quantile(np.abs(predicted - outputs)[:, 0], LEVEL)
             found.append((half / float(np.abs(outputs).mean()), float((off <= half).mean())))
         steps.append((len(solved), found[0], found[1]))

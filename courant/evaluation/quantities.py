@@ -108,7 +108,7 @@ def fit_answers(
             continue
         share, known = (shares or {}).get(name, 0.0), np.isfinite(values)
         truth = values[known, None]
-        without, deviations = regression.cross_validated(designs[known], truth, FOLDS)
+        without, deviations = regression.left_out(designs[known], truth, FOLDS)
         if shares is None:
             left_out = np.full(len(cases), math.nan)
             left_out[known] = without[:, 0]

@@ -32,7 +32,8 @@ from flows.request_models import parse_box
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.errors import InputError
-from simgen.regression import cross_validated, gaussian_process
+from simgen.regression import gaussian_process
+from simgen.regression import left_out as left_out_of
 from simgen.store.read import Dataset
 from simgen.store.schema import Schema
 from tests import world as w
@@ -82,7 +83,7 @@ def test_a_band_is_the_quantile_of_errors_over_sizes_that_were_fitted_without_th
 
 
 def left_out(designs: np.ndarray, values: np.ndarray, share: float = 0.0) -> Answers:
-    found, deviation = cross_validated(designs, values[:, None], FOLDS)
+    found, deviation = left_out_of(designs, values[:, None], FOLDS)
     quantity = RegressedQuantity(
         values=values.tolist(),
         logs=gaussian_process(designs, values[:, None]).logs.tolist(),
