@@ -109,6 +109,15 @@ TrainingBudget = Annotated[
         " data."
     ),
 ]
+Quantities = Annotated[
+    list[str] | None,
+    option(
+        "A quantity of interest as NAME=EXPRESSION:UNIT, such as 'pressure_drop=average(p,inlet)-"
+        "average(p,outlet)'; repeat for several. Default: pressure drop, greatest speed and a"
+        " temperature, as far as there are any.",
+        metavar="NAME=...",
+    ),
+]
 Runs = Annotated[
     str | None,
     option("Folder or URL of runs. Default: COURANT_RUNS, or runs/ beside the dataset's store."),
@@ -155,15 +164,7 @@ class CaseRequest:
     fields: list[str] | None = None
     """With --template, OpenFOAM's names of the fields to store. Default: those of 0, without those
     of turbulence models."""
-    quantity: Annotated[
-        list[str] | None,
-        option(
-            "With --template, a quantity of interest as NAME=EXPRESSION:UNIT, as in the example"
-            " below; repeat for several. Default: pressure drop, greatest speed and a temperature,"
-            " as far as there are any.",
-            metavar="NAME=...",
-        ),
-    ] = None
+    quantity: Quantities = None
     cases: int = Field(default=8, ge=1, le=1_000_000)
     """Number of design points (grid: at least this many)."""
     sampler: Literal["sobol", "latin-hypercube", "uniform", "grid"] = "sobol"

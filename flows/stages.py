@@ -37,7 +37,7 @@ from flows.solving import Execution, kind_of, solve_cases
 from flows.terminal import Bars, TrialBars, announce, counted
 from simgen.case import CaseFamily
 from simgen.cases import add_template, get_family
-from simgen.design_space import DesignPoint, scaled, unique, with_unit
+from simgen.design_space import DesignPoint, scaled, unique
 from simgen.errors import InputError, SimgenError
 from simgen.foam.run import find_openfoam
 from simgen.log_lines import about, duration_text
@@ -232,7 +232,7 @@ class Generation(asks.GenerationRequest):
                 announce(f"note: cases here were solved with other settings; as before: {again}")
                 break
         for each in self.case_family.quantities if self.template else ():
-            announce(f"quantity  {with_unit(each.name, each.unit)} = {each.meaning}")
+            announce(f"quantity  {each}")
         execution = Execution(
             self.time_limit_s, self.cores, self.archive_raw, self.split, self.note
         )

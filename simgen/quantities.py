@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simgen.design_space import with_unit
 from simgen.point_cloud import PointCloud, point_tree
 
 if TYPE_CHECKING:
@@ -112,6 +113,9 @@ class StatedQuantity:
     """Also that of a solved case's figure"""
     unit: str
     meaning: str
+
+    def __str__(self) -> str:
+        return f"{with_unit(self.name, self.unit)} = {self.meaning}"
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,6 @@ from courant.evaluation.record import QuantityScore
 from courant.prediction.answers import MOST_DESIGNS, Answers, RegressedQuantity
 from courant.prediction.surrogate import NotFiniteError, Surrogate, by_field, quantities_from
 from simgen import regression
-from simgen.case import CaseFamily
-from simgen.cases import FAMILIES
 from simgen.design_space import scaled
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.quantities import CaseFields, Quantity, obtainable
@@ -30,15 +28,6 @@ Pair = tuple[dict[str, float], dict[str, float]]  # of the solved and the predic
 LEAST_CASES = 3  # for a rank correlation
 MOST_ALIKE = 1e-3  # of the true values' range: predictions that differ less have no order
 DESIGNS = 12  # predicted for each parameter, at most, to measure dependences
-
-
-def family_of(dataset: Dataset) -> CaseFamily | None:
-    """Return the family whose quantities a dataset's cases have; None for cases without any."""
-    schema = dataset.schema
-    if schema.source is not None or not schema.boundary:
-        return None
-    family = FAMILIES.get(schema.family)
-    return family if family is not None and family.quantities else None
 
 
 def recorded(dataset: Dataset, name: str, cases: Sequence[str]) -> np.ndarray:
@@ -95,14 +84,14 @@ def fit_answers(
 
     The shares of the fields follow from predictions of the validation cases where none are given.
     """
-    family, validation = family_of(dataset), dataset.cases("validation")
+    validation = dataset.cases("validation")
     cases = [*validation, *dataset.cases("train")][-MOST_DESIGNS:]
     designs, found = scaled_designs(dataset, cases), {}
     predicted = {}
     if shares is None and len(validation) >= LEAST_VALIDATION:
         for case in validation[:MOST_VALIDATION]:
             predicted[case] = solved_and_predicted(surrogate, dataset, dataset[case])[1]
-    for name in (each.name for each in (family.quantities if family else ())):
+    for name in (each.name for each in dataset.schema.computed):
         values = recorded(dataset, name, cases)
         if (fit := fit_quantity(designs, values)) is None:
             continue
@@ -150,10 +139,9 @@ def measure_quantities(
     surrogate: Surrogate, dataset: Dataset, ids: Sequence[str], answers: Answers
 ) -> dict[str, Any]:
     """Return `quantities` and `not_predicted` of an `Evaluation`."""
-    family = family_of(dataset)
-    if family is None:
+    if not (asked := dataset.schema.computed):
         return {}
-    _, reasons = obtainable(family.quantities, surrogate.channels)
+    _, reasons = obtainable(asked, surrogate.channels)
     pairs = {id_: solved_and_predicted(surrogate, dataset, dataset[id_]) for id_ in ids}
     scores = score_quantities(answers, dataset, pairs, dataset.cases("train"))
     missing = {name: why for name, why in reasons.items() if name not in scores}
@@ -162,21 +150,20 @@ def measure_quantities(
 
 def solved_and_predicted(surrogate: Surrogate, dataset: Dataset, case: StoredCase) -> Pair:
     """Compute a case's quantities of solved and of predicted fields; empty where it has none."""
-    family = family_of(dataset)
-    if family is None:
+    wanted, _ = obtainable(dataset.schema.computed, surrogate.channels)
+    if not wanted:
         return {}, {}
-    wanted, _ = obtainable(family.quantities, surrogate.channels)
-    times, predicted = _predict(surrogate, family, wanted, case)
+    times, predicted = _predict(surrogate, wanted, case)
     names = {component.rpartition(".")[0] for each in wanted for component in each.needs}
     solved = case.read(*sorted(names)) if names else {}
     if times is not None:
         frames = [int(np.abs(np.asarray(case.time) - time).argmin()) for time in times]
         solved = {name: values[frames] for name, values in solved.items()}
-    return _compute(family, wanted, case, solved, times), predicted
+    return _compute(wanted, case, solved, times), predicted
 
 
 def _predict(
-    surrogate: Surrogate, family: CaseFamily, wanted: Sequence[Quantity], case: StoredCase
+    surrogate: Surrogate, wanted: Sequence[Quantity], case: StoredCase
 ) -> tuple[np.ndarray | None, dict[str, float]]:
     """Return times and quantities of the prediction of a whole case; NaN where it is not finite."""
     problem = surrogate.problem
@@ -189,11 +176,10 @@ def _predict(
         # A rollout over many more steps than it was trained on may leave the finite numbers.
         return times, dict.fromkeys((each.name for each in wanted), math.nan)
     fields = by_field(values, surrogate.normaliser.channels)
-    return times, _compute(family, wanted, case, fields, times)
+    return times, _compute(wanted, case, fields, times)
 
 
 def _compute(
-    family: CaseFamily,
     wanted: Sequence[Quantity],
     case: StoredCase,
     fields: Mapping[str, np.ndarray],
@@ -201,16 +187,20 @@ def _compute(
 ) -> dict[str, float]:
     """Compute quantities of fields on a case's cloud, from the settled state on."""
     of_case = on_cloud(case, fields, times)
-    return quantities_from(wanted, of_case, family.settled_from_s(case.settings))
+    family = case.dataset.schema.solved_by
+    since_s = family.settled_from_s(case.settings) if family else 0.0
+    return quantities_from(wanted, of_case, since_s)
 
 
 def on_cloud(
     case: StoredCase, fields: Mapping[str, np.ndarray], times: np.ndarray | None = None
 ) -> CaseFields:
     """Return fields, solved or predicted, on a case's cells and boundary."""
-    faces, kinds = case.boundary, tuple(case.patch_kinds)
-    boundary = BoundaryCloud(faces.points, faces.normals, faces.areas, faces.patch)
-    volumes = case.volumes if case.dataset.schema.volumes else None
+    schema, kinds, boundary = case.dataset.schema, tuple(case.patch_kinds), None
+    if schema.boundary:
+        faces = case.boundary
+        boundary = BoundaryCloud(faces.points, faces.normals, faces.areas, faces.patch)
+    volumes = case.volumes if schema.volumes else None
     cloud = PointCloud(case.points, volumes, None, None, kinds, times, fields, boundary)
     return CaseFields(case.parameters, case.settings, cloud)
 
@@ -219,9 +209,6 @@ def score_quantities(
     answers: Answers, dataset: Dataset, pairs: Mapping[str, Pair], train: Sequence[str]
 ) -> dict[str, QuantityScore]:
     """Score the quantities of cases by id, beside a null that is fitted to the cases `train`."""
-    family = family_of(dataset)
-    if family is None:
-        return {}
     cases = list(pairs)
     designs, known_designs = scaled_designs(dataset, cases), scaled_designs(dataset, train)
 
@@ -234,7 +221,7 @@ def score_quantities(
     names = dict.fromkeys(name for _, of_model in pairs.values() for name in of_model)
     answered = answers.at(designs, {name: column(name, 1) for name in names})
     scores = {}
-    for each in (one for one in family.quantities if one.name in answered):
+    for each in (one for one in dataset.schema.computed if one.name in answered):
         truth = true_values(dataset, each.name, pairs)
         fit = fit_quantity(known_designs, recorded(dataset, each.name, train))
         null = fit(designs)[:, 0] if fit else np.full(len(cases), math.nan)
@@ -275,14 +262,13 @@ def _error_and_rank(predicted: np.ndarray, truth: np.ndarray) -> tuple[float | N
 
 def dependences(surrogate: Surrogate, dataset: Dataset) -> dict[str, Dependence]:
     """Return the dependence of each predicted quantity of which one is known; {} of few designs."""
-    family, parameters = family_of(dataset), dataset.schema.parameters
-    ids = dataset.cases()
-    if family is None or not parameters or len(ids) < regression.LEAST_DESIGNS * len(parameters):
+    parameters, ids = dataset.schema.parameters, dataset.cases()
+    wanted, _ = obtainable(dataset.schema.computed, surrogate.channels)
+    if not wanted or not parameters or len(ids) < regression.LEAST_DESIGNS * len(parameters):
         return {}
-    wanted, _ = obtainable(family.quantities, surrogate.channels)
     number = min(len(ids), DESIGNS * len(parameters))
     some = sorted(np.random.default_rng(0).permutation(len(ids))[:number].tolist())
-    predicted = [_predict(surrogate, family, wanted, dataset[ids[place]])[1] for place in some]
+    predicted = [_predict(surrogate, wanted, dataset[ids[place]])[1] for place in some]
     designs = [dataset[case].parameters for case in ids]
 
     def indices(of: list[dict[str, float]], values: Any) -> regression.Sensitivity | None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from simgen.case import CaseFamily
 from simgen.cases import get_family
-from simgen.design_space import DesignPoint
+from simgen.design_space import DesignPoint, vary_options
 from simgen.errors import InputError
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.quantities import Quantity
@@ -33,7 +33,6 @@ class SharedMesh:
     dataset: Dataset
     cloud: PointCloud
     """Cells and boundary of every case, without fields"""
-    quantities: tuple[Quantity, ...] = ()
     revision: int = 1
 
     @classmethod
@@ -46,24 +45,24 @@ class SharedMesh:
                 case.points, points, rtol=0, atol=MESHES_APART * float(np.ptp(points))
             )
             if not same:
-                places = (
-                    f"--vary '{of.name}={of.description}={of.low:g}:{of.high:g}:{of.unit}'"
-                    for of in dataset.schema.parameters
-                    if of.description
-                )
-                vary = " ".join(places) or "--vary NAME=FILE:ENTRY=LOW:HIGH:UNIT"
+                vary = vary_options(dataset.schema.parameters)
                 raise InputError(
                     f"{dataset.url} holds cases that were solved elsewhere on several meshes"
                     f" ({first.id} and {case.id} differ), and no family of that name can mesh a"
                     " design: predict on a mesh file, courant predict RUN MESH.vtu, or have designs"
                     " meshed and solved as variations of one of the cases, and train on these:"
-                    f" courant generate {dataset.schema.family}-designs --template CASE {vary}"
+                    f" courant generate {dataset.schema.family}-designs --template CASE"
+                    f" {vary or '--vary NAME=FILE:ENTRY=LOW:HIGH:UNIT'}"
                 )
         return cls(dataset, _geometry(first))
 
     @property
     def name(self) -> str:
         return self.dataset.schema.family
+
+    @property
+    def quantities(self) -> tuple[Quantity, ...]:
+        return self.dataset.schema.computed
 
     def point(self, parameters: Mapping[str, float], settings: Mapping[str, float]) -> DesignPoint:
         """Return the design point; a prediction warns of parameters that no case has."""

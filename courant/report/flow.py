@@ -8,7 +8,6 @@ from courant.evaluation.quantities import on_cloud
 from courant.report import drawing
 from courant.report.context import Context, in_plane, plotted_fields
 from courant.report.page import Panel, PanelTable, Picture, plain
-from simgen.cases import FAMILIES
 from simgen.publish.figures import Triangles
 from simgen.store.read import StoredCase
 
@@ -76,11 +75,9 @@ def sample_lines(case: StoredCase, plane: Triangles) -> dict[str, np.ndarray]:
     They are the family's; of one that declares none, and of imported cases, three across the longer
     side of the plane.
     """
-    family = FAMILIES.get(case.dataset.schema.family)
-    if family is not None and case.dataset.schema.source is None:
-        declared = family.lines(case.parameters)
-        if declared:
-            return {n: np.array(ends)[:, list(plane.axes)] for n, ends in declared.items()}
+    family = case.dataset.schema.solved_by
+    if declared := family.lines(case.parameters) if family else {}:
+        return {n: np.array(ends)[:, list(plane.axes)] for n, ends in declared.items()}
     shape = plane.triangulation
     low, high = np.array([[shape.x.min(), shape.y.min()], [shape.x.max(), shape.y.max()]])
     main = int(np.argmax(high - low))

@@ -20,7 +20,6 @@ from courant.report.context import Context, open_context
 from courant.report.verdict import MEANING, Verdict, judge_run, times
 from courant.runs.directory import RunDirectory
 from courant.runs.record import ENVIRONMENT
-from simgen.cases import FAMILIES
 
 SECTIONS: dict[str, tuple[Callable[[Context], pages.Panel | None], ...]] = {
     "Fields": (
@@ -128,8 +127,7 @@ def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
     dataset, run, surrogate = context.dataset, shell(context.run.url), context.surrogate
     store, _, name = dataset.url.rstrip("/").rpartition("/")
     again = f"courant train {shell(dataset.url)} --runs {shell(context.run.url.rpartition('/')[0])}"
-    of = dataset.schema.family
-    family = FAMILIES.get(of)
+    family = dataset.schema.solved_by
     settings = [f"--set {key}={value:g}" for key, value in surrogate.dataset["settings"].items()]
     more = f"courant generate {name} --store {shell(store)} {' '.join(settings)}"
     if verdict.word != "usable" and (family is None or name != family.name):

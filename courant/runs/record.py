@@ -353,6 +353,8 @@ class _DatasetRecord(_Record):
     """Solver settings of its first case, by which further designs are meshed"""
     family_revision: int
     """Of the family's mesher and solver"""
+    quantities: list[dict[_Name, _Text]] = Field(default_factory=list, max_length=1000)
+    """Name, unit and meaning of each"""
 
 
 def describe_run(
@@ -379,6 +381,7 @@ def write_dataset_record(run: RunDirectory, dataset: Dataset) -> None:
         "parameters": [asdict(parameter) for parameter in schema.parameters],
         "settings": dataset[0].settings,
         "family_revision": schema.family_revision,
+        "quantities": [asdict(quantity) for quantity in schema.quantities],
     }
     run.write_json(DATASET, description)
 

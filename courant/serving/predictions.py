@@ -17,7 +17,6 @@ from courant.data.batch import Batch
 from courant.data.normalisation import Normaliser
 from courant.prediction.surrogate import Surrogate
 from courant.problems.problem import check_finite, collected_warnings
-from simgen.cases import FAMILIES
 from simgen.errors import InputError
 from simgen.publish.colours import ERRORS, VALUES, colour_map, is_signed
 
@@ -127,7 +126,7 @@ FAULT = RequestError("the server failed on this request; its log has the reason"
 
 
 def describe(surrogate: Surrogate, limits: Limits) -> ModelCard:
-    family, dataset = FAMILIES.get(surrogate.dataset["family"]), surrogate.dataset
+    dataset = surrogate.dataset
     return ModelCard(
         run=surrogate.url.rsplit("/", 1)[-1],
         family=dataset["family"],
@@ -138,10 +137,7 @@ def describe(surrogate: Surrogate, limits: Limits) -> ModelCard:
         fields=shown_fields(surrogate.normaliser),
         difference_colours=_colours(ERRORS),
         parameters=dataset["parameters"],
-        quantities=[
-            {"name": each.name, "unit": each.unit, "meaning": each.meaning}
-            for each in (family.quantities if family else ())
-        ],
+        quantities=dataset["quantities"],
         settings=dataset["settings"],
         patch_kinds=list(surrogate.normaliser.patch_kinds),
         step_s=surrogate.step_s,

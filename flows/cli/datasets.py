@@ -336,6 +336,7 @@ class FolderRequest:
     """Range of a parameter, as NAME=LOW:HIGH; default: as wide as the cases'."""
     given: str = ""
     """Fields that are known before a solve: inputs of models."""
+    quantity: asks.Quantities = None
     keep_repeats: bool = False
     """Import several cases of the same parameters."""
     source: str | None = None
@@ -374,6 +375,7 @@ class FolderRequest:
             table=None if self.parameters is None else read_case_table(local_path(self.parameters)),
             ranges=asks.parse_box([f"{k}={v}" for k, v in (self.range or {}).items()], "--range"),
             source=Source(*map(as_utf8, source)),
+            quantities=self.quantity,
             keep_repeats=self.keep_repeats,
             **more,
         )
@@ -498,6 +500,8 @@ def _import_folder(asked: FolderOptions, reader: CaseReader, dry_run: bool) -> N
             print_skipped(each.case, each.reason, title)
     for text in plan.notes:
         terminal.print_error(text, "note", "yellow")
+    for quantity in plan.schema.quantities:
+        terminal.announce(f"quantity  {quantity}")
     left_out = f", {len(plan.left_out)} left out" if plan.left_out else ""
     if dry_run:
         _print_plan(plan)

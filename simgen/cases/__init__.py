@@ -125,7 +125,7 @@ def add_template(
     NAME=EXPRESSION:UNIT (None: the usual ones). Another template of that name is
     replaced, unless it `is_used`: its dataset has a version or an accepted case.
     """
-    from simgen.cases import template
+    from simgen.cases import expressions, template
 
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
         raise InputError(f"'{name}' is no name of a family: use a-z, 0-9 and -, such as my-step")
@@ -135,7 +135,7 @@ def add_template(
     varied = [*map(template.Varied.parse, vary)]
     if not varied:
         raise InputError("--vary names no parameter; add --vary NAME=FILE:ENTRY=LOW:HIGH:UNIT")
-    asked = None if quantities is None else [*map(template.AskedQuantity.parse, quantities)]
+    asked = None if quantities is None else [*map(expressions.AskedQuantity.parse, quantities)]
     with tempfile.TemporaryDirectory(prefix="courant-template-") as folder:
         made = template.make_template(case, name, varied, fields, Path(folder) / name, asked)
         template.keep(made, dataset.rstrip("/").rpartition("/")[0], is_used=is_used)

@@ -34,12 +34,7 @@ from simgen.case_description import (
     read_control,
     velocity_conditions,
 )
-from simgen.cases.template_quantities import (
-    AskedQuantity,
-    Expression,
-    SolvedFields,
-    usual_quantities,
-)
+from simgen.cases.expressions import AskedQuantity, Expression, SolvedFields, usual_quantities
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.errors import CaseError, InputError, MeshError, SolverError, StoreError
 from simgen.foam.dictionaries import DictionaryPlace, number_at, read_entry
@@ -162,9 +157,8 @@ class TemplateFamily(CaseFamily):
             tuple(Parameter(v.name, v.unit, v.low, v.high, v.place) for v in record.varied)
         )
         # What is not in a dictionary of the mesh leaves the mesh as it is.
-        self.flow_parameters = tuple(
-            v.name for v in record.varied if not re.search(r"(?i)mesh|\.geo|extrude", v.place)
-        )
+        parameters = self.design_space.parameters
+        self.flow_parameters = tuple(of.name for of in parameters if not of.changes_mesh)
         unit = "s" if record.transient else "1"
         steady = {} if record.transient else {"max_residual": MAX_RESIDUAL}
         self.presets = {"template": {**record.settings, **steady}}
@@ -176,7 +170,17 @@ class TemplateFamily(CaseFamily):
         )
         self.patches = record.patches
         self.fields = record.fields
-        self._measures = [Expression(each, self, record.given) for each in record.quantities]
+        self._measures = [
+            Expression(
+                each,
+                fields=record.fields,
+                patches=record.patches,
+                parameters=self.design_space.names,
+                transient=record.transient,
+                given=record.given,
+            )
+            for each in record.quantities
+        ]
         self.quantities = tuple(each.quantity for each in self._measures)
         self.preparation = ("foamDictionary", *(shlex.split(c)[0] for c in record.commands))
 
@@ -193,7 +197,7 @@ class TemplateFamily(CaseFamily):
         # Without times and with values that are not finite, gates reject the case.
         with contextlib.suppress(InputError):
             if self.quantities and time_directories(case.directory):
-                solved = SolvedFields(case, self)
+                solved = SolvedFields.read(case, self)
                 figures |= {each.asked.name: each(solved) for each in self._measures}
         return figures
 

@@ -7,6 +7,7 @@ case that departs from it is skipped with a reason in one line, and the others a
 
 import hashlib
 import re
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from simgen.case import Field
-from simgen.design_space import SIGNIFICANT_DIGITS, Parameter, number_of, read_cells
+from simgen.design_space import SIGNIFICANT_DIGITS, Parameter, number_of, read_cells, vary_options
 from simgen.errors import CaseError, InputError
 from simgen.imports import importing
 from simgen.imports.importing import SourceCase, case_name
@@ -108,6 +109,8 @@ class FolderOptions:
     distance_kinds: tuple[str, ...] | None = None
     """Kinds of patches that each case must have; None = those that most cases have"""
     source: Source = NOT_STATED
+    quantities: Sequence[str] | None = None
+    """NAME=EXPRESSION:UNIT of each; None = the usual ones"""
     keep_repeats: bool = False
 
 
@@ -261,6 +264,14 @@ def plan_folder(
             f"times lie {least:g} s ({close}) to {most:g} s ({wide}) apart, and a model is trained"
             " on one interval; --interval SECONDS interpolates OpenFOAM's cases to one"
         )
+    if any(each.changes_mesh for each in schema.parameters):
+        example, store = asked.folder / kept[0].place, asked.url.rpartition("/")[0]
+        notes.append(
+            "the cases have several meshes, so that a model of them predicts no other design; a"
+            f" template meshes any: courant generate {schema.family}-designs"
+            f" --template {shlex.quote(str(example))} {vary_options(schema.parameters)}"
+            f" --store {shlex.quote(store)}"
+        )
     files = {name: row.get(IMPORTED, {}).get("files") for name, row in held.items()}
     return FolderPlan(
         asked.folder,
@@ -369,6 +380,12 @@ def _schema(
                     f"{asked.url} has {each.name} in {each.unit or 'no unit'}, and here it is in"
                     f" {unit}: give its values in the dataset's unit"
                 )
+        stated, wanted = there.schema.quantities, asked.quantities
+        if wanted is not None and importing.stated_quantities(there.schema, wanted) != stated:
+            raise InputError(
+                f"{asked.url} has other quantities: leave --quantity out, or import all cases into"
+                " another store"
+            )
         return there.schema
     forms = Counter((case.fields, case.dimension, case.times is None) for case in cases)
     fields, dimension, steady = forms.most_common(1)[0][0]
@@ -393,6 +410,7 @@ def _schema(
         volumes=reader.has_volumes,
         patch_kinds=kinds,
         distance_kinds=kinds if asked.distance_kinds is None else asked.distance_kinds,
+        quantities=asked.quantities,
     )
 
 

@@ -15,17 +15,20 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
 from simgen.case import CaseResult, Field, Gate, Role
 from simgen.cases import FAMILIES
+from simgen.cases.expressions import AskedQuantity, SolvedFields, usual_quantities
 from simgen.cell_mesh import CellMesh
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.errors import CaseError, InputError, StoreError
 from simgen.moments import stored_type, stored_type_of_points
 from simgen.point_cloud import BoundaryCloud, PointCloud
+from simgen.quantities import StatedQuantity
 from simgen.solving.gates import rejection
 from simgen.store.read import open_dataset
 from simgen.store.schema import IMPORTED, Schema, Source, arrays_of, digest_record
@@ -128,6 +131,8 @@ class SourceCase:
     """Checks of the case; a case that did not pass one of them is not imported"""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """JSON-ready values for the case's record, such as its solver"""
+    directory: Path | None = None
+    """OpenFOAM's, where quantities read what function objects wrote"""
 
 
 @dataclass(frozen=True)
@@ -155,13 +160,15 @@ def imported_schema(
     volumes: bool = False,
     patch_kinds: Sequence[str] = (),
     distance_kinds: Sequence[str] = (),
+    quantities: Sequence[str] | None = (),
 ) -> Schema:
     """Describe what all cases of a source have in common; InputError in one line if it is invalid.
 
     `name` is that of the dataset, and the `family` of experiments. Fields of role "given" are
     inputs of models, solved ones their targets. `splits`: whether each case comes with its split
     ("published"), or splits are drawn by seed ("drawn"). `boundary`, `volumes` and `distance_kinds`
-    are those that come with each case; a boundary needs `patch_kinds`.
+    are those that come with each case; a boundary needs `patch_kinds`. `quantities` has
+    NAME=EXPRESSION:UNIT of each (see `simgen.cases.expressions`); None: the usual ones.
     """
     schema = Schema(
         family=name,
@@ -179,7 +186,21 @@ def imported_schema(
         source=source,
     )
     check_schema(schema)
+    check_schema(schema := replace(schema, quantities=stated_quantities(schema, quantities)))
     return schema
+
+
+def stated_quantities(
+    schema: Schema, quantities: Sequence[str] | None
+) -> tuple[StatedQuantity, ...]:
+    """Return what these expressions are to cases of the schema; None: the usual ones."""
+    if quantities is None:
+        kinds = {kind: kind for kind in schema.patch_kinds if schema.boundary}
+        asked = usual_quantities(schema.fields, kinds, schema.volumes)
+    else:
+        asked = tuple(map(AskedQuantity.parse, quantities))
+    found = (each.quantity for each in schema.expressions(asked))
+    return tuple(StatedQuantity(each.name, each.unit, each.meaning) for each in found)
 
 
 def check_schema(schema: Schema) -> None:
@@ -214,6 +235,8 @@ def check_schema(schema: Schema) -> None:
         low, high = parameter.low, parameter.high
         found = f"{parameter.name} has the range {low} to {high}, expected low < high"
         require(-math.inf < low < high < math.inf, found)
+    names = [each.name for each in schema.parameters]
+    require_names("quantity", [each.name for each in schema.quantities], (*_COLUMNS, *names))
     kinds, measured = schema.patch_kinds, schema.measured_kinds
     require_names("patch kind", kinds)
     wrong = [kind for kind in measured if kind not in kinds or measured.count(kind) > 1]
@@ -318,6 +341,12 @@ class _Writing:
             return
         source = case.read() if isinstance(case, UnreadCase) else case
         result, cloud = case_record(source, self.schema), as_cloud(source, self.schema)
+        if expressions := self.schema.expressions():
+            fields = SolvedFields(result.point.parameters, cloud, source.directory)
+            measured = {each.asked.name: each(fields) for each in expressions}
+            figures = {n: of for n, of in measured.items() if math.isfinite(of)}
+            figures = {**result.provenance.get("figures", {}), **figures}
+            result = replace(result, provenance={**result.provenance, "figures": figures})
         digest = {array.name: array.digest for array in arrays_of(cloud, self.schema)}
         if isinstance(case, UnreadCase):
             content = digest_record(digest)

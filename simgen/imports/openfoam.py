@@ -256,6 +256,7 @@ class FoamFolder:
         options = self.options
         kinds = case.kind_of if schema.boundary else {}
         parts: dict[Path, MeshGeometry] = {}
+        first = case.parts[0]
         for directory in case.parts:
             mesh = read_geometry(directory, options.region)
             if not (mesh.volumes > 0).all():
@@ -347,6 +348,7 @@ class FoamFolder:
             mesh=foam_mesh.cell_mesh(whole, faces),
             gates=case.gates,
             provenance={**case.provenance, "parts": len(parts)},
+            directory=first.parent if first.name == "processor0" else first,
         )
 
 

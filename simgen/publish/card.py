@@ -16,7 +16,6 @@ import jinja2
 import pandas
 from markupsafe import Markup
 
-from simgen.cases import FAMILIES
 from simgen.errors import InputError, StoreError
 from simgen.log_lines import duration_text, size_text
 from simgen.store.read import Dataset
@@ -89,7 +88,7 @@ def _card_text(dataset: Dataset, license: str) -> str:
     )
     environment.filters |= {"text": _text, "code": _block, "name": _code}
     table, schema = dataset.design, dataset.schema
-    family, title = FAMILIES.get(schema.family), schema.family
+    family, title = schema.solved_by, schema.family
     description = "This release does not know the family."
     if schema.source is not None:
         title = schema.source.name

@@ -52,11 +52,13 @@ from zarr.abc.buffer import Buffer
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from simgen.case import CaseFamily, Field
+from simgen.cases import FAMILIES
+from simgen.cases.expressions import AskedQuantity, Expression
 from simgen.design_space import Parameter
 from simgen.errors import InputError, StoreError
 from simgen.point_cloud import PointCloud
 from simgen.provenance import generator_version
-from simgen.quantities import StatedQuantity
+from simgen.quantities import Quantity, StatedQuantity
 from simgen.store.split import Origin
 
 SCHEMA_VERSION = 4
@@ -120,7 +122,8 @@ class Schema:
     startup_s: float = 0.0
     """Simulated time that statistics leave out of the cases that go on behind it"""
     quantities: tuple[StatedQuantity, ...] = ()
-    """What the cases' rows of the design table hold besides"""
+    """What the cases' rows of the design table hold besides; meanings of an import's are
+    expressions"""
 
     @classmethod
     def of(cls, family: CaseFamily) -> Schema:
@@ -137,6 +140,36 @@ class Schema:
                 StatedQuantity(each.name, each.unit, each.meaning) for each in family.quantities
             ),
         )
+
+    @property
+    def solved_by(self) -> CaseFamily | None:
+        """The cases' family; None for imported ones, and where it is unknown here."""
+        return FAMILIES.get(self.family) if self.source is None else None
+
+    @property
+    def computed(self) -> tuple[Quantity, ...]:
+        """The quantities as they are computed of fields: the family's, or expressions."""
+        if self.source is None:
+            return self.solved_by.quantities if self.solved_by else ()
+        return tuple(each.quantity for each in self.expressions())
+
+    def expressions(self, asked: Iterable[AskedQuantity] | None = None) -> list[Expression]:
+        """Return the expressions of imported cases, or what else is asked; patches are kinds."""
+        own = (
+            AskedQuantity(name=each.name, expression=each.meaning, unit=each.unit)
+            for each in self.quantities
+        )
+        return [
+            Expression(
+                each,
+                fields=self.fields,
+                patches={kind: kind for kind in self.patch_kinds if self.boundary},
+                parameters=[each.name for each in self.parameters],
+                transient=self.transient,
+                volumes=self.volumes,
+            )
+            for each in (own if asked is None else asked)
+        ]
 
     @property
     def measured_kinds(self) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """`courant dataset import`: what a person sees."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from flows import terminal
 from flows.cli.app import app
+from simgen.cases.template import Varied
 from tests.imports.foam_cases import write_case
 
 PARAMETER = "speed (m/s)=0/U:boundaryField/inlet/value[0]"
@@ -52,6 +54,20 @@ def test_a_folder_is_described_then_imported_and_listed(courant, tmp_path) -> No
     assert "run1" in courant(*words, "--dry-run") and "on record" in courant(*words, "--dry-run")
     assert "tunnel\tv1\t3" in courant("ls", "store")
     assert "imported from Tunnel" in courant("show", "store/tunnel")
+
+
+def test_parameters_of_the_mesh_lead_to_the_command_of_a_template(courant, tmp_path) -> None:
+    for number in (1, 2):
+        case = write_case(tmp_path / f"Tunnel/run{number}", speed=number)
+        (case / "system/blockMeshDict").write_text(f"scale {number};\n")
+    words = ["import", "openfoam", "Tunnel", "--fields", "U", "--store", "my store", "--dry-run"]
+    printed = courant(*words, "--parameter", "scale=system/blockMeshDict:scale")
+    (line,) = [each for each in printed.splitlines() if "courant generate" in each]
+    command = shlex.split(line.partition("courant ")[2])
+    place = str(tmp_path / "Tunnel/run1")
+    assert command[:4] == ["generate", "tunnel-designs", "--template", place]
+    assert Varied.parse(command[5]) == Varied.parse("scale=system/blockMeshDict:scale=1:2")
+    assert command[6:] == ["--store", str(tmp_path / "my store")]
 
 
 @pytest.mark.parametrize(

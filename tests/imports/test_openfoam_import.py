@@ -21,9 +21,11 @@ from simgen.foam.mesh import PatchRange, read_faces, read_geometry
 from simgen.foam.run import find_openfoam
 from simgen.imports.folder import FolderOptions, read_case_table
 from simgen.imports.openfoam import FoamFolder, FoamOptions
+from simgen.quantities import obtainable
 from simgen.store.verify import verify
 from simgen.store.write import DatasetWriter
 from tests.imports.foam_cases import (
+    NX,
     Form,
     box,
     cell_places,
@@ -40,9 +42,8 @@ OPTIONS = FoamOptions(fields=FIELDS, parameters=SPEED)
 
 
 def asked(tmp_path: Path, **more) -> FolderOptions:
-    return FolderOptions(
-        folder=tmp_path / "cases", url=str(tmp_path / "store/foreign"), name="foreign", **more
-    )
+    of = {"folder": tmp_path / "cases", "url": str(tmp_path / "store/foreign"), "name": "foreign"}
+    return FolderOptions(**{**of, **more})
 
 
 def imported(tmp_path: Path, options: FoamOptions = OPTIONS, **more):
@@ -255,6 +256,51 @@ def test_copied_files_are_the_same_case_and_changed_ones_are_reported(tmp_path) 
     DatasetWriter.open(dataset.url, dataset.schema).withdraw(["run2"], "it was solved anew")
     dataset, skipped = imported(tmp_path)
     assert skipped == {} and dataset["run2"]["kinematic_pressure"][-1].max() == 7.5
+
+
+def test_quantities_are_measured_on_stored_values_and_kept_with_the_dataset(tmp_path) -> None:
+    for number in (1, 2, 3):
+        of = write_case(tmp_path / f"cases/run{number}", speed=number, decomposed=number == 2)
+        (of / "postProcessing/forces/0").mkdir(parents=True)
+        (of / "postProcessing/forces/0/forces.dat").write_text(f"# Time Cd\n0.5 1\n1 {number}\n")
+    texts = [
+        *("drop=average(p, inlet) - average(p, outlet)", "share=average(U.x, inlet) / speed"),
+        *("heat=end(max(T)):K", "drag=end(monitor(forces, Cd))"),
+    ]
+    dataset, skipped = imported(tmp_path, quantities=texts)
+    assert skipped == {}
+    stated = [(each.name, each.unit, each.meaning) for each in dataset.schema.quantities]
+    assert stated[0] == ("drop", "m2/s2", texts[0].partition("=")[2])
+    assert [(name, unit) for name, unit, _ in stated[1:]] == [
+        *(("share", ""), ("heat", "K"), ("drag", ""))
+    ]
+    width = 4 / NX
+    for case in dataset:
+        speed, faces = case.parameters["speed"], case.boundary
+        inlet = faces.points[faces.patch == 0]
+        expected = {
+            # The outlet has the value of the cells behind it, the inlet one of its own.
+            "drop": -speed * (4 - width / 2),
+            "share": (0.75 + speed * inlet[:, 1].mean()) / speed,
+            "heat": 301 + 4 - width / 2,
+            "drag": speed,
+        }
+        measured = dataset.design.loc[case.id, [*expected]].to_dict()
+        assert measured == pytest.approx(expected, rel=1e-5)
+    known, reasons = obtainable(dataset.schema.computed, ["kinematic_pressure.p"])
+    assert [each.name for each in known] == ["drop"] and "forces" in reasons["drag"]
+    for wrong, why in {
+        "x=average(p, walls)": "no patch or kind 'walls'; there are inlet, outlet, wall",
+        "x=max(rho)": "no field or component 'rho'",
+        "speed=max(U)": "quantity speed is named twice",
+        "x=max(U)": "has other quantities: leave --quantity out",
+    }.items():
+        name = "store" if "has other" in why else "another"
+        with pytest.raises(InputError, match=why):
+            imported(tmp_path, quantities=[wrong], url=str(tmp_path / name / "foreign"))
+    usual, _ = imported(tmp_path, url=str(tmp_path / "usual/foreign"))
+    names = [each.name for each in usual.schema.quantities]
+    assert names == ["pressure_drop", "max_speed", "outlet_temperature"]
 
 
 def test_parameters_and_splits_come_from_a_table(tmp_path) -> None:

@@ -204,9 +204,13 @@ def test_cells_that_are_hidden_or_repeated_are_left_out(tmp_path) -> None:
     ghosts[[0, 3, 7]] = 32, 1, 4
     data.cell_data["vtkGhostType"] = ghosts
     write(data, tmp_path / "files/a.vti")
-    dataset, _, _ = import_folder(tmp_path)
+    dataset, _, _ = import_folder(tmp_path, quantities=["top=max(v.x)"])
     assert len(dataset[0].points) == data.GetNumberOfCells() - 2
     check_values(dataset[0])
+    assert dataset.design["top"].item() == dataset[0]["v"][:, 0].max()
+    for text, why in (("p=average(p)", "no volumes"), ("d=monitor(f, 1)", "cases of OpenFOAM")):
+        with pytest.raises(InputError, match=why):
+            import_folder(tmp_path, quantities=[text])
 
 
 def test_a_plane_through_a_flow_keeps_what_goes_across(tmp_path) -> None:

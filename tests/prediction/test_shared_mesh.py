@@ -52,6 +52,13 @@ def test_a_design_is_predicted_and_explored_on_the_mesh_of_all_cases(
     with collected_warnings() as warned:
         at_case = surrogate.predict_design({"speed": 3.0})
         between = surrogate.predict_design({"speed": 3.2})
+    # Without an evaluation its quantities are those of the predicted fields.
+    names = ["max_speed"]
+    assert (
+        [*between.quantities] == [each["name"] for each in surrogate.dataset["quantities"]] == names
+    )
+    speeds = np.linalg.norm(between.values, axis=-1)
+    assert between.quantities["max_speed"] == pytest.approx(speeds.max())
     np.testing.assert_array_equal(between.cloud.points, case.points)
     # A stored design has the prediction of its case, another design one of its own.
     np.testing.assert_allclose(at_case.values, surrogate.predict_case(case), atol=1e-5)

@@ -12,6 +12,7 @@ import simgen
 from flows.stages import Generation, execute
 from simgen.case import Field, SolvedCase
 from simgen.cases import FAMILIES, TEMPLATES, get_family
+from simgen.cases.expressions import Expression, SolvedFields, usual_quantities
 from simgen.cases.template import (
     AskedQuantity,
     TemplateFamily,
@@ -22,7 +23,6 @@ from simgen.cases.template import (
     keep,
     make_template,
 )
-from simgen.cases.template_quantities import Expression, SolvedFields, usual_quantities
 from simgen.errors import CaseError, InputError, StoreError
 from simgen.foam.dictionaries import DictionaryPlace, read_number
 from simgen.foam.field import read_field
@@ -172,15 +172,16 @@ def test_quantities_are_measured_on_the_solved_case_and_on_its_cloud(
     (forces / "CdBin.dat").write_text("# x0 x1\n# Time total total\n1 7 8\n")
     (forces / "coefficient.dat").write_text("# Time Cd\n0 9\n1 2\n2 4\n")
     directory = SolvedCase(case.point, tmp_path / case.point.id)
-    of_monitors = SolvedFields(directory, made)
+    of_monitors = SolvedFields.read(directory, made)
+    common = {"fields": made.fields, "patches": made.patches, "parameters": ["speed"]}
     for text, mean in (("Cd", 3.0), ("1", 7.0)):  # the second half; the first file's column
         asked_for = AskedQuantity.parse(f"cd=monitor(forces, {text})")
-        assert Expression(asked_for, made, {})(of_monitors) == mean
+        assert Expression(asked_for, **common, transient=True)(of_monitors) == mean
     asked_for = AskedQuantity.parse("cd=monitor(forces, Cl)")
     with pytest.raises(InputError, match=r"--quantity cd: .*/system has no 'forces'"):
         make_template(CASE, "cavity", VARIED[:1], None, tmp_path / "monitored", [asked_for])
     with pytest.raises(CaseError, match="has no column Cl; Time, total, Cd"):
-        Expression(asked_for, made, {})(of_monitors)
+        Expression(asked_for, **common, transient=True)(of_monitors)
     # On the cloud patches are known by their kinds, and have the values of the cells behind.
     fields = CaseFields(case.point.parameters, case.point.settings, cloud)
     known, why = obtainable(made.quantities, ["velocity.x", "velocity.y", "kinematic_pressure.p"])

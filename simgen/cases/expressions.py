@@ -1,10 +1,11 @@
-"""Quantities of a template: expressions of its fields, patches and design parameters.
+"""Quantities of templates and imports: expressions of fields, patches and design parameters.
 
     --quantity 'pressure_drop=average(p, inlet) - average(p, outlet)'
     --quantity 'loss=(average(p, inlet) - average(p, outlet)) / (0.5 * speed**2):1'
 
 F is a stored field by either name, such as U, or a component of it, such as U.x; a vector alone is
-its magnitude. P is a patch, or a kind with all its patches; without one a term is of the domain.
+its magnitude. P is a patch of a template, or a kind with all its patches; without one a term is of
+the domain.
 
     average(F, P)         over area, or volume      min(F, P), max(F, P)    of all faces, or cells
     flow_average(F, P)    weighed by the flow       integral(F, P)          over area, or volume
@@ -21,6 +22,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -65,14 +67,18 @@ class AskedQuantity(BaseModel):
         expression, _, unit = rest.partition(":")
         if not re.fullmatch(r"[A-Za-z]\w*", name.strip()) or not expression.strip():
             raise InputError(f"--quantity '{text}' has no name or no expression: {_FORM}")
-        return cls(name=name.strip(), expression=expression.strip(), unit=unit.strip())
+        return cls(name=name.strip(), expression=" ".join(expression.split()), unit=unit.strip())
 
 
 def usual_quantities(
-    fields: Sequence[Field], patches: Mapping[str, str]
+    fields: Sequence[Field], patches: Mapping[str, str], volumes: bool = True
 ) -> tuple[AskedQuantity, ...]:
     """Return pressure drops from inlets to outlets, the greatest speed, and a temperature."""
-    files = {field.openfoam for field in fields}
+    files = {field.openfoam or field.name for field in fields}
+    speed, heat = (
+        next((name for name in names if name in files), "")
+        for names in (("U", "velocity"), ("T", "temperature"))
+    )
     inlets, outlets = ([p for p in patches if patches[p] == kind] for kind in ("inlet", "outlet"))
     pressure, found = next((name for name in ("p", "p_rgh") if name in files), None), {}
     for pair in [*product(inlets, outlets)][:MOST_PAIRS] if pressure else ():
@@ -81,12 +87,12 @@ def usual_quantities(
         ends = [p if p.isidentifier() and len(p) > 2 else f"'{p}'" for p in pair]
         drop = f"average({pressure}, {ends[0]}) - average({pressure}, {ends[1]})"
         found["_".join(["pressure_drop", *which])] = drop
-    if "U" in files:
-        found["max_speed"] = "max(U)"
-    if "T" in files and "U" in files and outlets:
-        found["outlet_temperature"] = "flow_average(T, outlet)"
-    elif "T" in files:
-        found["mean_temperature"] = "average(T)"
+    if speed:
+        found["max_speed"] = f"max({speed})"
+    if heat and speed and outlets:
+        found["outlet_temperature"] = f"flow_average({heat}, outlet)"
+    elif heat and volumes:
+        found["mean_temperature"] = f"average({heat})"
     return tuple(
         AskedQuantity(name=re.sub(r"\W", "_", name), expression=expression)
         for name, expression in found.items()
@@ -94,12 +100,20 @@ def usual_quantities(
 
 
 class SolvedFields(CaseFields):
-    """The fields of a solved case directory, with OpenFOAM's values on each patch by its name."""
+    """The fields of a solved case with values on its faces, and its directory, if there is one."""
 
-    def __init__(self, case: SolvedCase, family: CaseFamily) -> None:
+    def __init__(
+        self, parameters: Mapping[str, float], cloud: PointCloud, directory: Path | None
+    ) -> None:
+        super().__init__(parameters, {}, cloud)
+        self.directory = directory
+
+    @classmethod
+    def read(cls, case: SolvedCase, family: CaseFamily) -> SolvedFields:
+        """Read a case directory: patches have their names in place of their kinds."""
         patches = tuple(family.patches)
         needs = {need.rpartition(".")[0] for each in family.quantities for need in each.needs}
-        self.directory, geometry = case.directory, read_geometry(case.directory)
+        geometry = read_geometry(case.directory)
         times = time_directories(case.directory)[0 if family.transient else -1 :]
         cells, faces = dict[str, np.ndarray](), dict[str, np.ndarray]()
         for field in (each for each in family.fields if each.name in needs):
@@ -132,26 +146,37 @@ class SolvedFields(CaseFields):
             fields=cells,
             boundary=boundary,
         )
-        super().__init__(case.point.parameters, case.point.settings, cloud)
+        return cls(case.point.parameters, cloud, case.directory)
 
     def on(self, name: str, *kinds: str) -> tuple[Faces, np.ndarray]:
         boundary = self.cloud.boundary
         assert boundary is not None
         chosen = np.isin(boundary.patch, [self.cloud.patch_kinds.index(kind) for kind in kinds])
-        return self.faces(*kinds), boundary.fields[name][..., chosen, :]
+        return self.faces(*kinds), np.asarray(boundary.fields[name][..., chosen, :], np.float64)
 
 
 class Expression:
-    """An expression of a family's cases; InputError for what they do not have.
+    """An expression of cases that have these in common; InputError for what they do not have.
 
-    Calls measure it on `SolvedFields`, and on others where `quantity` has `from_fields`.
+    Calls measure it on `SolvedFields`, and on others where `quantity` has `from_fields`. `patches`
+    has kinds by patch, and `volumes` whether cells have any.
     """
 
-    def __init__(self, asked: AskedQuantity, family: CaseFamily, given: Given) -> None:
-        self.asked, self.patches, self.parameters = asked, family.patches, family.design_space.names
-        self.transient, self.given = family.transient, given
-        self.fields = {each.name: each for each in family.fields}
-        self.fields |= {each.openfoam: each for each in family.fields}
+    def __init__(
+        self,
+        asked: AskedQuantity,
+        *,
+        fields: Sequence[Field],
+        patches: Mapping[str, str],
+        parameters: Sequence[str],
+        transient: bool,
+        volumes: bool = True,
+        given: Given | None = None,
+    ) -> None:
+        self.asked, self.patches, self.parameters = asked, patches, parameters
+        self.transient, self.volumes, self.given = transient, volumes, given or {}
+        self.fields = {each.name: each for each in fields}
+        self.fields |= {each.openfoam: each for each in fields if each.openfoam}
         self.needs, self.units, self.why_not = dict[str, None](), set[str](), ""
         try:
             tree = ast.parse(asked.expression, mode="eval")
@@ -204,12 +229,16 @@ class Expression:
             raise self._error(
                 f"{term}() has {len(words)} arguments, see docs/families/a-template-case.md"
             )
+        if term == "monitor" and not self.volumes:
+            raise self._error("cases of OpenFOAM alone have function objects")
         if term == "monitor":
             self.why_not = f"the solver's function object {words[0]} measures it"
             return lambda case: self._monitored(case, words[0], words[1], at_end)
         field, columns = self._field("U" if term == "flow" else words[0])
         patch = words[0] if term == "flow" else words[1] if len(words) > 1 else ""
         patches = self._patches(patch) if patch else ()
+        if not (patches or self.volumes or term in ("min", "max")):
+            raise self._error(f"cells have no volumes, so that {term}({words[0]}) is not known")
         weigh = self._field("U")[0] if term.startswith("flow") else None
         of = {"flow": "m3/s", "integral": f"{field.unit} {'m2' if patch else 'm3'}".strip("1 ")}
         self.units.add(of.get(term, field.unit))
@@ -255,8 +284,8 @@ class Expression:
         kind = self.patches.get(name, name)
         of_kind = tuple(patch for patch, of in self.patches.items() if of == kind)
         if not of_kind:
-            there = ", ".join(f"{patch} ({kind})" for patch, kind in self.patches.items())
-            raise self._error(f"no patch or kind '{name}'; there are {there}")
+            there = ", ".join(p if p == k else f"{p} ({k})" for p, k in self.patches.items())
+            raise self._error(f"no patch or kind '{name}'; there are {there or 'none'}")
         found = (name,) if name in self.patches else of_kind
         if len(found) < len(of_kind):
             self.why_not = f"{name} is one of several patches of the kind {kind}"
@@ -278,6 +307,8 @@ class Expression:
 
     def _monitored(self, case: CaseFields, name: str, column: str, at_end: bool) -> np.float64:
         assert isinstance(case, SolvedFields)
+        if case.directory is None:
+            raise CaseError(f"monitor({name}, {column}) is of OpenFOAM cases alone")
         columns: dict[str, list[str]] = {}  # of each file: forceCoeffs writes several
         for file in sorted(case.directory.glob(f"postProcessing/{name}/*/*.dat")):
             heads = [line for line in file.open() if line.startswith("#")]
