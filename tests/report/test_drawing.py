@@ -104,7 +104,7 @@ def test_a_component_has_one_map_in_every_case(
 
 def cloud_case(points: np.ndarray, faces: BoundaryCloud, kinds: tuple[str, ...]) -> Any:
     """What the figures of a flow read of a case that is in no store."""
-    schema = SimpleNamespace(family="imported", source="here", volumes=False)
+    schema = SimpleNamespace(solved_by=None, boundary=True, volumes=False)
     return SimpleNamespace(
         points=points,
         boundary=faces,
