@@ -172,9 +172,10 @@ def terminal_commands(
 ) -> dict[str, str]:
     """Return the commands that the page shows, as far as there are such; see `SolvingOffer`."""
     family, store, runs = record["family"], *map(posixpath.dirname, (dataset, run))
-    settings = "".join(f" --set {name}={of:g}" for name, of in (record["settings"] or {}).items())
-    generate, found = f"courant generate {family} --store {shlex.quote(store)}{settings}", {}
+    found = {}
     if family in FAMILIES:
+        settings = FAMILIES[family].options(record["settings"] or {})
+        generate = f"courant generate {family} --store {shlex.quote(store)}{settings}"
         found["solve"] = f"{generate} --designs design.csv --split train"
         found["calibrate"] = (
             f"{generate} --cases 60 --sampler uniform --seed 7 --split calibration\n"

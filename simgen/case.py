@@ -157,6 +157,11 @@ class CaseFamily(ABC):
         """The preset that is taken where none is named: `trial`, or else the first."""
         return "trial" if "trial" in self.presets else next(iter(self.presets))
 
+    def options(self, settings: Mapping[str, float]) -> str:
+        """Return ` --set NAME=VALUE` for each of the settings that is not the usual preset's."""
+        changed = settings.items() - self.presets[self.usual_preset].items()
+        return "".join(f" --set {name}={value:.12g}" for name, value in sorted(changed))
+
     def settings(
         self, preset: str, overrides: Mapping[str, float] | None = None
     ) -> dict[str, float]:

@@ -25,7 +25,7 @@ from simgen.store.read import Dataset, StoredCase
 
 Dependence = dict[str, regression.Sensitivity | None]  # of `solved` and `predicted` quantities
 Pair = tuple[dict[str, float], dict[str, float]]  # of the solved and the predicted fields of a case
-LEAST_CASES = 3  # for a rank correlation
+LEAST_CASES = 5  # for a rank correlation: one order in six of three is right by chance
 MOST_ALIKE = 1e-3  # of the true values' range: predictions that differ less have no order
 DESIGNS = 12  # predicted for each parameter, at most, to measure dependences
 

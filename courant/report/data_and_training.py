@@ -1,7 +1,7 @@
 """Figures and tables of dataset and training, the ledger of costs, and how to use the model."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from json import dumps as quote
 
 import numpy as np
@@ -13,7 +13,6 @@ from courant.report import drawing
 from courant.report.context import Context
 from courant.report.page import Cell, Panel, PanelTable, Picture, count, listed, number, plain
 from courant.runs.directory import RunDirectory
-from courant.runs.record import EpochRecord
 from courant.sweeps.sweep import TABLE, sweep_of
 from simgen.design_space import with_unit
 from simgen.publish.figures import designs, sample_cases
@@ -74,7 +73,7 @@ def case_table(dataset: Dataset) -> PanelTable:
 
 
 def training_panel(context: Context) -> Panel | None:
-    """Show loss curves and throughput; None for a run without records of its epochs."""
+    """Show loss curves; None for a run without records of its epochs."""
     records, status = context.records, context.status
     if not records:
         return None
@@ -82,62 +81,36 @@ def training_panel(context: Context) -> Panel | None:
     table = pandas.DataFrame([[getattr(each, name) for name in names] for each in records])
     table = table.set_axis(names, axis=1).astype(float)
     epochs = np.array([each.epoch for each in records], float)
-    figure = Figure(figsize=(6.4, 3.8))
-    loss, rate = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    figure = Figure(figsize=(drawing.WIDTH, 3.2))
+    loss = figure.subplots()
     loss.plot(epochs, table["train_loss"], color=drawing.MODEL_COLOR, label="training")
     validated = table["validation_loss"].notna()
     at, losses = epochs[validated], table["validation_loss"][validated]
     loss.plot(at, losses, "o-", ms=3, color=drawing.PALETTE[1], label="validation")
-    loss.set(ylabel="loss (standardised)", yscale="log")
+    loss.set(xlabel="epoch", ylabel="loss (standardised)", yscale="log")
+    loss.locator_params("x", integer=True)
     loss.legend()
-    rate.plot(epochs, table["learning_rate"], color="#555555")
-    rate.set(xlabel="epoch", ylabel="learning rate", ylim=(0, None))
-    best, lowest = "", table["validation_nmae"].min()
+    lowest = table["validation_nmae"].min()
+    notes = ["The loss in standardised units."]
     if status is not None and status.best_epoch is not None:
-        best = (
-            f" Evaluated are the weights of epoch {status.best_epoch}, the lowest validation loss."
-        )
+        notes.append(f"Evaluated is epoch {status.best_epoch}, of the lowest validation loss.")
+    if skipped := sum(record.skipped_batches for record in records):
+        notes.append(f"{count(skipped, 'batch')} not finite: skipped.")
     picture = Picture(
         "loss_curves.png",
-        f"The loss in standardised units, and the learning rate.{best}",
+        " ".join(notes),
         figure,
         look_for="A validation loss that still falls at the end asks for more epochs; one that"
         " rises while the training loss falls asks for more cases.",
         score=f"{len(records)} epochs"
         + ("" if math.isnan(lowest) else f", lowest validation NMAE {lowest:.3f}"),
     )
-    return Panel(
-        "training",
-        "Training",
-        [picture],
-        [_two_columns("throughput", "", throughput(records))],
-        note="Floating-point operations count matrix products and attention, forward and backward,"
-        " on the first batch. Peak memory is that of the first worker: the memory allocated on its"
-        " GPU or, on a CPU, that of the whole process.",
-        arrays={"epoch": epochs, **{name: table[name].to_numpy() for name in names}},
-    )
+    arrays = {"epoch": epochs, **{name: table[name].to_numpy() for name in names}}
+    return Panel("training", "Training", [picture], arrays=arrays)
 
 
 def _two_columns(name: str, value: str, rows: Mapping[str, str]) -> PanelTable:
     return PanelTable([{name: text, value: found} for text, found in rows.items()], words=(name,))
-
-
-def throughput(records: Sequence[EpochRecord]) -> dict[str, str]:
-    """Return values of the throughput by name, over all epochs."""
-    seconds = [each.seconds for each in records]
-
-    def mean(name: str) -> float:
-        return float(np.average([getattr(each, name) or 0.0 for each in records], weights=seconds))
-
-    rows = {
-        "samples per second": f"{mean('samples_per_s'):.3g}",
-        "share of the time spent waiting for data": f"{mean('data_wait_share'):.1%}",
-        "achieved floating-point operations": f"{mean('flops_per_s') / 1e9:.3g} GFLOP/s",
-        "peak memory": f"{max(each.peak_memory_gb or 0.0 for each in records):.2f} GB",
-    }
-    if skipped := sum(record.skipped_batches for record in records):
-        rows["batches skipped, not finite"] = str(skipped)
-    return rows
 
 
 RUN_PARTS = {"load": "reading the dataset", "train": "training", "checkpoint": "checkpoints"}
@@ -173,8 +146,9 @@ def costs_panel(context: Context) -> Panel:
     spent = {
         f"meshing and solving {designs} for the training": solver.spent_s,
         "training": ledger.training.mean,
-        "search for settings": ledger.tuning_s,
     }
+    if ledger.tuning_s is not None:
+        spent["the sweep that found its settings"] = ledger.tuning_s
     rows = {name: unknown if s is None else f"{s:,.1f}" for name, s in spent.items()}
     per = solver.per_prediction
     rows["the solver, for the case or span of a prediction"] = per.text() if per else unknown
@@ -192,7 +166,7 @@ def costs_panel(context: Context) -> Panel:
         " are CPU seconds of the solver (wall time times cores where it printed none), of training"
         " and of prediction (on a GPU the time that it was held for). Designs are those of training"
         " and validation, rejected and failed ones included. Meshing is not saved: a prediction"
-        " needs points as well. The search is that of the run's sweep, the interval the 95 % one of"
+        " needs points as well. The interval is the 95 % one of"
         " the solver's time over the predicted cases, or, where that reaches below zero, from the"
         " least to the most.",
     )

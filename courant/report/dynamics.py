@@ -39,7 +39,12 @@ def latents_panel(context: Context) -> Panel | None:
     return Panel(
         "latents",
         "Frequencies of the latents",
-        [shedding_picture(found), latents_picture(found), eigenvalues_picture(found)],
+        [
+            scalogram_picture(found),
+            shedding_picture(found),
+            latents_picture(found),
+            eigenvalues_picture(found),
+        ],
         [frequency_table(found)],
         note="Frequencies of the flow are peaks of a zero-padded periodogram. Latents also drift"
         " slowly, so theirs is the frequency at which they change fastest: of the principal"
@@ -91,52 +96,56 @@ def _mark_frequency(axis: Axes, found: CaseDynamics, label: str) -> None:
 
 
 def rhythm_picture(found: CaseDynamics, case: StoredCase) -> Picture:
-    """Draw series, scalogram and drift side by side."""
-    figure = Figure(figsize=(drawing.WIDTH, 3.9))
-    series, middle, drifts = figure.subplots(1, 3)
-    times, heat = found.times, found.scalogram
+    """Draw the series of the flow."""
+    figure = Figure(figsize=(drawing.WIDTH, 3.2))
+    series, times = figure.subplots(), found.times
     series.plot(times, found.true_series[:, 0], color=INK, label="solution")
     series.plot(times, found.predicted_series[:, 0], color=drawing.MODEL_COLOR, label="prediction")
     _mark_horizon(series, found)
     name = found.series_name if found.probes is None else "transverse velocity (m/s)"
     series.set(xlabel=TIME, ylabel=name)
     series.legend(**drawing.ABOVE, ncols=2)
-    decibels = {"vmin": -40, "vmax": 0, "cmap": "magma", "rasterized": True}
-    drawn = middle.pcolormesh(times, heat.frequencies, heat.decibels, **decibels)
-    pale = {"levels": (-0.5, 0.5), "colors": "white", "alpha": 0.45}
-    middle.contourf(times, heat.frequencies, heat.trusted.astype(float), **pale)
-    middle.axhline(found.reference_hz, **LIMIT)
-    middle.plot(times, heat.peaks, ":", color="#7fd4ff", lw=1.6)
-    middle.set(yscale="log", xlabel=TIME, ylabel="frequency (Hz)")
-    middle.set_title(f"anchor {found.leading_anchor}, first component")
-    middle.grid(visible=False)
-    figure.colorbar(drawn, ax=middle, label="dB", pad=0.01)
-    drifts.axhspan(-BAND, BAND, color=drawing.GOOD_COLOR, alpha=0.12, lw=0)
-    drifts.plot(times, found.drift, color=drawing.MODEL_COLOR)
-    kept = "stays in the green band to the end"
-    if found.lost_s is not None:
-        drifts.axvline(found.lost_s, **LIMIT)
-        kept = f"leaves the green band after {found.lost_s:g} s"
-    _mark_horizon(drifts, found)
-    reach = 1.1 * max(0.5, float(np.abs(found.drift).max()))
-    drifts.set(xlabel=TIME, ylabel="drift of the frequency", ylim=(-reach, reach))
-    drifts.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     away = abs(found.predicted_hz - found.reference_hz) / found.reference_hz
     late = slice(len(times) // 2, None)
     solved = float(np.std(found.true_series[late, 0])) or np.inf
     size = float(np.std(found.predicted_series[late, 0])) / solved
+    where = ""
+    if found.probes is not None:
+        where = " at x = {:.3g} m, y = {:.3g} m".format(*found.probes[0, :2])
     return Picture(
         "frequencies.png",
-        f"Case {case.id} is rolled out over {times[-1]:g} s, of which the model was trained on the"
-        " shaded part. Left: the flow. Middle: the strength of each frequency in the leading"
-        " anchor; its strongest is dotted, the solution's is red, and what is pale depends on the"
-        " ends of the record. Right: how far that is from the solution's.",
+        f"Case {case.id}{where}, rolled out over {times[-1]:g} s, of which the model was trained on"
+        " the shaded part.",
         figure,
-        look_for="The blue line should keep oscillating with the black one, and the drift should"
-        " stay in the green band.",
+        look_for="The blue line should keep oscillating with the black one.",
         score=f"The prediction oscillates at {found.predicted_hz:.3g} Hz, the solution at"
         f" {found.reference_hz:.3g} Hz ({away:.1%} apart). In the second half its size is"
-        f" {size:.0%} of the solution's, and the leading anchor's frequency {kept}",
+        f" {size:.0%} of the solution's",
+    )
+
+
+def scalogram_picture(found: CaseDynamics) -> Picture:
+    """Draw the scalogram of the leading anchor, with the solution's frequency."""
+    figure = Figure(figsize=(drawing.WIDTH, 3.4))
+    axis, times, heat = figure.subplots(), found.times, found.scalogram
+    decibels: drawing.Style = {"vmin": -40, "vmax": 0, "cmap": "magma", "rasterized": True}
+    drawn = axis.pcolormesh(times, heat.frequencies, heat.decibels, **decibels)
+    pale: drawing.Style = {"levels": (-0.5, 0.5), "colors": "white", "alpha": 0.45}
+    axis.contourf(times, heat.frequencies, heat.trusted.astype(float), **pale)
+    axis.axhline(found.reference_hz, **LIMIT)
+    axis.plot(times, heat.peaks, ":", color="#7fd4ff", lw=1.6)
+    axis.set(yscale="log", xlabel=TIME, ylabel="frequency (Hz)")
+    axis.set_title(f"anchor {found.leading_anchor}, first component")
+    axis.grid(visible=False)
+    figure.colorbar(drawn, ax=axis, label="dB", pad=0.01)
+    kept = "to the end" if found.lost_s is None else f"until {found.lost_s:g} s"
+    return Picture(
+        "scalogram.png",
+        "The strength of each frequency in the leading anchor; its strongest is dotted, the"
+        " solution's is red, and what is pale depends on the ends of the record.",
+        figure,
+        look_for="The dotted line should stay on the red one.",
+        score=f"The leading anchor's frequency is within {BAND:.0%} of it {kept}",
     )
 
 

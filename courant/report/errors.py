@@ -16,7 +16,7 @@ from courant.problems.problem import read_states
 from courant.report import drawing
 from courant.report import page as pages
 from courant.report.context import Context, ranked_cases
-from courant.report.page import Cell, Panel, PanelTable, Picture, listed, number, plain
+from courant.report.page import Cell, Panel, PanelTable, Picture, listed, number, percent, plain
 from simgen.design_space import with_unit
 
 REFERENCES = {
@@ -88,8 +88,13 @@ def errors_panel(context: Context) -> Panel:
     )
 
 
-def case_panel(context: Context) -> Panel:
-    """Show NMAE of each case beside the references', and where in the design space it is large."""
+LEAST_DRAWN = 3  # cases, of which a picture shows more than a table
+
+
+def case_panel(context: Context) -> Panel | None:
+    """Show NMAE by case beside the references', and by parameter; None for fewer than three."""
+    if len(context.evaluation.cases) < LEAST_DRAWN:
+        return None
     evaluation, parameters = context.evaluation, context.dataset.schema.parameters
     cases, predictors = ranked_cases(evaluation), evaluation.predictors
     scores = [[evaluation.cases[case].overall[name] for name in predictors] for case in cases]
@@ -97,7 +102,7 @@ def case_panel(context: Context) -> Panel:
     arrays |= {"cases": np.array(cases), "predictors": np.array(predictors)}
     nmae = arrays["nmae"]
     won = int((nmae[:, :1] < nmae[:, 1:]).all(axis=1).sum())
-    width = float(np.clip(0.35 * len(cases) + 2, 6.0, 16.0))
+    width = float(np.clip(0.35 * len(cases) + 2, 3.9, 16.0))
     figure = Figure(figsize=(width, 3.4))
     axis = figure.subplots()
     for name, errors, marker in zip(predictors, nmae.T, cycle("oD_s^"), strict=False):
@@ -120,7 +125,7 @@ def case_panel(context: Context) -> Panel:
     arrays |= {"parameter_names": np.array(names), "parameters": designs}
     if parameters:
         train = [case for case in context.dataset.cases("train") if case not in cases]
-        figure, axes = drawing.axes_grid(len(parameters), 5, 2.7, 2.5, share_y=True)
+        figure, axes = drawing.axes_grid(len(parameters), 5, 2.1, 3.0, share_y=True)
         for place, (axis, parameter) in enumerate(zip(axes, parameters, strict=True)):
             axis.plot(designs[:, place], nmae[:, 0], "o", ms=5, color=drawing.MODEL_COLOR)
             ticks = table.loc[train, parameter.name].to_numpy(float)
@@ -242,28 +247,26 @@ def quantities_panel(context: Context) -> Panel | None:
     if scores:
         alone = [plain(name) for name, each in scores.items() if each.source == REGRESSION]
         bars = " Bars are the bands, where they hold." if bands else ""
-        pictures.append(
-            Picture(
-                "quantities.png",
-                f"For each {evaluation.split} case, the answer against what the solver measured;"
-                " diamonds are a Gaussian process on the parameters of the training designs alone."
-                f"{bars}",
-                draw_quantities(scores, widths),
-                look_for="Points should lie on the line, no farther from it than the diamonds.",
-                score=f"The fields add nothing to a regression on the parameters: {listed(alone)}"
-                if alone
-                else "The fields are part of every answer",
-            )
+        if len(alone) < len(scores):
+            bars += " Diamonds are a regression on the parameters alone: points should be nearer."
+        picture = Picture(
+            "quantities.png",
+            f"For each {evaluation.split} case, the answer against what the solver measured.{bars}",
+            draw_quantities(scores, widths),
+            look_for="Points should lie on the line.",
+            score=f"The predicted fields do not improve on a regression of {listed(alone)}"
+            if alone
+            else "The fields are part of every answer",
         )
+        pictures += [picture] * (len(evaluation.cases) >= LEAST_DRAWN)
         tables.append(quantity_table(scores))
         arrays["cases"] = np.array(list(evaluation.cases), dtype=str)
         notes.append(
             "An answer is a regression on the design parameters, fitted to training and validation"
-            " cases, and what the predicted fields add to it. An error is the sum of absolute"
+            " cases, and what the predicted fields add to it, which is chosen on validation cases:"
+            " on a few test cases the fields may look better alone. An error is the sum of absolute"
             " errors over the sum of absolute values; that of the fields alone is against solved"
-            " fields. What the fields add is chosen on validation cases; on a few test cases they"
-            " may look better alone. Parameters alone are fitted to training cases only, so their"
-            " error differs even where the fields add nothing."
+            " fields."
         )
     for name, each in scores.items():
         arrays[f"{name}.truth"] = _values(each.truth)
@@ -314,7 +317,7 @@ def draw_quantities(
     figure, axes = drawing.axes_grid(len(quantities), 3, 4.0, 3.8)
     for axis, (name, score) in zip(axes, quantities.items(), strict=True):
         truth, predicted = _values(score.truth), _values(score.predicted)
-        if score.null:
+        if score.null and score.source != REGRESSION:
             null = _values(score.null)
             axis.plot(truth, null, "D", ms=5, color=drawing.PALETTE[1], label="parameters alone")
         axis.plot(truth, predicted, "o", ms=6, color=drawing.MODEL_COLOR, label="answer")
@@ -326,7 +329,8 @@ def draw_quantities(
         ends = min(limits), max(limits)
         axis.plot(ends, ends, color="k", lw=0.8)
         axis.set(xlim=ends, ylim=ends, box_aspect=1)
-    drawing.legend_above(figure, axes[:1])
+    if any(score.source != REGRESSION for score in quantities.values()):
+        drawing.legend_above(figure, axes)
     return figure
 
 
@@ -340,10 +344,8 @@ def lead_table(
     bands, rows = context.surrogate.bands, []
     for name, score in context.evaluation.quantities.items():
         row: dict[str, str | Cell] = {"quantity": with_unit(plain(name), score.unit)}
-        row["by"] = score.source
-        row["error"] = "none" if score.error is None else f"{score.error:.1%}"
-        if score.fields_error is not None:
-            row["of the fields"] = f"{score.fields_error:.1%}"
+        row["answered by"] = score.source
+        row["error"] = percent(score.error)
         if around:
             known = [band for band in around.get(name, ()) if band]
             half = np.median([band.half_width for band in known]) if known else 0.0
@@ -352,7 +354,7 @@ def lead_table(
             mesh, why = bands.grid.get(name), bands.no_grid.get(name, "not studied")
             row["on a fine mesh"] = f"{mesh.low:+.1%} to {mesh.high:+.1%}" if mesh else why
         rows.append(row)
-    return PanelTable(rows, words=("quantity", "by", "band")) if rows else None
+    return PanelTable(rows, words=("quantity", "answered by", "band")) if rows else None
 
 
 def quantity_table(quantities: Mapping[str, record.QuantityScore]) -> PanelTable:
@@ -360,21 +362,18 @@ def quantity_table(quantities: Mapping[str, record.QuantityScore]) -> PanelTable
     rows = []
     for name, score in quantities.items():
         row: dict[str, str | Cell] = {"quantity": plain(name), "meaning": score.meaning}
-        row["by"] = score.source
-        pairs = {
-            "error": (score.error, score.null_error),
-            "rank correlation": (score.rank_correlation, score.null_rank_correlation),
-        }
-        for what, (ours, null) in pairs.items():
-            wins = None
-            if ours is not None and null is not None and ours != null:
-                wins = (ours < null) == (what == "error")
-            row[f"{what}, answer"] = Cell.judged(number(ours), wins)
-            row[f"{what}, parameters alone"] = number(null)
-            if what == "error":
-                row["error, fields alone"] = number(score.fields_error)
+        row |= {"answered by": score.source, "error": percent(score.error)}
+        if score.fields_error is not None:
+            row["error, fields alone"] = percent(score.fields_error)
+        if score.rank_correlation is not None:
+            row["rank correlation"] = number(score.rank_correlation)
+        # Of a regression that would be much the same, of fewer cases.
+        if score.null_error is not None and score.source != REGRESSION:
+            if score.error not in (None, score.null_error):
+                row["error"] = Cell.judged(percent(score.error), score.error < score.null_error)
+            row["error, parameters alone"] = percent(score.null_error)
         rows.append(row)
-    return PanelTable(rows, words=("quantity", "meaning", "by"))
+    return PanelTable(rows, words=("quantity", "meaning", "answered by"))
 
 
 SOURCES = {"solved": "#7a7a7a", "predicted": drawing.PALETTE[0]}

@@ -44,7 +44,7 @@ def prediction_panel(context: Context) -> Panel:
                 draw_prediction(
                     shown.layer, shown.truth, shown.predicted, normaliser, first=not len(pictures)
                 ),
-                look_for="The second column should look like the first; the third shows where it"
+                look_for="The prediction should look like the solution; the error shows where it"
                 " does not.",
                 score=f"NMAE {overall[MODEL].nmae:.3f} in this case; {pages.reference(best)} has"
                 f" {overall[best].nmae:.3f}",
@@ -76,11 +76,13 @@ def draw_prediction(
     Of the `first` case of a report another picture shows the magnitude already.
     """
     drawn, rows = np.unique(plane.cell), []
-    plotted = plotted_fields(normaliser)
+    plotted, state = plotted_fields(normaliser), predicted if truth is None else truth
     for each in plotted[first and len(plotted) > 1 :]:
-        ours = each.of(predicted)
-        values = ours if truth is None else each.of(truth)
-        limits, cmap = scale_of(each, predicted if truth is None else truth, drawn)
+        ours, values = each.of(predicted), each.of(state)
+        # Across a plane of symmetry there is nothing to see.
+        if each.vector and np.abs(values[drawn]).max() < each.least(state):
+            continue
+        limits, cmap = scale_of(each, state, drawn)
         bounds = symmetric((ours - values)[drawn])
         row = [
             FieldMap(plane, values, f"solution, {each.label}", "", limits, cmap),
@@ -242,7 +244,7 @@ def streamlines_panel(context: Context) -> Panel | None:
         axis.set(aspect="equal", xticks=[], yticks=[], title=title)
         spins.append(vorticity(raster, u.filled(np.nan), v.filled(np.nan)))
         arrays[f"{title}_vorticity"] = spins[-1]
-    figure.colorbar(lines, ax=axes, label="speed in the plane (m/s)", shrink=0.8, pad=0.01)
+    figure.colorbar(lines, ax=axes, label="speed (m/s)", shrink=0.8, pad=0.01)
     known = np.isfinite(spins[0])
     bounds = symmetric(spins[0][known]) if known.any() else (-1.0, 1.0)
     for axis, title, spin in zip(turning, ("solution", "prediction"), spins, strict=True):

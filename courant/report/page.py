@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from courant.data.normalisation import Channel
 
 PAGE, INPUTS, SUMMARY = "index.html", "report.json", "summary.json"
-GENERATOR = 21
+GENERATOR = 24
 """Raise this when the same inputs would give another report"""
 
 
@@ -131,6 +131,11 @@ def count(number: int, noun: str) -> str:
 def number(value: float | None) -> str:
     """Format three digits of a number; a missing one is empty."""
     return "" if value is None else f"{value:.3g}"
+
+
+def percent(error: float | None) -> str:
+    """`3.1%`; `none` where there is no error."""
+    return "none" if error is None else f"{error:.1%}" if error >= 1e-3 or not error else "< 0.1%"
 
 
 def listed(words: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from courant.report import page as pages
 from courant.report.context import Context, open_context
 from courant.report.verdict import MEANING, Verdict, judge_run, times
 from courant.runs.directory import RunDirectory
-from courant.runs.record import ENVIRONMENT
+from courant.runs.record import best_record
 
 SECTIONS: dict[str, tuple[Callable[[Context], pages.Panel | None], ...]] = {
     "Fields": (
@@ -77,8 +77,6 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
         f"dataset {dataset.version} of {dataset.info.time:%Y-%m-%d %H:%M} UTC",
         f"{model.config.kind}, {weights:,} weights",
     ]
-    if run.exists(ENVIRONMENT):
-        meta.append(f"trained on {run.read_object(ENVIRONMENT).get('device')}")
     nmae = {name: evaluation.overall[name].nmae for name in evaluation.predictors}
     verdict, title = judge_run(run, evaluation), f"{family}: {experiment}"
     number, _, noun = pages.count(len(evaluation.cases), f"{evaluation.split} case").partition(" ")
@@ -93,8 +91,8 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     why, command = next_step(context, verdict)
     lead = pages.Lead(
         verdict.word,
-        f"{MEANING[verdict.word]}.",
-        [verdict.measured, *verdict.reason.split("; ")],
+        f"{MEANING[verdict.word]}.{verdict.besides}",
+        [verdict.measured, *filter(None, verdict.reason.split("; "))],
         keys,
         errors.lead_table(context, errors.bands_of(context)),
         why,
@@ -122,25 +120,37 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     return pages.page_url(folder)
 
 
+LEARNED = 2.0  # from this ratio of validation to training loss on, designs are what is lacking
+
+
 def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
-    """Return what to do next, and the command for it."""
+    """Return what to do next, and the commands for it, up to the next report."""
     dataset, run, surrogate = context.dataset, shell(context.run.url), context.surrogate
     store, _, name = dataset.url.rstrip("/").rpartition("/")
-    again = f"courant train {shell(dataset.url)} --runs {shell(context.run.url.rpartition('/')[0])}"
-    family = dataset.schema.solved_by
-    settings = [f"--set {key}={value:g}" for key, value in surrogate.dataset["settings"].items()]
-    more = f"courant generate {name} --store {shell(store)} {' '.join(settings)}"
-    if verdict.word != "usable" and (family is None or name != family.name):
-        return "Train for longer, or import more cases.", f"{again} --budget 30min"
-    if verdict.word != "usable":
-        recipe = surrogate.experiment.name
-        again += f" --recipe {recipe}" if recipe in RECIPES else ""
-        number = 2 * len(dataset.design)
-        return (
-            "Solve twice as many designs, and train again.",
-            f"{more} --cases {number}\n{again}",
-        )
-    if surrogate.bands is None and family is not None and name == family.name:
-        drawn = "--split calibration --sampler uniform --seed 7 --cases 20"
+    out = context.run.url.rsplit("/", 2)[0]
+    again = f"courant run --dataset {shell(dataset.url)} --out {shell(out)}"
+    recipe, training = surrogate.experiment.name, surrogate.experiment.training
+    again += f" --recipe {recipe}" if recipe in RECIPES else ""
+    longer = f"{again} --budget {max(10, round((training.budget_s or 0.0) / 12))}min"
+    family = dataset.schema.solved_by if name == dataset.schema.family else None
+    best = best_record(context.records) if training.budget_s else None
+    little = best is not None and (best.validation_loss or 0.0) < LEARNED * best.train_loss
+    if verdict.word != "usable" and little:
+        epochs = pages.count(training.epochs, "epoch")
+        return f"Train for longer: its budget of time ended after {epochs}.", longer
+    if verdict.word == "usable" and (family is None or surrogate.bands is not None):
+        return "Explore designs that nobody has solved.", f"courant explore {run}"
+    if family is None:
+        return "Import more cases, and train again.", again
+    # What is sampled again is found by its settings, and not solved twice.
+    settings = surrogate.dataset["settings"]
+    more = f"courant generate {name} --store {shell(store)}{family.options(settings)}"
+    if verdict.word == "usable":
+        drawn = "--split calibration --sampler uniform --seed 7 --cases 60"
         return "Measure bands of error.", f"{more} {drawn}\ncourant calibrate {run}"
-    return "Explore designs that nobody has solved.", f"courant explore {run}"
+    number = 2 * sum(
+        record["settings"] == settings and dataset.members.get(case) != "calibration"
+        for case, record in dataset.records.items()
+    )
+    why = f"Solve twice as many designs, {number}, and train again."
+    return why, f"{more} --cases {number}\n{again}"

@@ -43,12 +43,15 @@ class Verdict(NamedTuple):
 
     word: Word
     reason: str
-    """What kept it from the next better word, and which quantities are not of the fields"""
+    """What kept it from the next better word"""
     measured: str
     """The error of the fields on so many cases; beside a reference's, unless `reason` has that"""
+    besides: str
+    """Which quantities can be used without the fields: a sentence after a space, or empty"""
 
     def __str__(self) -> str:
-        return f"fields {self.word}: {self.reason}. {self.measured}."
+        why = "; ".join(filter(None, [self.measured, self.reason]))
+        return f"fields {self.word}. {why}.{self.besides}"
 
 
 def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
@@ -60,48 +63,47 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     theirs = evaluation.overall[best].nmae
     ratio = ours.nmae / theirs if theirs else math.inf
     cases = count(num_cases, f"{evaluation.split} case")
-    measured = f"On {cases} the mean error is {ours.nmae:.1%} of the mean value (NMAE)"
-    rae = f"their error is {ours['rae']:.0%} of their variation"
+    few = f", which prove{'s' * (num_cases == 1)} little," if num_cases < LEAST_CASES else ""
+    measured = f"On {cases}{few} the mean error is {ours.nmae:.1%} of the mean value (NMAE)"
+    rae = f"the fields' error is {ours['rae']:.0%} of their variation (RAE)"
     lost = [
         plain(name)
         for name, each in evaluation.quantities.items()
         if each.source != REGRESSION and (each.error or 0.0) > (each.null_error or math.inf)
     ]
-    wide = [
-        f"{plain(name)} is wrong by {each.error:.0%}"
-        for name, each in evaluation.quantities.items()
-        if each.error is not None and each.error > _tolerated(grid.get(name))
-    ]
-    regressed = [
-        plain(name)
-        for name, each in evaluation.quantities.items()
-        if each.source == REGRESSION and each.error is not None
-    ]
-    other = reference(best).partition(" (")[0]
+    wide, regressed = [], []
+    for name, each in evaluation.quantities.items():
+        if each.error is not None and each.error > _tolerated(grid.get(name)):
+            wide.append(f"{plain(name)} is wrong by {each.error:.0%}")
+        elif each.error is not None and each.source == REGRESSION:
+            regressed.append(plain(name))
+    other = reference(best)
     beaten = f"{other} is at least as good, without a network"
+    close = f"that is {times(ratio)} the error of {other}, which needs no network"
     if ratio > CLEAR_RATIO:
         smaller = f"{times(ratio)} smaller" if theirs else "zero"
         beaten = f"the error of {other}, without a network, is {smaller}"
-    else:
-        measured += f", {times(ratio)} that of {reference(best)}"
+    elif ratio <= GOOD_RATIO:
+        measured += f", {times(ratio)} that of {other}"
     useless = {rae: not ours["rae"] <= MOST_RAE, beaten: ratio >= 1 and not ours["rae"] <= GOOD_RAE}
     limits = {
         beaten: ratio >= 1,
-        rae: ours["rae"] > GOOD_RAE,
-        "the error is above half of the best one without a network": GOOD_RATIO < ratio < 1,
+        close: GOOD_RATIO < ratio < 1,
+        f"{rae}: a usable model has {GOOD_RAE:.0%}": ours["rae"] > GOOD_RAE,
         f"a regression on the design parameters answers {listed(lost)} better": bool(lost),
         listed(wide): bool(wide),
-        f"{cases} prove{'s' if num_cases == 1 else ''} little": num_cases < LEAST_CASES,
     }
     word: Word = "not usable"
     found = [reason for reason, holds in useless.items() if holds]
     if not found:
         word, found = "for trends", [reason for reason, holds in limits.items() if holds]
-    if not found:
+    if not found and not few:
         word, found = "usable", [f"{rae}, and every quantity is within its limit"]
+    besides = ""
     if regressed:
-        found.append(f"a regression on the parameters answers {listed(regressed)}")
-    return Verdict(word, "; ".join(found), measured)
+        known = f"{listed(regressed)}, from a regression on the parameters, can"
+        besides = f" {known[0].upper()}{known[1:]}{' perhaps' * bool(few)} be used."
+    return Verdict(word, "; ".join(found), measured, besides)
 
 
 def judge_run(run: RunDirectory, evaluation: Evaluation) -> Verdict:
@@ -116,11 +118,9 @@ def judge_run(run: RunDirectory, evaluation: Evaluation) -> Verdict:
 
 
 def known_verdict(run: RunDirectory) -> str:
-    """`fields not usable: …`, of a run's present weights; empty without an evaluation of them."""
-    if (evaluation := read_evaluation(run)) is None:
-        return ""
-    found = judge_run(run, evaluation)
-    return f"fields {found.word}: {found.reason}"
+    """`fields not usable. …`, of a run's present weights; empty without an evaluation of them."""
+    evaluation = read_evaluation(run)
+    return "" if evaluation is None else str(judge_run(run, evaluation))
 
 
 def _tolerated(mesh: GridError | None) -> float:

@@ -226,16 +226,13 @@ def execute_stage(name: str, asked: Asked, verbose: bool) -> Any:
 
 def _print_report(report: Any) -> None:
     from courant.evaluation.record import read_evaluation
+    from courant.report.page import count, percent
 
     evaluation = read_evaluation(RunDirectory(report.run))
-    rows = []
-    for name, score in (evaluation.quantities if evaluation else {}).items():
-        errors = (score.error, score.fields_error, score.null_error)
-        texts = ("" if each is None else f"{each:.1%}" for each in errors)
-        rows.append((_plain(name), score.source, *texts))
-    if rows:
-        columns = ("by", "error", "of the fields alone", "of the parameters alone")
-        print_table(("quantity", *columns), rows)
+    if evaluation and (scores := evaluation.quantities):
+        rows = [(_plain(of), each.source, percent(each.error)) for of, each in scores.items()]
+        cases = count(len(evaluation.cases), f"{evaluation.split} case")
+        print_table(("quantity", "answered by", f"error on {cases}"), rows)
     print_line(f"run     {report.run}\nreport  {report.url}\n{report.verdict}")
     print_line(f"explore  courant explore {shlex.quote(report.run)}")
 

@@ -169,7 +169,7 @@ def test_a_report_is_finished_only_of_the_present_weights_split_and_files(job):
     asked = Measurement(run.url, str(folder))
     found = asked.done()
     assert found is not None and found.url == f"{folder}/{PAGE}"
-    assert "On 1 test case the mean error is 10.0%" in found.verdict
+    assert "On 1 test case, which proves little, the mean error is 10.0%" in found.verdict
     assert replace(asked, split="train").done() is None
     assert replace(asked, report=f"{folder}-2").done() is None
     (folder / "errors.png").unlink()
@@ -222,7 +222,7 @@ print(sorted({{"prefect", "ray", "torch", "pandas", "matplotlib"}} & set(sys.mod
     *lines, imported = done.stdout.splitlines()
     report = [f"run     {run}", f"report  {job.report}/{PAGE}"]
     verdict = lines[2]
-    assert "On 1 test case the mean error is 10.0%" in verdict
+    assert "On 1 test case, which proves little, the mean error is 10.0%" in verdict
     told = [*report, verdict, f"explore  courant explore {run}"]
     assert lines == [*told, *told, f"dataset  {asked.url}  v1", f"run  {run}", *told]
     assert imported == "[]"

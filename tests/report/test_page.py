@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from courant.prediction.answers import REGRESSION
 from courant.prediction.bands import GridError
 from courant.report import page as pages
 from courant.report.verdict import judge, times
@@ -112,16 +113,16 @@ def judged(nmae: float, rae: float, cases: int = 3, **quantities: tuple[float, b
 @pytest.mark.parametrize(
     ("found", "word", "reason"),
     [
-        (judged(2.4, 0.3), "not usable", "POD + GP, without a network, is 12 times smaller"),
-        (judged(0.2, 0.1), "for trends", "POD + GP is at least as good"),
+        (judged(2.4, 0.3), "not usable", "parameters), without a network, is 12 times smaller"),
+        (judged(0.2, 0.1), "for trends", "parameters) is at least as good"),
         (judged(0.05, 0.6), "not usable", "60%"),
-        (judged(0.4, 0.6), "not usable", "60% of their variation; the error of POD + GP"),
+        (judged(0.4, 0.6), "not usable", "60% of their variation (RAE); the error of POD + GP"),
         (judged(0.05, 0.3), "for trends", "30%"),
-        (judged(0.15, 0.1), "for trends", "above half"),
+        (judged(0.15, 0.1), "for trends", "0.75 times the error of POD + GP"),
         (judged(0.05, 0.1, shaft_power=(0.05, True)), "for trends", "shaft power better"),
         (judged(0.05, 0.1, head=(0.12, False)), "for trends", "head is wrong by 12%"),
         (judged(0.05, 0.1, drag=(0.12, False)), "usable", "10%"),
-        (judged(0.05, 0.1, cases=1), "for trends", "1 test case proves little"),
+        (judged(0.05, 0.1, cases=1), "for trends", ""),
         (judged(0.05, 0.1, head=(0.1, False)), "usable", "10%"),
     ],
 )
@@ -134,10 +135,21 @@ def test_a_model_is_judged_by_references_variation_quantities_and_the_mesh(
     assert verdict.word == word and reason in verdict.reason, verdict
 
 
+def test_quantities_without_the_fields_can_be_used_where_they_are_close() -> None:
+    found = judged(0.4, 0.6, head=(0.05, False), drag=(0.2, False))
+    for each in found.quantities.values():
+        each.source = REGRESSION
+    alone = "Head, from a regression on the parameters, can"
+    assert judge(found, {}).besides == f" {alone} be used."
+    found.cases = {0: None}
+    assert str(judge(found, {})).endswith(f" {alone} perhaps be used.")
+
+
 def test_an_error_is_so_many_times_the_best_references() -> None:
     measured = judge(judged(0.1, 0.1, cases=1), {}).measured
-    error = "On 1 test case the mean error is 10.0% of the mean value (NMAE)"
+    error = "On 1 test case, which proves little, the mean error is 10.0% of the mean value (NMAE)"
     assert measured.startswith(f"{error}, 0.5 times that of POD + GP")
+    assert "2 test cases, which prove little," in str(judge(judged(2.4, 0.6, cases=2), {}))
     assert judge(judged(2.4, 0.1, cases=1), {}).measured == error.replace("10.0%", "240.0%")
     assert times(0.5449) == "0.54 times" and times(1162.0) == "1200 times"
 

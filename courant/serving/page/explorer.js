@@ -160,7 +160,7 @@ async function load(parameters) {
   const anchors = element("anchors").checked, found = {};
   found.section = await ask("sections", { parameters, ...at, anchors, beside });
   if (!found.section.has_surface) element("view").value = "section";
-  element("view").options[1].disabled = !found.section.has_surface;
+  element("view").parentElement.hidden = !found.section.has_surface;
   if (turnable()) found.surface = await ask("surfaces", { parameters, step });
   else if (value("beside") === "b") found.second = await ask("sections", { parameters: kept, step });
   frames.set(found.section.step, found);
@@ -232,7 +232,7 @@ async function compare(asked, newest = false) {
 
 function showAll() {
   const { section } = frame;
-  element("shown").options[1].disabled = section.widths === null;
+  element("shown").parentElement.hidden = section.widths === null;
   if (section.widths === null) element("shown").value = "values";
   const { times } = section;
   element("time").hidden = times.length < 2;
@@ -331,7 +331,7 @@ function showQuantities() {
       name in fine ? range(fine[name]) : "not studied"] : []),
     ...(solved ? [number(solved[name])] : [])]);
   fill(element("quantities"),
-    ["", second ? "A predicted" : "predicted", ...(second ? ["B predicted"] : []), "by",
+    ["", second ? "A" : "predicted", ...(second ? ["B"] : []), "by",
       ...(banded ? ["band", "on a fine mesh"] : []),
       ...(solved ? ["solver"] : [])], rows);
   if (!rows.length) element("quantities").replaceChildren();
@@ -468,7 +468,9 @@ try {
   model = await ask("model");
   let verdict;
   ({ commands, verdict } = await ask("solving"));
-  element("verdict").textContent = verdict;
+  const [word, ...why] = verdict.split(". ");
+  Object.assign(element("verdict"), { hidden: !verdict, open: window.innerWidth > 720 }); // a phone shows the picture first
+  ["summary", "p"].forEach((part, n) => { element("verdict").querySelector(part).textContent = [word, why.join(". ")][n]; });
   element("title").textContent = `${words(model.family)}, predicted by ${model.run}`;
   for (const id of ["answers", "depends"]) element(id).hidden = !model.quantities.length;
   document.title = model.run;

@@ -28,7 +28,7 @@ export async function showNearest(model, design, section, go, beside, newest, is
     button(each.case, "Set the sliders to this design", () => go(each.parameters)),
     button("B", "Show its prediction beside this one", () => beside(each.parameters)), percent(each.distance), each.added ? `${each.split}, since` : each.split,
     ...cells(each.parameters, each.quantities)]);
-  fill(table, ["", "", "differs by", "split",
+  fill(table, ["solved case", "beside", "differs by", "split",
     ...[...quantities, ...model.parameters].map((each) => named(each.name, each.unit))],
   [["predicted here", "", "", "", ...cells(design, section.quantities)], ...rows]);
   const [first] = answer.designs;
