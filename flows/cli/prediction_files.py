@@ -8,6 +8,7 @@ from a surface mesh with the kind of each face and the prescribed fields.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -250,6 +251,8 @@ def predict_to_files(
         print_line(f"{plain(name)} is not predicted: {why}")
     if bands.no_field:
         print_line(f"no band {'of the field ' if around else ''}holds: {bands.no_field}")
+    if design.quantities and not surrogate.answers.weights:
+        print_line(f"courant evaluate {shlex.quote(run)} regresses the quantities, with bands")
     if bands.no_quantities not in ("", bands.no_field):
         print_line(f"the fields have no part in quantities: {bands.no_quantities}")
     if bands.unsolved >= LEAST_UNSOLVED:

@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 
 import courant
 import simgen
+from courant.evaluation.quantities import ensure_answers
+from courant.prediction.answers import REGRESSION
 from courant.prediction.shared_mesh import SharedMesh
 from courant.problems.problem import collected_warnings
 from courant.recipes.fitted import fitted_recipe
@@ -75,6 +77,16 @@ def test_a_design_is_predicted_and_explored_on_the_mesh_of_all_cases(
             surrogate.predict_design(asked)
     with pytest.raises(InputError, match="solved elsewhere"):
         surrogate.predict_design({"speed": 3.0}, verify=True)
+    # Six cases have no calibration: the band is that of the regression on the other five.
+    ensure_answers(surrogate, dataset)
+    answered = surrogate.predict_design({"speed": 3.2})
+    known = dataset.design.set_index("speed")["max_speed"]
+    assert answered.quantities["max_speed"] == pytest.approx(
+        np.interp(3.2, known.index, known), rel=0.1
+    )
+    band = answered.bands.quantities["max_speed"]
+    assert (answered.sources["max_speed"], band.num_cases) == (REGRESSION, 5)
+    assert 0 < band.half_width < 0.5 * answered.quantities["max_speed"]
 
 
 def test_cases_on_several_meshes_have_no_mesh_for_a_design(tmp_path: Path) -> None:
