@@ -280,9 +280,9 @@ def quantities_panel(context: Context) -> Panel | None:
         notes.append(f"This model does not predict {', '.join(missing)}.")
     if bands:
         notes.append(
-            "Above, a band is the median half-width over these cases. It is calibrated, or found by"
-            " leaving cases out of the regression; on a fine mesh the solver's value differs by so"
-            " much, with 90 % probability, which no band has."
+            "Above, a band is the median half-width over these cases, with its probability. It is"
+            " calibrated, or found by leaving cases out of the regression; on a fine mesh the"
+            " solver's value differs by so much, with 90 % probability, which no band has."
         )
     return Panel(
         "quantities", "Quantities of interest", pictures, tables, " ".join(notes), arrays=arrays
@@ -349,7 +349,7 @@ def lead_table(
         if around:
             known = [band for band in around.get(name, ()) if band]
             half = np.median([band.half_width for band in known]) if known else 0.0
-            row["band"] = f"± {half:.2g} ({known[0].words})" if known else "none"
+            row["band"] = f"± {half:.2g} ({known[0].level:.0%})" if known else "none"
         if bands is not None:
             mesh, why = bands.grid.get(name), bands.no_grid.get(name, "not studied")
             row["on a fine mesh"] = f"{mesh.low:+.1%} to {mesh.high:+.1%}" if mesh else why

@@ -102,7 +102,8 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     besides = ""
     if regressed:
         known = f"{listed(regressed)}, from a regression on the parameters, can"
-        besides = f" {known[0].upper()}{known[1:]}{' perhaps' * bool(few)} be used."
+        known += f"{' perhaps' * bool(few)} be used within their bands."
+        besides = f" {known[0].upper()}{known[1:]}"
     return Verdict(word, "; ".join(found), measured, besides)
 
 

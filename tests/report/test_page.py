@@ -140,9 +140,9 @@ def test_quantities_without_the_fields_can_be_used_where_they_are_close() -> Non
     for each in found.quantities.values():
         each.source = REGRESSION
     alone = "Head, from a regression on the parameters, can"
-    assert judge(found, {}).besides == f" {alone} be used."
+    assert judge(found, {}).besides == f" {alone} be used within their bands."
     found.cases = {0: None}
-    assert str(judge(found, {})).endswith(f" {alone} perhaps be used.")
+    assert str(judge(found, {})).endswith(f" {alone} perhaps be used within their bands.")
 
 
 def test_an_error_is_so_many_times_the_best_references() -> None:
