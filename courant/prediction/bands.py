@@ -411,13 +411,8 @@ class QuantityBand(Frozen):
     """Probability with which it holds"""
     num_cases: int
 
-    @property
-    def words(self) -> str:
-        """Return level and kind."""
-        return f"{self.level:.0%} {self.kind}"
-
     def __str__(self) -> str:
-        return f"{self.words}, {self.num_cases} cases"
+        return f"{self.level:.0%} {self.kind}, {self.num_cases} cases"
 
 
 @dataclass(frozen=True)

@@ -342,6 +342,7 @@ def lead_table(
     A band is the median over the evaluated cases. None for a model without quantities.
     """
     bands, rows = context.surrogate.bands, []
+    kinds = dict.fromkeys(str(band) for of in around.values() for band in of if band)
     for name, score in context.evaluation.quantities.items():
         row: dict[str, str | Cell] = {"quantity": with_unit(plain(name), score.unit)}
         row["answered by"] = score.source
@@ -349,12 +350,12 @@ def lead_table(
         if around:
             known = [band for band in around.get(name, ()) if band]
             half = np.median([band.half_width for band in known]) if known else 0.0
-            row["band"] = f"± {half:.2g} ({known[0].level:.0%})" if known else "none"
+            row[f"band, {'; '.join(kinds)}"] = f"± {half:.2g}" if known else "none"
         if bands is not None:
             mesh, why = bands.grid.get(name), bands.no_grid.get(name, "not studied")
             row["on a fine mesh"] = f"{mesh.low:+.1%} to {mesh.high:+.1%}" if mesh else why
         rows.append(row)
-    return PanelTable(rows, words=("quantity", "answered by", "band")) if rows else None
+    return PanelTable(rows, words=("quantity", "answered by")) if rows else None
 
 
 def quantity_table(quantities: Mapping[str, record.QuantityScore]) -> PanelTable:

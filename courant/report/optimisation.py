@@ -53,8 +53,6 @@ def _candidates(search: Search, dataset: Dataset) -> pages.Panel:
         row: dict[str, str | pages.Cell] = {"solve": str(place), "case": each.case, "state": state}
         for name, label in labels.items():
             row[f"{label}, predicted"] = each.answer([name])
-            if (band := each.bands.get(name)) is not None:
-                row[f"{label}, band"] = str(band)
             row[f"{label}, solved"] = pages.Cell.judged(
                 pages.number(each.solved.get(name)), each.inside(name)
             )
@@ -78,7 +76,9 @@ def _candidates(search: Search, dataset: Dataset) -> pages.Panel:
         else "Candidates should lie beyond the front of what was known.",
         score=search.verdict.rpartition(". ")[2].rstrip("."),
     )
-    note = "Green values lie in the band around the predicted one, red ones do not."
+    bands = (band for each in search.candidates for band in each.bands.values())
+    kinds = "; ".join(dict.fromkeys(f"{band.level:.0%} {band.kind}" for band in bands))
+    note = f"Green values lie in the band ({kinds}) around the predicted one, red ones do not."
     tables = [pages.PanelTable(rows, words=("case", "state", "limits", "reason"), sortable=True)]
     return pages.Panel("candidates", "Candidates", [picture], tables, note)
 

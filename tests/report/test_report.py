@@ -173,8 +173,9 @@ def test_a_calibrated_run_has_both_bands_and_the_error_of_the_mesh() -> None:
     rows = {row["quantity"]: list(row.values())[1:] for row in table.rows}
     assert rows["pressure loss"] == ["fields", "10.0%", "none", "not studied"]
     assert rows["branch1 share"] == ["fields", "10.0%", "none", "no trend"]
-    expected = ["fields", "10.0%", "± 0.31 (90%)", "+10.0% to +20.0%"]
+    expected = ["fields", "10.0%", "± 0.31", "+10.0% to +20.0%"]
     assert rows["peak speed"] == expected
+    assert "band, 90% calibrated, 12 cases" in table.rows[0]
     context.surrogate.bands = None
     uncalibrated = errors.lead_table(context, {})
     assert uncalibrated is not None

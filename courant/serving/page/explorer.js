@@ -317,22 +317,22 @@ function showScale(canvas, below, name, scale, text) {
 
 function showQuantities() {
   const { section, second } = frame;
-  const bands = section.bands, around = bands.quantities, fine = bands.fine, banded = Object.keys(around).length;
+  const bands = section.bands, around = bands.quantities, fine = bands.fine, meshes = Object.keys(fine).length;
   const unit = (name) => model.quantities.find((each) => each.name === name)?.unit;
-  const band = (of) => `±\u00a0${number(of.half_width, 2)} (${Math.round(100 * of.level)}\u00a0% ${of.kind}, ${of.num_cases} cases)`;
+  const kinds = Object.values(around).map((of) => `${Math.round(100 * of.level)} % ${of.kind}, ${of.num_cases} cases`);
   const range = (ends) => `${number(ends[0], 3)} to ${number(ends[1], 3)}`;
   const shown = model.quantities.map((each) => each.name).filter((name) => name in section.quantities);
   const rows = shown.map((name) => [
     named(name, unit(name)),
     number(section.quantities[name]),
     ...(second ? [number(second.quantities[name])] : []),
+    ...(kinds.length ? [name in around ? `±\u00a0${number(around[name].half_width, 2)}` : "none"] : []),
     section.sources[name],
-    ...(banded ? [name in around ? band(around[name]) : "none",
-      name in fine ? range(fine[name]) : "not studied"] : []),
+    ...(meshes ? [name in fine ? range(fine[name]) : "not studied"] : []),
     ...(solved ? [number(solved[name])] : [])]);
   fill(element("quantities"),
-    ["", second ? "A" : "predicted", ...(second ? ["B"] : []), "by",
-      ...(banded ? ["band", "on a fine mesh"] : []),
+    ["", second ? "A" : "predicted", ...(second ? ["B"] : []),
+      ...(kinds.length ? [`band, ${[...new Set(kinds)].join("; ")}`] : []), "by", ...(meshes ? ["on a fine mesh"] : []),
       ...(solved ? ["solver"] : [])], rows);
   if (!rows.length) element("quantities").replaceChildren();
   const missing = Object.entries(section.not_predicted), unknown = shown.filter((name) => section.quantities[name] === null);
@@ -342,7 +342,7 @@ function showQuantities() {
   showCommand("all-fields", missing.length && commands.all_fields);
   element("start").textContent = section.start && `${section.start}. No band of the fields holds for that.`;
   const notes = section.warnings.map((each) => `${each}.`);
-  if (bands.no_field) notes.push(`No band ${banded ? "of the fields " : ""}holds: ${bands.no_field}.`);
+  if (bands.no_field) notes.push(`No band ${kinds.length ? "of the fields " : ""}holds: ${bands.no_field}.`);
   if (bands.unsolved >= 0.1) {
     notes.push(`${Math.round(100 * bands.unsolved)} % of the designs near this one had no accepted solution.`);
   }
