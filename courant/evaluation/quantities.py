@@ -72,7 +72,8 @@ LEAST_VALIDATION = 5
 
 def ensure_answers(surrogate: Surrogate, dataset: Dataset) -> Answers:
     """Return the run's answers, which are fitted and kept in the run if there are none."""
-    if not surrogate.answers.weights:
+    answers = surrogate.answers
+    if not answers.weights or not all(each.scores for each in answers.quantities.values()):
         surrogate.keep(fit_answers(surrogate, dataset))
     return surrogate.answers
 

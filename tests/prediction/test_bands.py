@@ -119,6 +119,7 @@ def test_without_calibration_a_band_is_the_quantile_of_cases_that_were_left_out(
     without = answers.model_copy(update={"quantities": nothing})
     assert banding.quantity_bands(without, None, at, {"head": 1.0}) == {}
     assert banding.quantity_bands(answers, None, at, {"head": math.nan}) == {}
+    assert banding.quantity_bands(Answers(), None, at, {"head": 1.0}) == {}
     assert banding.quantity_bands(answers, None, at + 2, {"head": 1.0}) == {}, "out of ranges"
 
 
@@ -285,6 +286,20 @@ def test_the_band_of_a_candidate_is_as_wide_as_the_regression_is_uncertain(folde
         assert other.chosen(answers).quantities["pressure_loss"].share == share
     few = other.model_copy(update={"solved": {"pressure_loss": (*alone[:8], *(None,) * 32)}})
     assert few.chosen(answers) == answers, "eight errors say nothing of 90 %"
+    at, given = np.array(bands.designs[0]), {"pressure_loss": alone[0] + 2.0}
+
+    def band_of(of: banding.Bands, level: float = 0.9) -> banding.QuantityBand:
+        return banding.quantity_bands(surrogate.answers, of, at, given, True, level)[
+            "pressure_loss"
+        ]
+
+    left = band_of(few)
+    number = len(surrogate.answers.designs)
+    assert (left.kind, left.num_cases, left.level) == ("left out", number, 0.9)
+    some = (None, None, *bands.solved["pressure_loss"][2:])
+    less = band_of(bands.model_copy(update={"solved": {"pressure_loss": some}}), 0.5)
+    assert (less.num_cases, less.level) == (38, 0.5)
+    assert less.half_width == pytest.approx(np.sort(scores[2:])[19] * deviations[0])
 
 
 def test_where_no_band_holds_the_reason_is_given(folder: Path, tmp_path: Path) -> None:
