@@ -175,7 +175,8 @@ def write_prediction(
     )
     extent = found.write(out)
     beside = "" if solved is None else ", with the solver's field and the error"
-    refusal = f"\nno band of the field holds: {bands.no_field}" if bands.no_field else ""
+    why = bands.no_field if surrogate.bands else ""
+    refusal = f"\nno band of the field holds: {why}" if why else ""
     on = f"{extent} on " if extent else ""
     described = f"{out}: {on}{counted(stored.num_points, 'point')}{beside}"
     return "\n".join([described, *found.error_lines]) + refusal
