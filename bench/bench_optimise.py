@@ -31,7 +31,7 @@ from scipy.stats import qmc
 
 from bench.report import Row, publish
 from courant.optimisation import Emulator, Search, parameters_at
-from courant.prediction.bands import LEVEL, Outcomes, conformal_quantile, half_width
+from courant.prediction.bands import LEVEL, Outcomes, half_width
 from flows.stages import NUM_FOLDS, Generation, execute
 from simgen.cases import get_family
 from simgen.design_space import scaled
@@ -212,12 +212,10 @@ def bands(designs: np.ndarray, values: np.ndarray, tasks: Sequence[Task], store:
                     if not number or kind == "candidates":
                         process = gaussian_process(learned, learned_of)
                         errors = np.abs(process(designs[calibrated])[:, 0] - of[calibrated])
-                        scores = errors / process.deviation(designs[calibrated])[:, 0]
-                    deviation = float(process.deviation(place[None])[0, 0])
                     off = abs(float(process(place[None])[0, 0]) - true)
                     widths = {
-                        "size near a design": half_width(designs[calibrated], errors, place, LEVEL),
-                        "deviation": deviation * conformal_quantile(scores, LEVEL),
+                        rule: half_width(designs[calibrated], errors, place, LEVEL, by)
+                        for rule, by in (("size near a design", None), ("deviation", process))
                     }
                     for rule, width in widths.items():
                         held.setdefault((name, kind, rule), []).append((off, width, true))

@@ -494,7 +494,9 @@ class Surrogate:
         reason why no band of the fields holds.
         """
         if (bands := bands or self.bands) is None:
-            why = "the run is not calibrated" + ("" if self.answers.weights else ", nor evaluated")
+            why = "the run is not calibrated" + (
+                "" if self.answers.weights else ", nor evaluated (courant evaluate)"
+            )
             # Nothing is known of which rollouts were compared with the solver's.
             return banding.DesignBands(
                 level, None, 0.0, why, "" if start_s is None else none or why
