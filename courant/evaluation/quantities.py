@@ -92,7 +92,7 @@ def fit_answers(
     if shares is None and len(validation) >= LEAST_VALIDATION:
         for case in validation[:MOST_VALIDATION]:
             predicted[case] = solved_and_predicted(surrogate, dataset, dataset[case])[1]
-    for name in (each.name for each in dataset.schema.computed):
+    for name in (each.name for each in dataset.computed):
         values = recorded(dataset, name, cases)
         if (fit := fit_quantity(designs, values)) is None:
             continue
@@ -140,7 +140,7 @@ def measure_quantities(
     surrogate: Surrogate, dataset: Dataset, ids: Sequence[str], answers: Answers
 ) -> dict[str, Any]:
     """Return `quantities` and `not_predicted` of an `Evaluation`."""
-    if not (asked := dataset.schema.computed):
+    if not (asked := dataset.computed):
         return {}
     _, reasons = obtainable(asked, surrogate.channels)
     pairs = {id_: solved_and_predicted(surrogate, dataset, dataset[id_]) for id_ in ids}
@@ -151,7 +151,7 @@ def measure_quantities(
 
 def solved_and_predicted(surrogate: Surrogate, dataset: Dataset, case: StoredCase) -> Pair:
     """Compute a case's quantities of solved and of predicted fields; empty where it has none."""
-    wanted, _ = obtainable(dataset.schema.computed, surrogate.channels)
+    wanted, _ = obtainable(dataset.computed, surrogate.channels)
     if not wanted:
         return {}, {}
     times, predicted = _predict(surrogate, wanted, case)
@@ -188,7 +188,7 @@ def _compute(
 ) -> dict[str, float]:
     """Compute quantities of fields on a case's cloud, from the settled state on."""
     of_case = on_cloud(case, fields, times)
-    family = case.dataset.schema.solved_by
+    family = case.dataset.family
     since_s = family.settled_from_s(case.settings) if family else 0.0
     return quantities_from(wanted, of_case, since_s)
 
@@ -222,7 +222,7 @@ def score_quantities(
     names = dict.fromkeys(name for _, of_model in pairs.values() for name in of_model)
     answered = answers.at(designs, {name: column(name, 1) for name in names})
     scores = {}
-    for each in (one for one in dataset.schema.computed if one.name in answered):
+    for each in (one for one in dataset.computed if one.name in answered):
         truth = true_values(dataset, each.name, pairs)
         fit = fit_quantity(known_designs, recorded(dataset, each.name, train))
         null = fit(designs)[:, 0] if fit else np.full(len(cases), math.nan)
@@ -264,7 +264,7 @@ def _error_and_rank(predicted: np.ndarray, truth: np.ndarray) -> tuple[float | N
 def dependences(surrogate: Surrogate, dataset: Dataset) -> dict[str, Dependence]:
     """Return the dependence of each predicted quantity of which one is known; {} of few designs."""
     parameters, ids = dataset.schema.parameters, dataset.cases()
-    wanted, _ = obtainable(dataset.schema.computed, surrogate.channels)
+    wanted, _ = obtainable(dataset.computed, surrogate.channels)
     if not wanted or not parameters or len(ids) < regression.LEAST_DESIGNS * len(parameters):
         return {}
     number = min(len(ids), DESIGNS * len(parameters))

@@ -62,7 +62,7 @@ class SharedMesh:
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:
-        return self.dataset.schema.computed
+        return self.dataset.computed
 
     def point(self, parameters: Mapping[str, float], settings: Mapping[str, float]) -> DesignPoint:
         """Return the design point; a prediction warns of parameters that no case has."""

@@ -40,7 +40,7 @@ from courant.runs import record
 from courant.runs.directory import RunDirectory
 from courant.runs.weights import read_model
 from simgen.case import CaseFamily, SolvedCase
-from simgen.cases import FAMILIES
+from simgen.cases import find_family
 from simgen.design_space import DesignPoint, Parameter
 from simgen.design_space import scaled as scaled_in
 from simgen.errors import InputError
@@ -226,10 +226,9 @@ class Surrogate:
 
     def family(self, place: str | Path | None = None) -> CaseFamily | SharedMesh:
         """Return what meshes designs; InputError where nothing does."""
-        if (known := FAMILIES.get(self.dataset["family"])) is not None:
-            return known
         if self._family is None:
-            self._family = meshing_family(self.open_dataset(place))
+            known = find_family(self.dataset["family"], str(place or self.dataset["url"]))
+            self._family = known or meshing_family(self.open_dataset(place))
         return self._family
 
     def predict(self, points: np.ndarray, **parts: Any) -> np.ndarray:

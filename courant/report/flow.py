@@ -75,7 +75,7 @@ def sample_lines(case: StoredCase, plane: Triangles) -> dict[str, np.ndarray]:
     They are the family's; of one that declares none, and of imported cases, three across the longer
     side of the plane.
     """
-    family = case.dataset.schema.solved_by
+    family = case.dataset.family
     if declared := family.lines(case.parameters) if family else {}:
         return {n: np.array(ends)[:, list(plane.axes)] for n, ends in declared.items()}
     shape = plane.triangulation

@@ -132,7 +132,7 @@ def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
     recipe, training = surrogate.experiment.name, surrogate.experiment.training
     again += f" --recipe {recipe}" if recipe in RECIPES else ""
     longer = f"{again} --budget {max(10, round((training.budget_s or 0.0) / 12))}min"
-    family = dataset.schema.solved_by if name == dataset.schema.family else None
+    family = dataset.family if name == dataset.schema.family else None
     best = best_record(context.records) if training.budget_s else None
     little = best is not None and (best.validation_loss or 0.0) < LEARNED * best.train_loss
     if verdict.word != "usable" and little:

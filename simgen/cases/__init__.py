@@ -86,17 +86,25 @@ def _families_of(module: str) -> Iterator[CaseFamily]:
 
 
 def find_family(name: str, dataset: str | None = None) -> CaseFamily | None:
-    """Return the family called `name`, or the template beside a dataset's URL; None without one."""
-    if name not in FAMILIES and dataset is not None:
-        try:
-            from simgen.cases.template import find
-        except ImportError:  # what solves needs POSIX, and cases are readable without
-            return None
-        if (template := find(name, dataset.rstrip("/").rpartition("/")[0])) is not None:
-            FAMILIES[name] = template
+    """Return the family called `name`, or the template beside a dataset's URL; None without one.
+
+    Two stores may have templates of one name: cases are solved by the one that was found last.
+    """
+    known = FAMILIES.get(name)
+    if dataset is None:
+        return known
+    try:
+        from simgen.cases.template import TemplateFamily, find
+    except ImportError:  # what solves needs POSIX, and cases are readable without
+        return known
+    if known is None or isinstance(known, TemplateFamily):
+        found = find(name, dataset.rstrip("/").rpartition("/")[0])
+        if found is not None and (known is None or known.record != found.record):
+            FAMILIES[name] = found
             others = filter(None, [os.environ.get(TEMPLATES)])
-            os.environ[TEMPLATES] = os.pathsep.join([*others, str(template.folder)])
-    return FAMILIES.get(name)
+            os.environ[TEMPLATES] = os.pathsep.join([*others, str(found.folder)])
+        return found
+    return known
 
 
 def get_family(name: str, dataset: str | None = None) -> CaseFamily:

@@ -88,7 +88,7 @@ def _card_text(dataset: Dataset, license: str) -> str:
     )
     environment.filters |= {"text": _text, "code": _block, "name": _code}
     table, schema = dataset.design, dataset.schema
-    family, title = schema.solved_by, schema.family
+    family, title = dataset.family, schema.family
     description = "This release does not know the family."
     if schema.source is not None:
         title = schema.source.name

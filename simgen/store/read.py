@@ -30,11 +30,13 @@ from zarr.abc.store import ByteRequest, Store
 from zarr.storage import WrapperStore
 
 import simgen.store.schema as layout
+from simgen.case import CaseFamily
 from simgen.cases import find_family
 from simgen.cell_mesh import CellMesh, shape_of
 from simgen.design_space import scaled
 from simgen.errors import InputError, SimgenError, StoreError
 from simgen.moments import is_significant
+from simgen.quantities import Quantity
 from simgen.store.schema import CaseTable, MismatchError, Record, Schema
 from simgen.store.split import LEFT_OUT, PUBLISHED, SPLITS, LeftOut, counts_of
 from simgen.store.versions import (
@@ -91,9 +93,11 @@ class Dataset:
         with translated(url, f"snapshot {self.snapshot_id}", self.version):
             self._root = found.root(self.version)
             self.schema = Schema.from_attrs(self._root.attrs, url)
+            self.family: CaseFamily | None = None
+            """Of the cases; None for imported ones, and where it is unknown here"""
             if self.schema.source is None:
                 with contextlib.suppress(SimgenError):  # cases are readable without their family
-                    find_family(self.schema.family, url)
+                    self.family = find_family(self.schema.family, url)
             tables = {name: CaseTable(self._root, name).content() for name in ("design", "splits")}
             commit = {**self.info.metadata, "message": self.info.message}
             if layout.version_digest(self._root, tables, commit) != commit.get(layout.DIGEST):
@@ -111,6 +115,13 @@ class Dataset:
     def __repr__(self) -> str:
         cases = f"{len(self)} case{'s' * (len(self) != 1)}"
         return f"<{self.schema.family} {self.version}: {cases} ({self.splits}) at {self.url}>"
+
+    @property
+    def computed(self) -> tuple[Quantity, ...]:
+        """The quantities as they are computed of fields: the family's, or expressions."""
+        if self.schema.source is not None:
+            return tuple(each.quantity for each in self.schema.expressions())
+        return self.family.quantities if self.family else ()
 
     @property
     def splits(self) -> str:

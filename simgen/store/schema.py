@@ -52,13 +52,12 @@ from zarr.abc.buffer import Buffer
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from simgen.case import CaseFamily, Field
-from simgen.cases import FAMILIES
 from simgen.cases.expressions import AskedQuantity, Expression
 from simgen.design_space import Parameter
 from simgen.errors import InputError, StoreError
 from simgen.point_cloud import PointCloud
 from simgen.provenance import generator_version
-from simgen.quantities import Quantity, StatedQuantity
+from simgen.quantities import StatedQuantity
 from simgen.store.split import Origin
 
 SCHEMA_VERSION = 4
@@ -140,18 +139,6 @@ class Schema:
                 StatedQuantity(each.name, each.unit, each.meaning) for each in family.quantities
             ),
         )
-
-    @property
-    def solved_by(self) -> CaseFamily | None:
-        """The cases' family; None for imported ones, and where it is unknown here."""
-        return FAMILIES.get(self.family) if self.source is None else None
-
-    @property
-    def computed(self) -> tuple[Quantity, ...]:
-        """The quantities as they are computed of fields: the family's, or expressions."""
-        if self.source is None:
-            return self.solved_by.quantities if self.solved_by else ()
-        return tuple(each.quantity for each in self.expressions())
 
     def expressions(self, asked: Iterable[AskedQuantity] | None = None) -> list[Expression]:
         """Return the expressions of imported cases, or what else is asked; patches are kinds."""

@@ -11,9 +11,10 @@ import pytest
 import simgen
 from flows.stages import Generation, execute
 from simgen.case import Field, SolvedCase
-from simgen.cases import FAMILIES, TEMPLATES, get_family
+from simgen.cases import FAMILIES, TEMPLATES, find_family, get_family
 from simgen.cases.expressions import Expression, SolvedFields, usual_quantities
 from simgen.cases.template import (
+    RECORD,
     AskedQuantity,
     TemplateFamily,
     TemplateRecord,
@@ -323,6 +324,22 @@ def room() -> TemplateRecord:
         settings={"max_iterations": 100.0},
         commands=(),
     )
+
+
+def test_each_dataset_has_the_template_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv(TEMPLATES, "")
+    monkeypatch.setattr(FAMILIES, "_known", {**FAMILIES})
+    for name, iterations in (("one", 100.0), ("two", 50.0)):
+        (folder := tmp_path / name / "room").mkdir(parents=True)
+        record = room().model_copy(update={"settings": {"max_iterations": iterations}})
+        (folder / RECORD).write_text(record.model_dump_json())
+        keep(TemplateFamily(record, folder), f"{tmp_path}/{name}", is_used=False)
+    found = [get_family("room", f"{tmp_path}/{name}/room") for name in ("one", "two", "one")]
+    assert [each.presets["template"]["max_iterations"] for each in found] == [100, 50, 100]
+    assert find_family("room", f"{tmp_path}/three/room") is None
 
 
 def test_the_residual_that_a_steady_case_may_end_with_is_a_setting(tmp_path: Path) -> None:
