@@ -104,14 +104,14 @@ def test_a_component_has_one_map_in_every_case(
 
 def cloud_case(points: np.ndarray, faces: BoundaryCloud, kinds: tuple[str, ...]) -> Any:
     """What the figures of a flow read of a case that is in no store."""
-    schema = SimpleNamespace(solved_by=None, boundary=True, volumes=False)
+    schema = SimpleNamespace(boundary=True, volumes=False)
     return SimpleNamespace(
         points=points,
         boundary=faces,
         patch_kinds=kinds,
         parameters={},
         settings={},
-        dataset=SimpleNamespace(schema=schema),
+        dataset=SimpleNamespace(schema=schema, family=None),
     )
 
 
