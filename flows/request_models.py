@@ -112,9 +112,9 @@ TrainingBudget = Annotated[
 Quantities = Annotated[
     list[str] | None,
     option(
-        "A quantity of interest as NAME=EXPRESSION:UNIT, such as 'pressure_drop=average(p,inlet)-"
-        "average(p,outlet)'; repeat for several. Default: pressure drop, greatest speed and a"
-        " temperature, as far as there are any.",
+        "A quantity of interest as NAME=EXPRESSION:UNIT, as in the example below; repeat for"
+        " several. Default: pressure drop, greatest speed and a temperature, as far as there are"
+        " any.",
         metavar="NAME=...",
     ),
 ]

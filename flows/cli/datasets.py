@@ -425,7 +425,7 @@ class VtkRequest(FolderRequest):
 @import_app.command(
     "openfoam",
     epilog="Example: courant dataset import openfoam my-cases --fields U,p --parameters designs.csv"
-    " --dry-run",
+    " --quantity 'pressure_drop=average(p,inlet)-average(p,outlet)' --dry-run",
 )
 @asks.with_options_of(FoamRequest)
 def import_openfoam_cases(options: Mapping[str, Any]) -> None:
@@ -466,7 +466,8 @@ def import_openfoam_cases(options: Mapping[str, Any]) -> None:
 
 @import_app.command(
     "vtk",
-    epilog="Example: courant dataset import vtk results --fields velocity,p=pressure --dry-run",
+    epilog="Example: courant dataset import vtk results --fields velocity,p=pressure"
+    " --quantity 'peak=max(pressure)' --dry-run",
 )
 @asks.with_options_of(VtkRequest)
 def import_vtk_files(given: Mapping[str, Any]) -> None:
