@@ -534,7 +534,8 @@ class Optimisation(asks.OptimisationRequest):
             raise InputError(f"{dataset.schema.family} has no quantity {unknown[0]}: {names}")
         if dataset.schema.source is not None:
             raise InputError(
-                f"the cases of {dataset.url} were solved elsewhere: nothing here solves"
+                f"the cases of {dataset.url} were solved elsewhere: no candidate can be solved;"
+                " make one of them a template, courant generate NAME --template CASE --vary …"
             )
         if dataset.url.rpartition("/")[2] != dataset.schema.family:
             raise InputError(
