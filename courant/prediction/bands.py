@@ -49,7 +49,7 @@ Ranges = tuple[tuple[float, float], ...]
 def conformal_quantile(scores: np.ndarray, level: float) -> float:
     """Return the ceil((n + 1) level)-th smallest of n scores; infinite where there is none."""
     rank = math.ceil((len(scores) + 1) * level - 1e-9)
-    return math.inf if rank > len(scores) else float(np.sort(scores)[rank - 1])
+    return float(np.sort(scores)[rank - 1]) if 0 < rank <= len(scores) else math.inf
 
 
 def least_cases(level: float) -> int:
@@ -480,16 +480,12 @@ class Bands(Frozen):
 
     def chosen(self, answers: Answers) -> Answers:
         """Return the answers without fields where the regression alone has the narrower band."""
-        quantities, known = dict(answers.quantities), np.asarray(self.designs)
-        both, alone = (self.errors(answers, usable) for usable in (True, False))
-        for name, errors in alone.items():
-            with_fields, without = (
-                half_width(known, of, known[0], LEVEL, answers.processes[name])
-                for of in (both[name], errors)
-            )
-            if without < with_fields:
-                quantities[name] = quantities[name].model_copy(update={"share": 0.0})
-        return answers.model_copy(update={"quantities": quantities})
+        kept, known, both = dict(answers.quantities), np.array(self.designs), self.errors(answers)
+        for name, alone in self.errors(answers, False).items():
+            at = known[0], LEVEL, answers.processes[name]
+            if half_width(known, alone, *at) < half_width(known, both[name], *at):
+                kept[name] = kept[name].model_copy(update={"share": 0.0})
+        return answers.model_copy(update={"quantities": kept})
 
     def unguarded(self) -> Bands:
         """Return these bands for designs unlike the calibration's too, where they hold no more."""
@@ -546,9 +542,8 @@ def quantity_bands(
             scores = np.array(answers.quantities[name].scores)
             kind, number = "left out", len(scores)
             most = min(level, number / (number + 1))
-            if number:
-                width = conformal_quantile(scores, most) * float(process.deviation(at)[0, 0])
-                width += abs(value - float(process(at)[0, 0]))
+            width = conformal_quantile(scores, most) * float(process.deviation(at)[0, 0])
+            width += abs(value - float(process(at)[0, 0]))
         if math.isfinite(width + value):
             found[name] = QuantityBand(half_width=width, kind=kind, level=most, num_cases=number)
     return found
