@@ -332,11 +332,12 @@ function showQuantities() {
     ...(solved ? [number(solved[name])] : [])]);
   fill(element("quantities"),
     ["", second ? "A" : "predicted", ...(second ? ["B"] : []),
-      ...(kinds.length ? [`band, ${[...new Set(kinds)].join("; ")}`] : []), "by", ...(meshes ? ["on a fine mesh"] : []),
+      ...(kinds.length ? ["band"] : []), "by", ...(meshes ? ["on a fine mesh"] : []),
       ...(solved ? ["solver"] : [])], rows);
   if (!rows.length) element("quantities").replaceChildren();
   const missing = Object.entries(section.not_predicted), unknown = shown.filter((name) => section.quantities[name] === null);
   element("missing").textContent = [
+    ...[...new Set(kinds)].map((each) => `Bands: ${each}.`),
     ...unknown.map((name) => `${words(name)} is unknown: the predicted time is too short for it.`),
     ...missing.map(([name, why]) => `${words(name)} is not predicted: ${words(why).replace(/^needs/, "the model has no")}.`)].join(" ");
   showCommand("all-fields", missing.length && commands.all_fields);
