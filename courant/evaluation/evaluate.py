@@ -11,7 +11,7 @@ import torch
 
 from courant.evaluation import record as records
 from courant.evaluation.metrics import ALL, ErrorSums
-from courant.evaluation.quantities import ensure_answers, measure_quantities
+from courant.evaluation.quantities import ensure_answers, measure_quantities, scaled_designs
 from courant.evaluation.record import MODEL, Evaluation, MetricValues, Split
 from courant.evaluation.references import references
 from courant.prediction.surrogate import load
@@ -68,6 +68,8 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
         for name, of in sums.items():
             total[name].windows += of.windows
     on_gpu = surrogate.device.type == "cuda"
+    known, asked = (scaled_designs(dataset, of) for of in (dataset.cases("train"), ids))
+    beyond = ((asked < known.min(axis=0)) | (asked > known.max(axis=0))).any(axis=1)
     record = Evaluation(
         run=run.url,
         fingerprint=records.fingerprint(run, split),
@@ -79,6 +81,7 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
         step_s=surrogate.step_s,
         num_windows=len(total[MODEL].windows),
         cases=cases,
+        beyond=tuple(np.array(ids)[beyond].tolist()),
         overall={name: MetricValues(of.total(ALL)) for name, of in total.items()},
         by_component={
             name: {component: MetricValues(of.total(component)) for component in components}

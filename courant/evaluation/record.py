@@ -94,6 +94,7 @@ class Evaluation(BaseModel, frozen=True, extra="forbid"):
     step_s: float | None  # time between predicted states; None in steady problems
     num_windows: int  # predictions over all cases
     cases: dict[str, CaseErrors] = Field(min_length=1)
+    beyond: tuple[str, ...] = ()  # those of them with a parameter beyond the training's cases
     overall: dict[str, MetricValues]
     by_component: dict[str, dict[str, MetricValues]]
     nmae: dict[str, StepErrors]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from simgen.store.read import Dataset, LocalCache, StoredCase
 
 #: Share of the domain's longest edge by which points may lie outside of all cell centres.
-BOUNDS_TOLERANCE = 0.02
+BOUNDS_TOLERANCE, FACES_TOLERANCE = 0.02, 0.1
 Samples = Callable[[], Iterator[Batch]]  # batches that can be iterated again and again
 
 
@@ -283,7 +283,9 @@ class Problem(ABC):
         if len(values) == 0:
             raise InputError(f"{name}: no points")
         lower, upper = (np.array(each) for each in (self.normaliser.lower, self.normaliser.upper))
-        slack = BOUNDS_TOLERANCE * 2 * self.normaliser.length_scale
+        # The domain is that of the cells' centres, and faces lie half a cell beyond.
+        share = FACES_TOLERANCE if name == "boundary points" else BOUNDS_TOLERANCE
+        slack = share * 2 * self.normaliser.length_scale
         beyond = (values < lower - slack) | (values > upper + slack)
         outside = beyond[:, :dimension].any(axis=1)
         if outside.any():

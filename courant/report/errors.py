@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from itertools import cycle
 
 import numpy as np
-from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from courant.evaluation import record
@@ -12,7 +11,6 @@ from courant.evaluation.metrics import ALL, METRICS
 from courant.evaluation.quantities import dependences
 from courant.prediction.answers import REGRESSION
 from courant.prediction.bands import QuantityBand, quantity_bands
-from courant.problems.problem import read_states
 from courant.report import drawing
 from courant.report import page as pages
 from courant.report.context import Context, ranked_cases
@@ -189,47 +187,6 @@ def growth_panel(context: Context) -> Panel | None:
             "relative_l2": relative,
         },
     )
-
-
-NUM_POINTS = 5_000
-"""Points of each case, drawn at random"""
-
-
-def parity_panel(context: Context) -> Panel | None:
-    """Show one picture for each component, darker for more points; None for rollouts."""
-    if context.evaluation.step_s is not None:
-        return None
-    generator = np.random.default_rng(0)
-    true_parts, predicted_parts = [], []
-    for name in context.evaluation.cases:
-        case = context.dataset[name]
-        chosen = generator.permutation(case.num_points)[:NUM_POINTS]
-        true_parts.append(read_states(case, context.surrogate.normaliser.channels)[chosen])
-        predicted_parts.append(context.surrogate.predict_case(case)[chosen])
-    truth, predicted = np.concatenate(true_parts), np.concatenate(predicted_parts)
-    figure, axes = drawing.axes_grid(len(context.channels), 4, 3.4, 3.6)
-    scores = []
-    for axis, channel, true, ours in zip(axes, context.channels, truth.T, predicted.T, strict=True):
-        # Without the outermost thousandth of the values.
-        low, high = np.quantile(np.concatenate([true, ours]), (0.0005, 0.9995)).tolist()
-        bounds = (low, high if high > low else low + 1)
-        axis.hist2d(true, ours, bins=120, range=(bounds, bounds), cmap="Blues", norm=LogNorm(1))
-        axis.axline((low, low), slope=1, color=drawing.LIMIT_COLOR, lw=0.8)
-        axis.set(title=pages.channel_label(channel), box_aspect=1, xlabel="solution")
-        if true.std() > 0:
-            explained = 1 - np.square(ours - true).mean() / true.var()
-            scores.append(f"{pages.component_name(channel.name)} {explained:.3f}")
-    axes[0].set_ylabel("prediction")
-    picture = Picture(
-        "parity.png",
-        f"Predicted against true values at up to {NUM_POINTS:,} random points of each"
-        f" {context.evaluation.split} case, darker where there are more points.",
-        figure,
-        look_for="A narrow band on the line is accurate; a flat one misses the extremes.",
-        score=f"R² {', '.join(scores)}" if scores else "No component varies",
-    )
-    arrays = {"truth": truth, "prediction": predicted}
-    return Panel("parity", "Predicted against true values", [picture], arrays=arrays)
 
 
 def quantities_panel(context: Context) -> Panel | None:

@@ -45,7 +45,7 @@ class Picture:
     """A figure or an animation, and what to see in it."""
 
     name: str
-    """The file in the report's folder, such as `parity.png`"""
+    """The file in the report's folder, such as `error_growth.png`"""
     caption: str
     figure: Figure | Sequence[bytes]
     """Of an animation the frames, WebP files of one size"""

@@ -29,7 +29,7 @@ SECTIONS: dict[str, tuple[Callable[[Context], pages.Panel | None], ...]] = {
         fields.streamlines_panel,
         fields.surface_panel,
     ),
-    "Errors": (errors.errors_panel, errors.growth_panel, errors.case_panel, errors.parity_panel),
+    "Errors": (errors.errors_panel, errors.growth_panel, errors.case_panel),
     "Quantities and trust": (
         errors.quantities_panel,
         errors.sensitivity_panel,

@@ -63,7 +63,8 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     theirs = evaluation.overall[best].nmae
     ratio = ours.nmae / theirs if theirs else math.inf
     cases = count(num_cases, f"{evaluation.split} case")
-    few = f", which prove{'s' * (num_cases == 1)} little," if num_cases < LEAST_CASES else ""
+    beyond = "beyond the designs of the training, " if evaluation.beyond else ""
+    few = f", {beyond}which prove{'s' * (num_cases == 1)} little," * (num_cases < LEAST_CASES)
     measured = f"On {cases}{few} the mean error is {ours.nmae:.1%} of the mean value (NMAE)"
     rae = f"the fields' error is {ours['rae']:.0%} of their variation (RAE)"
     lost = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -526,6 +527,7 @@ def _import_folder(asked: FolderOptions, reader: CaseReader, dry_run: bool) -> N
         f"{done.url} {done.version}: {counted(done.num_cases, 'case')} of the folder,"
         f" {done.num_new} new{f', {skipped} skipped' if skipped else ''}{left_out}"
     )
+    terminal.announce(f"next: courant train {shlex.quote(done.url)}")
 
 
 def _print_plan(plan: FolderPlan) -> None:

@@ -8,8 +8,8 @@ from a surface mesh with the kind of each face and the prescribed fields.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +19,13 @@ import numpy as np
 import courant
 from courant.data.normalisation import Channel, named_arrays
 from courant.evaluation.metrics import METRICS, ErrorSums
+from courant.evaluation.quantities import ensure_answers
 from courant.report.fields import draw_prediction
 from courant.report.page import plain
 from flows.settings import check_folder, load_settings
 from flows.terminal import counted, print_line, print_table
 from simgen.cell_mesh import Shape, shape_of
-from simgen.errors import InputError
+from simgen.errors import InputError, SimgenError
 from simgen.foam.mesh import Polygons
 from simgen.imports.vtk import MeshReader
 from simgen.publish import export, figures
@@ -193,6 +194,8 @@ def predict_to_files(
 ) -> None:
     """Predict a design into `out` and a picture beside it; print quantities and times."""
     surrogate = load_for(run, out)
+    with suppress(SimgenError):  # the fields answer alone
+        ensure_answers(surrogate, surrogate.open_dataset(dataset))
     design = surrogate.predict_design(
         parameters,
         steps=steps,
@@ -252,8 +255,6 @@ def predict_to_files(
         print_line(f"{plain(name)} is not predicted: {why}")
     if bands.no_field:
         print_line(f"no band {'of the field ' if around else ''}holds: {bands.no_field}")
-    if design.quantities and not surrogate.answers.weights:
-        print_line(f"courant evaluate {shlex.quote(run)} regresses the quantities, with bands")
     if bands.no_quantities not in ("", bands.no_field):
         print_line(f"the fields have no part in quantities: {bands.no_quantities}")
     if bands.unsolved >= LEAST_UNSOLVED:

@@ -101,6 +101,7 @@ def judged(nmae: float, rae: float, cases: int = 3, **quantities: tuple[float, b
     return SimpleNamespace(
         split="test",
         cases=dict.fromkeys(range(cases)),
+        beyond=(),
         overall={name: Errors(nmae=value, rae=rae) for name, value in errors.items()},
         references=tuple(errors)[1:],
         quantities={
@@ -151,6 +152,8 @@ def test_an_error_is_so_many_times_the_best_references() -> None:
     assert measured.startswith(f"{error}, 0.5 times that of POD + GP")
     assert "2 test cases, which prove little," in str(judge(judged(2.4, 0.6, cases=2), {}))
     assert judge(judged(2.4, 0.1, cases=1), {}).measured == error.replace("10.0%", "240.0%")
+    (alone := judged(0.1, 0.1, cases=1)).beyond = ("case",)
+    assert "1 test case, beyond the designs of the training, which proves" in str(judge(alone, {}))
     assert times(0.5449) == "0.54 times" and times(1162.0) == "1200 times"
 
 
