@@ -14,7 +14,7 @@ import numpy as np
 
 from simgen.case import CaseFamily
 from simgen.cases import get_family
-from simgen.design_space import DesignPoint, vary_options
+from simgen.design_space import DesignPoint, DesignSpace, vary_options
 from simgen.errors import InputError
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.quantities import Quantity
@@ -65,16 +65,12 @@ class SharedMesh:
         return self.dataset.computed
 
     def point(self, parameters: Mapping[str, float], settings: Mapping[str, float]) -> DesignPoint:
-        """Return the design point; a prediction warns of parameters that no case has."""
-        names = [each.name for each in self.dataset.schema.parameters]
-        if set(parameters) != set(names):
-            raise InputError(
-                f"give the design parameters {', '.join(names)}"
-                if names
-                else "cases of"
-                f" {self.dataset.url} have no parameters: import them with --parameters"
-            )
-        return DesignPoint(self.name, 1, dict(parameters), dict(settings))
+        """Return the design point; InputError outside of the cases' parameters."""
+        space = DesignSpace(self.dataset.schema.parameters)
+        if not space.names:
+            url = self.dataset.url
+            raise InputError(f"cases of {url} have no parameters: import them with --parameters")
+        return DesignPoint(self.name, 1, space.check(parameters, "design"), dict(settings))
 
 
 def meshing_family(dataset: Dataset) -> CaseFamily | SharedMesh:

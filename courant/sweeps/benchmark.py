@@ -295,7 +295,7 @@ def parse_budget(text: str) -> Budget:
     amount = float(found[1]) if found else 0.0
     if found is None or not amount or amount > MOST:
         raise InputError(
-            f"budget '{text}' is none; give epochs (40epochs) or a time (90s, 30min, 2h)"
+            f"'{text}' is no budget; give epochs (40epochs) or a time (90s, 30min, 2h)"
         )
     if found[2].startswith("epoch"):
         if amount != int(amount) or amount > MAX_EPOCHS:

@@ -134,7 +134,7 @@ def test_a_space_or_a_benchmark_that_cannot_be_made(waves, tmp_path):
         return refused("benchmark", waves, *given, *arguments)
 
     assert "model 'teapot' is unknown; choose of courant" in line("--models", "teapot")
-    assert "budget 'soon' is none; give epochs" in line("--budget", "soon")
+    assert "'soon' is no budget; give epochs" in line("--budget", "soon")
     assert "not both" in line("--models", "courant", "--space", "features")
     assert "holds no sizes by model" in line("--sizes", str(sizes))
     sizes.write_text('{"fno": {"colour": 3}}')

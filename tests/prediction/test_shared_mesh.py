@@ -72,7 +72,8 @@ def test_a_design_is_predicted_and_explored_on_the_mesh_of_all_cases(
         SectionRequest(parameters={"speed": 3.2})
     )
     assert shown.num_cells == len(case.points)
-    for asked, answer in (({"sped": 3.0}, "speed"), ({"speed": 3.0, "angle": 1.0}, "speed")):
+    wrong = ({"sped": 3.0}, "unknown sped"), ({"speed": 3.0, "angle": 1.0}, "unknown angle")
+    for asked, answer in (*wrong, ({"speed": 7.0}, "speed = 7 .* outside its range .1, 6.")):
         with pytest.raises(InputError, match=answer):
             surrogate.predict_design(asked)
     with pytest.raises(InputError, match="solved elsewhere"):
