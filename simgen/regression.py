@@ -56,12 +56,6 @@ class GaussianProcess:
         weights = np.linalg.solve(with_noise(inputs, logs), (modelled - mean) / scale)
         return cls(inputs, logs, mean, scale, weights, by_logarithm)
 
-    def left_out(self, outputs: np.ndarray) -> np.ndarray:
-        """Return (n, m) the mean at each input, fitted to all but that input's own output."""
-        inverse = np.linalg.inv(with_noise(self.inputs, self.logs))
-        changed = self.scale * self.weights / np.diag(inverse)[:, None]
-        return outputs * np.exp(-changed) if self.by_logarithm else outputs - changed
-
     def __call__(self, values: np.ndarray) -> np.ndarray:
         found = self.mean + self.scale * (covariance(values, self.inputs, self.logs) @ self.weights)
         return np.exp(found) if self.by_logarithm else found

@@ -8,9 +8,7 @@ Each dataset in OUT/until is a pool; a quarter of it, drawn by a seed, stays asi
 A way starts with the first of ROUNDS designs of the pool and adds one after the other.
 It ends with the round at which the band of 90 % of a quantity is as narrow as Sobol's, in the
 median over the seeds, with REACHED designs. The table has the designs that were needed, over
-Sobol's with the same seed, and how many of the fresh designs were inside of the band then: of bands
-as of `--until`, and of those that leave out one design after the other and keep the lengths of the
-process.
+Sobol's with the same seed, and how many of the fresh designs were inside of the band then.
 
 `coarse.json`: are solutions on a coarser mesh worth their time? Fewer fine ones, and `times` as
 many coarse ones in the rest of the time, give a process of the coarse value and one of what is left
@@ -42,8 +40,8 @@ from simgen.regression import (
 from simgen.store.read import Dataset
 
 NEEDS = "datasets"
-SEEDS, REACHED = 5, 47
-ROUNDS = (16, 20, 25, 31, 38, 47, 58, 72)
+SEEDS, REACHED = 10, 47
+ROUNDS = (16, 20, 25, 31, 38, 47, 58, 72, 90, 112)
 
 #: Chooses one of the designs that are left (k, P), given the process, those solved (n, P) and their
 #: values (n,), designs spread over the space (m, P), and the next point (P,) of a Sobol sequence.
@@ -189,9 +187,8 @@ def _compare(
         for way, choose in WAYS.items()
     }
     at = min(ROUNDS.index(REACHED), min(len(run) for run in runs["Sobol"]) - 1)
-    targets = np.median([[kind[0] for kind in run[at][1:]] for run in runs["Sobol"]], axis=0)
-    stops = {way: [_stop(run, 1, targets) for run in of] for way, of in runs.items()}
-    kept = {way: [_stop(run, 2, targets) for run in of] for way, of in runs.items()}
+    target = float(np.median([run[at][1] for run in runs["Sobol"]]))
+    stops = {way: [_stop(run, target) for run in of] for way, of in runs.items()}
     rows = []
     for way, of in stops.items():
         shares = [own[0] / sobol[0] for own, sobol in zip(of, stops["Sobol"], strict=True)]
@@ -199,33 +196,30 @@ def _compare(
             {
                 "quantity": name,
                 "pool": len(designs),
-                "band, % of mean": 100 * float(targets[0]),
+                "band, % of mean": 100 * target,
                 "way": way,
                 "designs (median)": float(np.median([size for size, _ in of])),
                 "of Sobol's": float(np.median(shares)),
                 "from": min(shares),
                 "to": max(shares),
                 "inside, %": 100 * float(np.mean([inside for _, inside in of])),
-                "lengths kept": 100 * float(np.mean([inside for _, inside in kept[way]])),
             }
         )
     return rows
 
 
-Band = tuple[float, float]
-"""Half-width over the quantity's mean, and the share of the fresh designs inside"""
-Steps = list[tuple[int, Band, Band]]
+Steps = list[tuple[int, float, float]]
+"""Designs, the band's half-width over the quantity's mean, and the share of fresh designs inside"""
 
 
-def _stop(run: Steps, kind: int, targets: np.ndarray) -> tuple[int, float]:
+def _stop(run: Steps, target: float) -> tuple[int, float]:
     """Designs and share at the first round whose band is narrow enough; the last where none is."""
-    narrow = (step for step in run if step[kind][0] <= targets[kind - 1])  # type: ignore[index]
-    found = next(narrow, run[-1])
-    return found[0], found[kind][1]  # type: ignore[index]
+    number, _, inside = next((step for step in run if step[1] <= target), run[-1])
+    return number, inside
 
 
 def _replay(choose: Way, designs: np.ndarray, values: np.ndarray, seed: int) -> Steps:
-    """Return each round's number of designs, its band, and that of a process of kept lengths."""
+    """Return the rounds of one way and seed."""
     order = np.random.default_rng(seed).permutation(len(values))
     fresh, left = order[: len(order) // 4], order[len(order) // 4 :].tolist()
     sequence = qmc.Sobol(designs.shape[1], rng=np.random.default_rng(seed))
@@ -246,9 +240,8 @@ def _replay(choose: Way, designs: np.ndarray, values: np.ndarray, seed: int) -> 
             continue
         fitted = gaussian_process(inputs, outputs)
         off = np.abs(fitted(designs[fresh])[:, 0] - values[fresh])
-        found = []
-        for predicted in (cross_validated(inputs, outputs, NUM_FOLDS), fitted.left_out(outputs)):
-            half = conformal_quantile(np.abs(predicted - outputs)[:, 0], LEVEL)
-            found.append((half / float(np.abs(outputs).mean()), float((off <= half).mean())))
-        steps.append((len(solved), found[0], found[1]))
+        errors = np.abs(cross_validated(inputs, outputs, NUM_FOLDS) - outputs)[:, 0]
+        half = conformal_quantile(errors, LEVEL)
+        band = half / float(np.abs(outputs).mean())
+        steps.append((len(solved), band, float((off <= half).mean())))
     return steps
