@@ -31,7 +31,8 @@ from scipy.stats import qmc
 
 from bench.report import Row, publish
 from courant.optimisation import Emulator, Search, parameters_at
-from courant.prediction.bands import LEVEL, Outcomes, half_width
+from courant.prediction.answers import Outcomes
+from courant.prediction.bands import LEVEL, half_width
 from flows.stages import NUM_FOLDS, Generation, execute
 from simgen.cases import get_family
 from simgen.design_space import scaled

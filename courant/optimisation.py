@@ -31,9 +31,9 @@ from pydantic import Field
 
 from courant.data_config import Frozen
 from courant.evaluation.metrics import finite_or_none
-from courant.prediction.answers import REGRESSION
-from courant.prediction.bands import Outcomes, QuantityBand, quantity_bands, shared_ranges
-from simgen.design_space import Parameter, scaled
+from courant.prediction.answers import REGRESSION, Outcomes
+from courant.prediction.bands import QuantityBand, quantity_bands, shared_ranges
+from simgen.design_space import Parameter
 from simgen.errors import CaseError, InputError, SimgenError
 from simgen.regression import spans_decade
 
@@ -401,15 +401,6 @@ def parameters_at(parameters: Sequence[Parameter], place: np.ndarray) -> dict[st
         value = float(f"{each.low + (at + 1) / 2 * (each.high - each.low):.5g}")
         found[each.name] = min(max(value, each.low), each.high)
     return found
-
-
-def outcomes_of(dataset: Dataset, on_record: Mapping[str, Mapping[str, Any]]) -> Outcomes:
-    """Return which designs on record have an accepted solution."""
-    records = [each for each in on_record.values() if each["status"] != "withdrawn"]
-    parameters = dataset.schema.parameters
-    designs = [tuple(scaled(parameters, each["parameters"]).tolist()) for each in records]
-    unsolved = tuple(each["status"] != "accepted" for each in records)
-    return Outcomes(designs=tuple(designs), unsolved=unsolved)
 
 
 def predicted(

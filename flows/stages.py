@@ -584,7 +584,7 @@ class Optimisation(asks.OptimisationRequest):
 
         The record is written before a candidate is solved, so that the same request goes on.
         """
-        from courant.evaluation.quantities import ensure_answers, fit_answers
+        from courant.evaluation.quantities import ensure_answers, fit_answers, outcomes_of
         from courant.prediction.surrogate import load
         from courant.report.optimisation import write_search_page
 
@@ -603,7 +603,7 @@ class Optimisation(asks.OptimisationRequest):
                 if not search.candidates or search.candidates[-1].status != "chosen":
                     bars.show(done, "choosing a design")
                     emulator, dataset = self._emulator(search)
-                    outcomes = optimisation.outcomes_of(dataset, self._on_record())
+                    outcomes = outcomes_of(dataset, self._on_record())
                     design = emulator.choose(surrogate, outcomes, dataset, len(search.candidates))
                     case = self._generation(design).points[0].id
                     chosen = optimisation.predicted(surrogate, case, design, self.dataset)

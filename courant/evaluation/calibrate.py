@@ -55,7 +55,7 @@ def calibrate(
             " --seed and the settings of the dataset; of an imported dataset, import more cases,"
             " with the split calibration in the table of parameters"
         )
-    known_settings = check_settings(dataset, cases, trained_on)
+    check_settings(dataset, cases, trained_on)
     validation = dataset.cases("validation")[:MAX_CASES]
     # Cases that were added since have taught the model nothing.
     train = trained_on.cases("train")
@@ -93,12 +93,6 @@ def calibrate(
         quantile = bands.conformal_quantile(np.array(distances), bands.REACH)
         limit = max(min(quantile, max(distances)), reach.limit)
         reach = reach.model_copy(update={"limit": limit})
-    # Withdrawn designs, and those with other settings, have no meaning here.
-    records = [
-        record
-        for record in dataset.records.values()
-        if record["status"] != "withdrawn" and record["settings"] in known_settings
-    ][-MOST_CASES:]
     designs = quantities.scaled_designs(dataset, cases)
     answers, predicted = quantities.ensure_answers(surrogate, trained_on), pairs[cases[0]][1]
     named = dict.fromkeys([*answers.quantities, *predicted])
@@ -117,10 +111,6 @@ def calibrate(
         field=bands.FieldErrors(scale=scale, largest=tuple(largest)),
         reach=reach,
         ranges=bands.shared_ranges(quantities.scaled_designs(trained_on, train), designs),
-        outcomes=bands.Outcomes(
-            designs=np.array([surrogate.scaled(each["parameters"]) for each in records]).tolist(),
-            unsolved=tuple(record["status"] != "accepted" for record in records),
-        ),
         grid=grid,
         no_grid=no_grid,
     )
@@ -180,10 +170,8 @@ def _shared_rollout(
     return bands.CalibratedRollout(start_s=start, steps=steps)
 
 
-def check_settings(
-    dataset: Dataset, cases: Sequence[str], trained_on: Dataset
-) -> list[dict[str, float]]:
-    """Return the solver settings of the training cases; InputError for a case with others."""
+def check_settings(dataset: Dataset, cases: Sequence[str], trained_on: Dataset) -> None:
+    """Raise InputError for a case with other solver settings than the training cases'."""
     known = [trained_on.records[case]["settings"] for case in trained_on.cases("train")]
     for case in cases:
         settings = dataset.records[case]["settings"]
@@ -198,7 +186,6 @@ def check_settings(
             " its error would be that of another mesh or solver too; generate such cases with the"
             " --preset and --set of the training's"
         )
-    return known
 
 
 def grid_errors(

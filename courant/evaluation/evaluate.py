@@ -68,8 +68,8 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
         for name, of in sums.items():
             total[name].windows += of.windows
     on_gpu = surrogate.device.type == "cuda"
-    known, asked = (scaled_designs(dataset, of) for of in (dataset.cases("train"), ids))
-    beyond = ((asked < known.min(axis=0)) | (asked > known.max(axis=0))).any(axis=1)
+    trained, designs = (scaled_designs(dataset, of) for of in (dataset.cases("train"), ids))
+    beyond = ((designs < trained.min(axis=0)) | (designs > trained.max(axis=0))).any(axis=1)
     record = Evaluation(
         run=run.url,
         fingerprint=records.fingerprint(run, split),

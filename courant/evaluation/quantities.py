@@ -15,7 +15,14 @@ import numpy as np
 
 from courant.evaluation.metrics import finite_or_none, ratio
 from courant.evaluation.record import QuantityScore
-from courant.prediction.answers import MOST_DESIGNS, Answers, RegressedQuantity
+from courant.prediction.answers import (
+    MOST_DESIGNS,
+    MOST_OUTCOMES,
+    Answers,
+    Outcomes,
+    RegressedQuantity,
+)
+from courant.prediction.bands import quantity_bands
 from courant.prediction.surrogate import NotFiniteError, Surrogate, by_field, quantities_from
 from simgen import regression
 from simgen.design_space import scaled
@@ -110,12 +117,26 @@ def fit_answers(
             share=share,
             scores=(np.abs(truth - without) / deviations)[:, 0].tolist(),
         )
+    # Designs with other settings say nothing of these.
+    settings = [dataset.records[case]["settings"] for case in cases]
+    alike = {name: of for name, of in dataset.records.items() if of["settings"] in settings}
     return Answers(
         weights=surrogate.weights,
         version=dataset.version,
         designs=designs.tolist() if found else (),
         quantities=found,
+        outcomes=outcomes_of(dataset, alike),
     )
+
+
+def outcomes_of(dataset: Dataset, on_record: Mapping[str, Mapping[str, Any]]) -> Outcomes:
+    """Return which designs on record have an accepted solution."""
+    records = [each for each in on_record.values() if each["status"] != "withdrawn"]
+    records = records[-MOST_OUTCOMES:]
+    parameters = dataset.schema.parameters
+    designs = [tuple(scaled(parameters, each["parameters"]).tolist()) for each in records]
+    unsolved = tuple(each["status"] != "accepted" for each in records)
+    return Outcomes(designs=tuple(designs), unsolved=unsolved)
 
 
 def share_of_fields(truth: np.ndarray, regressed: np.ndarray, of_fields: np.ndarray) -> float:
@@ -219,6 +240,15 @@ def score_quantities(
     def by_case(values: np.ndarray) -> dict[str, float | None]:
         return dict(zip(cases, map(finite_or_none, values.tolist()), strict=True))
 
+    def band_of(name: str) -> float | None:
+        values = answered[name]
+        around = (
+            quantity_bands(answers, None, design, {name: float(value)}).get(name)
+            for design, value in zip(designs, values, strict=True)
+        )
+        widths = [band.half_width for band in around if band]
+        return finite_or_none(np.median(widths) / np.abs(values).mean()) if widths else None
+
     names = dict.fromkeys(name for _, of_model in pairs.values() for name in of_model)
     answered = answers.at(designs, {name: column(name, 1) for name in names})
     scores = {}
@@ -232,6 +262,7 @@ def score_quantities(
             unit=each.unit,
             meaning=each.meaning,
             source=answers.source(each.name),
+            band=band_of(each.name),
             truth=by_case(truth),
             predicted=by_case(answered[each.name]),
             null=by_case(null) if fit else {},

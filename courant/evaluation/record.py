@@ -62,6 +62,7 @@ class QuantityScore(BaseModel, frozen=True, extra="forbid"):
     truth: dict[str, float | None]  # by case, as the solver measured it; None where not on record
     predicted: dict[str, float | None]
     null: dict[str, float | None] = {}  # by a Gaussian process on the parameters, if it was fitted
+    band: float | None = None  # half-width of the left-out band, median over cases, over the mean
     error: float | None
     rank_correlation: float | None
     fields_error: float | None = None  # of predicted fields against solved ones, without regression

@@ -38,6 +38,26 @@ class RegressedQuantity(Frozen):
     """Of each known case, left out of the fit: its error over the regression's deviation"""
 
 
+NEAREST = 10
+#: Weight of the share of all designs, in designs.
+PRIOR = 2.0
+MOST_OUTCOMES = 5_000
+
+
+class Outcomes(Frozen):
+    """Which designs have an accepted solution."""
+
+    designs: tuple[tuple[float, ...], ...] = Field(min_length=1, max_length=MOST_OUTCOMES)
+    unsolved: tuple[bool, ...]
+
+    def unsolved_near(self, design: np.ndarray) -> float:
+        """Return the share near a design without accepted solution, drawn towards that of all."""
+        away = np.linalg.norm(np.asarray(self.designs) - design, axis=1)
+        unsolved = np.asarray(self.unsolved, dtype=float)
+        near = unsolved[np.argsort(away, kind="stable")[:NEAREST]]
+        return float((near.sum() + PRIOR * unsolved.mean()) / (len(near) + PRIOR))
+
+
 class Answers(Frozen):
     """The quantities of a run that are regressed on design parameters."""
 
@@ -48,6 +68,12 @@ class Answers(Frozen):
     designs: tuple[tuple[float, ...], ...] = Field(default=(), max_length=MOST_DESIGNS)
     """Scaled to -1..1: of training and validation cases"""
     quantities: dict[str, RegressedQuantity] = Field(default_factory=dict)
+    outcomes: Outcomes | None = None
+    """None of a run that was not evaluated"""
+
+    def unsolved_near(self, design: np.ndarray) -> float:
+        """Return the share of solves near a scaled design that failed; 0 where none is known."""
+        return self.outcomes.unsolved_near(design) if self.outcomes else 0.0
 
     @model_validator(mode="after")
     def _fits(self) -> Answers:

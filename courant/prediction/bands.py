@@ -368,25 +368,6 @@ def outside(ranges: Ranges, design: np.ndarray) -> list[int]:
     ]
 
 
-NEAREST = 10
-#: Weight of the share of all designs, in designs.
-PRIOR = 2.0
-
-
-class Outcomes(Frozen):
-    """Which designs have an accepted solution."""
-
-    designs: tuple[Design, ...] = Field(min_length=1, max_length=MOST_CASES)
-    unsolved: tuple[bool, ...]
-
-    def unsolved_near(self, design: np.ndarray) -> float:
-        """Return the share near a design without accepted solution, drawn towards that of all."""
-        away = np.linalg.norm(np.asarray(self.designs) - design, axis=1)
-        unsolved = np.asarray(self.unsolved, dtype=float)
-        near = unsolved[np.argsort(away, kind="stable")[:NEAREST]]
-        return float((near.sum() + PRIOR * unsolved.mean()) / (len(near) + PRIOR))
-
-
 class FieldErrors(Frozen):
     """The scale of errors, and each case's largest at any point, step and component over it."""
 
@@ -451,7 +432,6 @@ class Bands(Frozen):
     """None of a model without latents"""
     ranges: Ranges
     """Within which training and calibration designs lie; empty without parameters"""
-    outcomes: Outcomes
     grid: dict[str, GridError] = Field(default_factory=dict)
     """By quantity, where the mesh was studied"""
     no_grid: dict[str, str] = Field(default_factory=dict)

@@ -492,16 +492,16 @@ class Surrogate:
         values (T, N, C) of a rollout from `start_s`, or (N, C), at points (N, 3) m; `none` is a
         reason why no band of the fields holds.
         """
+        design = self.scaled(parameters)
+        unsolved = self.answers.unsolved_near(design)
         if (bands := bands or self.bands) is None:
             why = "the run is not calibrated" + (
                 "" if self.answers.weights else ", nor evaluated (courant evaluate)"
             )
             # Nothing is known of which rollouts were compared with the solver's.
             return banding.DesignBands(
-                level, None, 0.0, why, "" if start_s is None else none or why
+                level, None, unsolved, why, "" if start_s is None else none or why
             )
-        design = self.scaled(parameters)
-        unsolved = bands.outcomes.unsolved_near(design)
         why = bands.out_of_ranges(self.space, parameters)
         if not why and len(bands.cases) < (least := banding.least_cases(level)):
             why = f"a level of {level:.0%} needs {least} calibration cases, the run has"

@@ -307,7 +307,7 @@ def lead_table(
         if around:
             known = [band for band in around.get(name, ()) if band]
             half = np.median([band.half_width for band in known]) if known else 0.0
-            row[f"band, {'; '.join(kinds)}"] = f"± {half:.2g}" if known else "none"
+            row[f"band, {'; '.join(kinds)}"] = f"± {pages.number(half, 2)}" if known else "none"
         if bands is not None:
             mesh, why = bands.grid.get(name), bands.no_grid.get(name, "not studied")
             row["on a fine mesh"] = f"{mesh.low:+.1%} to {mesh.high:+.1%}" if mesh else why

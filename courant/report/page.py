@@ -128,9 +128,10 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def number(value: float | None) -> str:
-    """Format three digits of a number; a missing one is empty."""
-    return "" if value is None else f"{value:.3g}"
+def number(value: float | None, digits: int = 3) -> str:
+    """Format some digits of a number, as 1070 or 2.1e-07; a missing one is empty."""
+    text = "" if value is None else f"{value:.{digits}g}"
+    return np.format_float_positional(float(text), trim="-") if "e+0" in text else text
 
 
 def percent(error: float | None) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from courant.evaluation.record import MODEL, Evaluation, read_evaluation
-from courant.report.page import count, listed, plain, reference
+from courant.report.page import component_name, count, listed, plain, reference
 from courant.runs.directory import RunDirectory
 from courant.runs.record import BANDS
 from courant.runs.weights import weights_digest
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from courant.prediction.bands import GridError
 
 MOST_RAE = 0.5  # of a model that is used at all
-GOOD_RATIO, GOOD_RAE, GOOD_QUANTITY, LEAST_CASES = 0.5, 0.2, 0.1, 3
+GOOD_RATIO, GOOD_RAE, GOOD_QUANTITY, LEAST_CASES, USEFUL_BAND = 0.5, 0.2, 0.1, 3, 0.5
 CLEAR_RATIO = 1.2  # from here on a reference is better, not as good
 
 Word = Literal["not usable", "for trends", "usable"]
@@ -66,18 +66,23 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     beyond = "beyond the designs of the training, " if evaluation.beyond else ""
     few = f", {beyond}which prove{'s' * (num_cases == 1)} little," * (num_cases < LEAST_CASES)
     measured = f"On {cases}{few} the mean error is {ours.nmae:.1%} of the mean value (NMAE)"
+    worse = [
+        component_name(name)
+        for name, each in evaluation.by_component[MODEL].items()
+        if each.nmae > evaluation.by_component[best][name].nmae
+    ]
     rae = f"the fields' error is {ours['rae']:.0%} of their variation (RAE)"
     lost = [
-        plain(name)
+        component_name(name)
         for name, each in evaluation.quantities.items()
         if each.source != REGRESSION and (each.error or 0.0) > (each.null_error or math.inf)
     ]
-    wide, regressed = [], []
+    wide, regressed, vague = list[str](), list[tuple[str, float]](), list[tuple[str, float]]()
     for name, each in evaluation.quantities.items():
         if each.error is not None and each.error > _tolerated(grid.get(name)):
             wide.append(f"{plain(name)} is wrong by {each.error:.0%}")
-        elif each.error is not None and each.source == REGRESSION:
-            regressed.append(plain(name))
+        elif each.error is not None and each.source == REGRESSION and each.band is not None:
+            (regressed if each.band <= USEFUL_BAND else vague).append((plain(name), each.band))
     other = reference(best)
     beaten = f"{other} is at least as good, without a network"
     close = f"that is {times(ratio)} the error of {other}, which needs no network"
@@ -93,6 +98,7 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         f"{rae}: a usable model has {GOOD_RAE:.0%}": ours["rae"] > GOOD_RAE,
         f"a regression on the design parameters answers {listed(lost)} better": bool(lost),
         listed(wide): bool(wide),
+        f"{other} is better in {listed(worse)}": bool(worse) and ratio < 1,
     }
     word: Word = "not usable"
     found = [reason for reason, holds in useless.items() if holds]
@@ -102,9 +108,11 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         word, found = "usable", [f"{rae}, and every quantity is within its limit"]
     besides = ""
     if regressed:
-        known = f"{listed(regressed)}, from a regression on the parameters, can"
-        known += f"{' perhaps' * bool(few)} be used within their bands."
+        known = f"{listed([name for name, _ in regressed])}, from a regression on the parameters,"
+        known += f" can{' perhaps' * bool(few)} be used within their bands."
         besides = f" {known[0].upper()}{known[1:]}"
+    for name, band in vague:
+        besides += f" {name[0].upper()}{name[1:]} is known to ± {band:.0%} alone."
     return Verdict(word, "; ".join(found), measured, besides)
 
 

@@ -21,7 +21,7 @@ from courant.data.normalisation import Channel, named_arrays
 from courant.evaluation.metrics import METRICS, ErrorSums
 from courant.evaluation.quantities import ensure_answers
 from courant.report.fields import draw_prediction
-from courant.report.page import plain
+from courant.report.page import number, plain
 from flows.settings import check_folder, load_settings
 from flows.terminal import counted, print_line, print_table
 from simgen.cell_mesh import Shape, shape_of
@@ -228,7 +228,7 @@ def predict_to_files(
     around = bands.quantities
     until = "solver" if design.times is None else f"solver, rollout to {design.times[-1]:g} s"
     columns = {
-        "predicted": {name: f"{value:.4g}" for name, value in design.quantities.items()},
+        "predicted": {name: number(value, 4) for name, value in design.quantities.items()},
         "by": design.sources,
         "band": {
             name: f"+- {two_digits(around[name].half_width)}" if name in around else "none holds"
@@ -236,7 +236,7 @@ def predict_to_files(
         },
         "of the band": {name: str(band) for name, band in around.items()},
         "fine mesh": {k: f"{low:.3g} to {high:.3g}" for k, (low, high) in design.fine.items()},
-        until: {k: f"{value:.4g}" for k, value in (design.solved_quantities or {}).items()},
+        until: {k: number(value, 4) for k, value in (design.solved_quantities or {}).items()},
     }
     columns = {title: cells for title, cells in columns.items() if cells}
     rows = [
@@ -392,10 +392,10 @@ def read_state(
 def _as_fields(values: np.ndarray, channels: Sequence[Channel]) -> dict[str, np.ndarray] | None:
     """Turn (N, G) values of given channels into fields (N, components) by name; None if G = 0."""
     fields: dict[str, np.ndarray] = {}
-    for number, channel in enumerate(channels):
+    for column, channel in enumerate(channels):
         width = 1 + max(each.column for each in channels if each.field == channel.field)
         field = fields.setdefault(channel.field, np.zeros((len(values), width)))
-        field[:, channel.column] = values[:, number]
+        field[:, channel.column] = values[:, column]
     return fields or None
 
 

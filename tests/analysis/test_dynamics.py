@@ -322,8 +322,8 @@ def test_flow_latents_and_processor_have_the_frequencies_that_were_planted(
     context: Any = SimpleNamespace(shown=[SimpleNamespace(case=long_waves[0])], dynamics=found)
     panel = latents_panel(context)
     files, _ = write_page(RunDirectory(tmp_path), "", [], Lead("", ""), {"": [panel]})
-    assert len(files) == len(panel.pictures) + 1 == 4
-    times = re.findall(r"at ([\d.]+) s", panel.pictures[2].caption)
+    assert len(files) == len(panel.pictures) + 1 == 5
+    times = re.findall(r"at ([\d.]+) s", panel.pictures[-1].caption)
     assert list(map(float, times)) == [time for time, _ in found.jacobians]
     shown = {row[""]: row["frequency (Hz)"] for row in panel.tables[0].rows}
     assert shown["DMD of the solution, strongest pair"] == f"{WAVE_HZ:.3g}"

@@ -287,7 +287,7 @@ def test_quantities_are_measured_on_stored_values_and_kept_with_the_dataset(tmp_
         }
         measured = dataset.design.loc[case.id, [*expected]].to_dict()
         assert measured == pytest.approx(expected, rel=1e-5)
-    known, reasons = obtainable(dataset.schema.computed, ["kinematic_pressure.p"])
+    known, reasons = obtainable(dataset.computed, ["kinematic_pressure.p"])
     assert [each.name for each in known] == ["drop"] and "forces" in reasons["drag"]
     for wrong, why in {
         "x=average(p, walls)": "no patch or kind 'walls'; there are inlet, outlet, wall",

@@ -15,7 +15,8 @@ import courant
 import simgen
 from bench.synthetic_cases import publish_cases
 from courant.optimisation import Candidate, Emulator, Search, parse_limit, table_text
-from courant.prediction.bands import Outcomes, QuantityBand
+from courant.prediction.answers import Outcomes
+from courant.prediction.bands import QuantityBand
 from courant.runs import record
 from courant.runs.directory import RunDirectory
 from courant.training.train import fit

@@ -20,7 +20,7 @@ from courant.evaluation.coverage import FIELD, measure_coverage, worst_eighth
 from courant.evaluation.quantities import FOLDS, measure_quantities, scaled_designs
 from courant.optimisation import predicted
 from courant.prediction import bands as banding
-from courant.prediction.answers import FIELDS, REGRESSION, Answers, RegressedQuantity
+from courant.prediction.answers import FIELDS, REGRESSION, Answers, Outcomes, RegressedQuantity
 from courant.prediction.surrogate import solved_state
 from courant.runs.directory import RunDirectory
 from courant.runs.record import BANDS
@@ -164,7 +164,7 @@ def test_ranges_reach_three_mean_gaps_beyond_the_designs() -> None:
 def test_designs_near_an_unsolved_one_are_counted() -> None:
     designs = np.random.default_rng(0).uniform(-1, 1, (80, 1))
     unsolved = designs[:, 0] > 0.5
-    outcomes = banding.Outcomes(designs=designs.tolist(), unsolved=unsolved.tolist())
+    outcomes = Outcomes(designs=designs.tolist(), unsolved=unsolved.tolist())
     # Of ten designs near by, and two of the mean of all.
     for place, near in ((-0.5, 0), (0.9, 10)):
         expected = (near + 2 * unsolved.mean()) / 12

@@ -102,10 +102,13 @@ def judged(nmae: float, rae: float, cases: int = 3, **quantities: tuple[float, b
         split="test",
         cases=dict.fromkeys(range(cases)),
         beyond=(),
+        by_component={name: {} for name in errors},
         overall={name: Errors(nmae=value, rae=rae) for name, value in errors.items()},
         references=tuple(errors)[1:],
         quantities={
-            name: SimpleNamespace(error=error, null_error=0.04 if lost else 0.2, source="fields")
+            name: SimpleNamespace(
+                error=error, null_error=0.04 if lost else 0.2, source="fields", band=0.3
+            )
             for name, (error, lost) in quantities.items()
         },
     )
@@ -142,6 +145,9 @@ def test_quantities_without_the_fields_can_be_used_where_they_are_close() -> Non
         each.source = REGRESSION
     alone = "Head, from a regression on the parameters, can"
     assert judge(found, {}).besides == f" {alone} be used within their bands."
+    found.quantities["head"].band = 1.5
+    assert judge(found, {}).besides == " Head is known to ± 150% alone."
+    found.quantities["head"].band = 0.3
     found.cases = {0: None}
     assert str(judge(found, {})).endswith(f" {alone} perhaps be used within their bands.")
 
@@ -154,6 +160,10 @@ def test_an_error_is_so_many_times_the_best_references() -> None:
     assert judge(judged(2.4, 0.1, cases=1), {}).measured == error.replace("10.0%", "240.0%")
     (alone := judged(0.1, 0.1, cases=1)).beyond = ("case",)
     assert "1 test case, beyond the designs of the training, which proves" in str(judge(alone, {}))
+    better = judged(0.05, 0.1)
+    better.by_component = {"model": {"u.x": Errors(nmae=0.2)}, "POD + GP": {"u.x": Errors(nmae=0.1)}}
+    found = judge(better, {})
+    assert found.word == "for trends" and "better in u x" in found.reason, found
     assert times(0.5449) == "0.54 times" and times(1162.0) == "1200 times"
 
 
