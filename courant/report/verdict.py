@@ -82,7 +82,10 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         if each.error is not None and each.error > _tolerated(grid.get(name)):
             wide.append(f"{plain(name)} is wrong by {each.error:.0%}")
         elif each.error is not None and each.source == REGRESSION and each.band is not None:
-            (regressed if each.band <= USEFUL_BAND else vague).append((plain(name), each.band))
+            if each.error > each.band:
+                wide.append(f"{plain(name)} is off by more than its band")
+            else:
+                (regressed if each.band <= USEFUL_BAND else vague).append((plain(name), each.band))
     other = reference(best)
     beaten = f"{other} is at least as good, without a network"
     close = f"that is {times(ratio)} the error of {other}, which needs no network"

@@ -8,6 +8,7 @@ from a surface mesh with the kind of each face and the prescribed fields.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -227,8 +228,15 @@ def predict_to_files(
     print_line(f"{picture}: {what}")
     around = bands.quantities
     until = "solver" if design.times is None else f"solver, rollout to {design.times[-1]:g} s"
+
+    def text(name: str, value: float) -> str:
+        """Format at least four digits, and as many as the band's two."""
+        least = around[name].half_width if name in around else 0.0
+        digits = math.log10(abs(value) / least) + 2 if value and least else 4.0
+        return number(value, min(max(4, math.ceil(digits)), 12))
+
     columns = {
-        "predicted": {name: number(value, 4) for name, value in design.quantities.items()},
+        "predicted": {name: text(name, value) for name, value in design.quantities.items()},
         "by": design.sources,
         "band": {
             name: f"+- {two_digits(around[name].half_width)}" if name in around else "none holds"
@@ -236,7 +244,7 @@ def predict_to_files(
         },
         "of the band": {name: str(band) for name, band in around.items()},
         "fine mesh": {k: f"{low:.3g} to {high:.3g}" for k, (low, high) in design.fine.items()},
-        until: {k: number(value, 4) for k, value in (design.solved_quantities or {}).items()},
+        until: {k: text(k, value) for k, value in (design.solved_quantities or {}).items()},
     }
     columns = {title: cells for title, cells in columns.items() if cells}
     rows = [

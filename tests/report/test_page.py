@@ -160,10 +160,13 @@ def test_an_error_is_so_many_times_the_best_references() -> None:
     assert judge(judged(2.4, 0.1, cases=1), {}).measured == error.replace("10.0%", "240.0%")
     (alone := judged(0.1, 0.1, cases=1)).beyond = ("case",)
     assert "1 test case, beyond the designs of the training, which proves" in str(judge(alone, {}))
-    better = judged(0.05, 0.1)
-    better.by_component = {"model": {"u.x": Errors(nmae=0.2)}, "POD + GP": {"u.x": Errors(nmae=0.1)}}
+    better = judged(0.05, 0.1, head=(0.05, False))
+    better.by_component["model"] = {"u.x": Errors(nmae=0.2)}
+    better.by_component["POD + GP"] = {"u.x": Errors(nmae=0.1)}
+    better.quantities["head"].source, better.quantities["head"].band = REGRESSION, 0.04
     found = judge(better, {})
     assert found.word == "for trends" and "better in u x" in found.reason, found
+    assert "head is off by more than its band" in found.reason
     assert times(0.5449) == "0.54 times" and times(1162.0) == "1200 times"
 
 

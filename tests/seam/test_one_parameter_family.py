@@ -70,5 +70,4 @@ def test_one_parameter_goes_from_the_solver_to_the_report(
     assert evaluate(run.url).references == ("nearest design", "training mean")
     page = Path(write_report(run.url, str(tmp_path / "report"))).read_text()
     assert "lid velocity" in page
-    assert (tmp_path / "report/errors_by_parameter.png").exists()
     assert (tmp_path / "report/designs.png").exists()

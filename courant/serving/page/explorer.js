@@ -320,11 +320,13 @@ function showQuantities() {
   const bands = section.bands, around = bands.quantities, fine = bands.fine, meshes = Object.keys(fine).length;
   const unit = (name) => model.quantities.find((each) => each.name === name)?.unit;
   const kinds = Object.values(around).map((of) => `${Math.round(100 * of.level)} % ${of.kind}, ${of.num_cases} cases`);
+  /* As many as the band's two, and at least four. */
+  const digits = (value, of) => (value && of ? Math.min(12, Math.max(4, Math.ceil(Math.log10(Math.abs(value) / of.half_width)) + 2)) : 4);
   const range = (ends) => `${number(ends[0], 3)} to ${number(ends[1], 3)}`;
   const shown = model.quantities.map((each) => each.name).filter((name) => name in section.quantities);
   const rows = shown.map((name) => [
     named(name, unit(name)),
-    number(section.quantities[name]),
+    number(section.quantities[name], digits(section.quantities[name], around[name])),
     ...(second ? [number(second.quantities[name])] : []),
     ...(kinds.length ? [name in around ? `±\u00a0${number(around[name].half_width, 2)}` : "none"] : []),
     section.sources[name],
