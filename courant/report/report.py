@@ -120,6 +120,7 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     return pages.page_url(folder)
 
 
+MOST_UNSOLVED = 0.25
 LEARNED = 2.0  # from this ratio of validation to training loss on, designs are what is lacking
 
 
@@ -135,6 +136,22 @@ def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
     family = dataset.family if name == dataset.schema.family else None
     best = best_record(context.records) if training.budget_s else None
     little = best is not None and (best.validation_loss or 0.0) < LEARNED * best.train_loss
+    # What is sampled again is found by its settings, and not solved twice.
+    settings = surrogate.dataset["settings"]
+    sampled = [
+        record
+        for case, record in dataset.records.items()
+        if record["settings"] == settings and dataset.members.get(case) != "calibration"
+    ]
+    unsolved = sum(record["status"] in ("rejected", "failed") for record in sampled)
+    if family is not None and unsolved > MOST_UNSOLVED * len(sampled):
+        why = (
+            f"{unsolved} of {len(sampled)} designs have no solution: read why, and mend the case or"
+        )
+        return (
+            f"{why} leave their part of the ranges.",
+            f"courant dataset show {shell(dataset.url)}",
+        )
     if verdict.word != "usable" and little:
         epochs = pages.count(training.epochs, "epoch")
         return f"Train for longer: its budget of time ended after {epochs}.", longer
@@ -142,15 +159,10 @@ def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
         return "Explore designs that nobody has solved.", f"courant explore {run}"
     if family is None:
         return "Import more cases, and train again.", again
-    # What is sampled again is found by its settings, and not solved twice.
-    settings = surrogate.dataset["settings"]
     more = f"courant generate {name} --store {shell(store)}{family.options(settings)}"
     if verdict.word == "usable":
         drawn = "--split calibration --sampler uniform --seed 7 --cases 60"
         return "Measure bands of error.", f"{more} {drawn}\ncourant calibrate {run}"
-    number = 2 * sum(
-        record["settings"] == settings and dataset.members.get(case) != "calibration"
-        for case, record in dataset.records.items()
-    )
+    number = 2 * len(sampled)
     why = f"Solve twice as many designs, {number}, and train again."
     return why, f"{more} --cases {number}\n{again}"

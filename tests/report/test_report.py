@@ -146,12 +146,20 @@ def test_the_lines_to_paste_predict_the_shown_case(context: Context) -> None:
 
 
 def test_the_next_step_ends_with_the_next_report_and_names_changed_settings(
-    context: Context,
+    context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unusable = judge(context.evaluation, {})._replace(word="not usable")
     step = report.next_step(context, unusable)[1].splitlines()
     out = context.run.url.rsplit("/", 2)[0]
     assert step[-1].startswith(f"courant run --dataset {context.dataset.url} --out {out}")
+    records = context.dataset.records
+    failed = {**next(iter(records.values())), "status": "failed"}
+    monkeypatch.setattr(
+        context.dataset, "records", records | dict.fromkeys(map(str, range(len(records))), failed)
+    )
+    why, step = report.next_step(context, unusable)
+    assert step == f"courant dataset show {context.dataset.url}"
+    assert why.startswith(f"{len(records)} of {2 * len(records)} designs")
     pipe = FAMILIES["branched-pipe"]
     assert pipe.options({**pipe.presets["trial"], "mesh_size": 9.5}) == " --set mesh_size=9.5"
 
