@@ -159,13 +159,14 @@ def shown_fields(normaliser: Normaliser) -> list[ShownField]:
         shown.append(ShownField(name=each.name, unit=each.unit, columns=[n], **look))
     magnitudes = []
     for field, columns in normaliser.vectors.items():
+        squares = [of[n] ** 2 for of in (normaliser.mean, normaliser.std) for n in columns]
         parts = ", ".join(channels[n].component for n in columns)
         magnitudes.append(
             ShownField(
                 name=f"|{field}|{'' if len(columns) == normaliser.dimension else f' of {parts}'}",
                 unit=channels[columns[0]].unit,
                 columns=columns,
-                limits=(0.0, math.hypot(*(shown[n].limits[1] for n in columns))),
+                limits=(0.0, 2.0 * math.sqrt(sum(squares))),  # twice the root mean square
                 colours=_colours(colormaps[VALUES]),
             )
         )
