@@ -38,7 +38,7 @@ class RegressedQuantity(Frozen):
     """Of each known case, left out of the fit: its error over the regression's deviation"""
 
 
-NEAREST = 10
+NEAREST, LEAST_NEAREST = 10, 3
 #: Weight of the share of all designs, in designs.
 PRIOR = 2.0
 MOST_OUTCOMES = 5_000
@@ -54,7 +54,9 @@ class Outcomes(Frozen):
         """Return the share near a design without accepted solution, drawn towards that of all."""
         away = np.linalg.norm(np.asarray(self.designs) - design, axis=1)
         unsolved = np.asarray(self.unsolved, dtype=float)
-        near = unsolved[np.argsort(away, kind="stable")[:NEAREST]]
+        # Of few designs ten would be those of the whole space.
+        number = min(NEAREST, max(LEAST_NEAREST, len(away) // 4))
+        near = unsolved[np.argsort(away, kind="stable")[:number]]
         return float((near.sum() + PRIOR * unsolved.mean()) / (len(near) + PRIOR))
 
 

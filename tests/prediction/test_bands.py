@@ -169,6 +169,8 @@ def test_designs_near_an_unsolved_one_are_counted() -> None:
     for place, near in ((-0.5, 0), (0.9, 10)):
         expected = (near + 2 * unsolved.mean()) / 12
         assert outcomes.unsolved_near(np.array([place])) == pytest.approx(expected)
+    few = Outcomes(designs=designs[:10].tolist(), unsolved=[True, *[False] * 9])  # of three
+    assert few.unsolved_near(designs[0]) == pytest.approx((1 + 0.2) / 5)
 
 
 def test_the_scale_finds_where_errors_are_and_how_they_grow() -> None:
