@@ -112,6 +112,7 @@ def test_a_registered_metric_is_in_the_evaluation_the_tables_the_report_and_the_
     def rms(sums: FieldSums) -> float:
         return float(np.sqrt(sums.squared.sum() / sums.power.sum()))
 
+    assert metrics.METRICS["maximum"].digits == 2
     run = RunDirectory(shutil.copytree(world.ducts_run(), tmp_path / "run"))
     before = evaluate(run.url)
     metric = Metric("joint RMS", "The joint RMS is over all {over} together.", rms)

@@ -42,6 +42,7 @@ from tests import world as w
 def test_the_quantile_is_that_of_split_conformal_prediction() -> None:
     scores = np.arange(1.0, 10.0)  # nine: the least number for 90 %
     assert banding.conformal_quantile(scores, 0.9) == 9.0
+    assert banding.conformal_quantile(scores, 0.1) == 1.0
     assert banding.conformal_quantile(scores[:-1], 0.9) == math.inf
     assert banding.conformal_quantile(np.arange(1.0, 100.0), 0.9) == 90.0
     assert [banding.least_cases(level) for level in (0.5, 0.8, 0.9, 0.95)] == [1, 4, 9, 19]
@@ -79,7 +80,8 @@ def test_a_band_is_the_quantile_of_errors_over_sizes_that_were_fitted_without_th
     assert banding.half_width(designs[:1], errors[:1], designs[0], 0.9) == np.inf
     assert banding.half_width(designs, 0 * errors, designs[0], 0.9) == 0.0
     once_right = np.where(np.arange(20) == 3, 0.0, errors)
-    assert banding.half_width(designs, once_right, designs[0], 0.9) > 0
+    here, there = (banding.half_width(designs, once_right, each, 0.9) for each in designs[:2])
+    assert 0 < here != there > 0
 
 
 def left_out(designs: np.ndarray, values: np.ndarray, share: float = 0.0) -> Answers:

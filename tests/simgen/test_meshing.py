@@ -29,6 +29,14 @@ def test_a_connection_that_breaks_after_meshing_does_not_end_the_process(in_thre
     ours.close()
 
 
+def test_gmsh_keeps_its_log_for_the_error_and_prints_nothing(capfd):
+    with pytest.raises(MeshError) as found, gmsh_model("plate") as gmsh:
+        gmsh.logger.write("one line", "info")
+        raise ValueError("no")
+    assert found.value.log_tail == "Info: one line"
+    assert capfd.readouterr().out == ""
+
+
 @pytest.mark.openfoam
 def test_a_mesh_leaves_nothing_in_the_temporary_folder(tmp_path, monkeypatch):
     """Another user may have made a folder of a known name there, with links to this one's files."""
