@@ -51,8 +51,7 @@ def load_gmsh() -> Any:
 def gmsh_model(name: str) -> Iterator[Any]:
     """Open a fresh gmsh model and yield the gmsh module; errors inside become MeshError."""
     gmsh = load_gmsh()
-    # interruptible=False: gmsh would otherwise install a signal handler, which only a main thread
-    # may do.
+    # interruptible=False: only a main thread may install gmsh's signal handler.
     gmsh.initialize(interruptible=False)
     _ignore_broken_pipes()
     try:
@@ -73,6 +72,7 @@ def gmsh_model(name: str) -> Iterator[Any]:
             f"gmsh could not mesh {name}: {error}", "\n".join(gmsh.logger.get()[-40:])
         ) from error
     finally:
+        gmsh.logger.stop()  # else the next model's log begins with this one's
         gmsh.finalize()
 
 
