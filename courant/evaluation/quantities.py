@@ -79,8 +79,7 @@ LEAST_VALIDATION = 5
 
 def ensure_answers(surrogate: Surrogate, dataset: Dataset) -> Answers:
     """Return the run's answers, which are fitted and kept in the run if there are none."""
-    answers = surrogate.answers
-    if not answers.weights or not all(each.scores for each in answers.quantities.values()):
+    if not surrogate.answers.weights:
         surrogate.keep(fit_answers(surrogate, dataset))
     return surrogate.answers
 
@@ -241,16 +240,16 @@ def score_quantities(
         return dict(zip(cases, map(finite_or_none, values.tolist()), strict=True))
 
     def band_of(name: str) -> float | None:
-        values = answered[name]
-        around = (
-            quantity_bands(answers, None, design, {name: float(value)}).get(name)
-            for design, value in zip(designs, values, strict=True)
-        )
-        widths = [band.half_width for band in around if band]
-        return finite_or_none(np.median(widths) / np.abs(values).mean()) if widths else None
+        widths = [of_case[name].half_width for of_case in around if name in of_case]
+        mean = np.abs(answered[name]).mean()
+        return finite_or_none(np.median(widths) / mean) if widths else None
 
     names = dict.fromkeys(name for _, of_model in pairs.values() for name in of_model)
     answered = answers.at(designs, {name: column(name, 1) for name in names})
+    around = [
+        quantity_bands(answers, None, design, {n: float(of[k]) for n, of in answered.items()})
+        for k, design in enumerate(designs)
+    ]
     scores = {}
     for each in (one for one in dataset.computed if one.name in answered):
         truth = true_values(dataset, each.name, pairs)

@@ -34,7 +34,7 @@ class RegressedQuantity(Frozen):
     logs: tuple[float, ...]
     """Logarithms of the length of each parameter, and of the noise over the variance"""
     share: float = Field(ge=0, le=1)
-    scores: tuple[float, ...] = ()
+    scores: tuple[float, ...]
     """Of each known case, left out of the fit: its error over the regression's deviation"""
 
 

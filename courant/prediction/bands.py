@@ -405,7 +405,7 @@ class DesignBands:
     field: np.ndarray | None
     """Half-widths, shaped like the prediction; None where none holds"""
     unsolved: float
-    """Share of designs near this one that had no accepted solution; 0 without calibration"""
+    """Share of designs near this one that had no accepted solution; 0 without an evaluation"""
     no_field: str = ""
     """Why the field has none"""
     no_quantities: str = ""

@@ -443,9 +443,8 @@ class Surrogate:
             fields = CaseFields(point.parameters, point.settings, states)
             return quantities_from(wanted, fields, since_s)
 
-        of_solver = {
-            n: of for n, of in measured.items() if n in {q.name for q in family.quantities}
-        }
+        names = [each.name for each in family.quantities]
+        of_solver = {name: measured[name] for name in names if name in measured}
         of_fields, answers = quantities(values), self.answers
         columns = {name: np.array([value]) for name, value in of_fields.items()}
         design = self.scaled(point.parameters)[None]

@@ -31,7 +31,8 @@ from simgen.errors import InputError
 if TYPE_CHECKING:
     from simgen.store.read import Dataset, LocalCache, StoredCase
 
-#: Share of the domain's longest edge by which points may lie outside of all cell centres.
+#: Share of the domain's longest edge by which points may lie outside of all cell centres; faces lie
+#: half a cell beyond them.
 BOUNDS_TOLERANCE, FACES_TOLERANCE = 0.02, 0.1
 Samples = Callable[[], Iterator[Batch]]  # batches that can be iterated again and again
 
@@ -272,7 +273,9 @@ class Problem(ABC):
                 )
         return values
 
-    def check_points(self, points: Any, name: str) -> np.ndarray:
+    def check_points(
+        self, points: Any, name: str, tolerance: float = BOUNDS_TOLERANCE
+    ) -> np.ndarray:
         """Return (N, 3) m, of (N, 2) in 2D as well; warn of points outside the training domain."""
         dimension = self.normaliser.dimension
         values = as_numbers(points, name)
@@ -283,9 +286,7 @@ class Problem(ABC):
         if len(values) == 0:
             raise InputError(f"{name}: no points")
         lower, upper = (np.array(each) for each in (self.normaliser.lower, self.normaliser.upper))
-        # The domain is that of the cells' centres, and faces lie half a cell beyond.
-        share = FACES_TOLERANCE if name == "boundary points" else BOUNDS_TOLERANCE
-        slack = share * 2 * self.normaliser.length_scale
+        slack = tolerance * 2 * self.normaliser.length_scale
         beyond = (values < lower - slack) | (values > upper + slack)
         outside = beyond[:, :dimension].any(axis=1)
         if outside.any():

@@ -26,6 +26,7 @@ from courant.data.normalisation import check_names
 from courant.data_config import SteadyData
 from courant.experiment import Kind
 from courant.problems.problem import (
+    FACES_TOLERANCE,
     Problem,
     Samples,
     Window,
@@ -217,7 +218,7 @@ class SteadyProblem(Problem):
                 f"boundary has no {', '.join(missing)}; give boundary=case.boundary of a stored"
                 f" case, or a mapping with {', '.join(needed)} of the boundary's faces"
             )
-        points = self.check_points(boundary["points"], "boundary points")
+        points = self.check_points(boundary["points"], "boundary points", FACES_TOLERANCE)
         kinds = self.normaliser.patch_kinds
         known: dict[Any, int] = {
             key: number for number, kind in enumerate(kinds) for key in (kind, number)

@@ -166,9 +166,8 @@ def costs_panel(context: Context) -> Panel:
         " are CPU seconds of the solver (wall time times cores where it printed none), of training"
         " and of prediction (on a GPU the time that it was held for). Designs are those of training"
         " and validation, rejected and failed ones included. Meshing is not saved: a prediction"
-        " needs points as well. The interval is the 95 % one of"
-        " the solver's time over the predicted cases, or, where that reaches below zero, from the"
-        " least to the most.",
+        " needs points as well. The interval is the 95 % one of the solver's time over the"
+        " predicted cases, or, where that reaches below zero, from the least to the most.",
     )
 
 

@@ -145,13 +145,9 @@ def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
     ]
     unsolved = sum(record["status"] in ("rejected", "failed") for record in sampled)
     if family is not None and unsolved > MOST_UNSOLVED * len(sampled):
-        why = (
-            f"{unsolved} of {len(sampled)} designs have no solution: read why, and mend the case or"
-        )
-        return (
-            f"{why} leave their part of the ranges.",
-            f"courant dataset show {shell(dataset.url)}",
-        )
+        lost = f"{unsolved} of {len(sampled)} designs have no solution"
+        why = f"{lost}: read why, and mend the case or leave their part of the ranges."
+        return why, f"courant dataset show {shell(dataset.url)}"
     if verdict.word != "usable" and little:
         epochs = pages.count(training.epochs, "epoch")
         return f"Train for longer: its budget of time ended after {epochs}.", longer

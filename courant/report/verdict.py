@@ -73,7 +73,7 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     ]
     rae = f"the fields' error is {ours['rae']:.0%} of their variation (RAE)"
     lost = [
-        component_name(name)
+        plain(name)
         for name, each in evaluation.quantities.items()
         if each.source != REGRESSION and (each.error or 0.0) > (each.null_error or math.inf)
     ]

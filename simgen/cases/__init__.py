@@ -147,6 +147,4 @@ def add_template(
     with tempfile.TemporaryDirectory(prefix="courant-template-") as folder:
         made = template.make_template(case, name, varied, fields, Path(folder) / name, asked)
         template.keep(made, dataset.rstrip("/").rpartition("/")[0], is_used=is_used)
-    if known is not None and known.record != made.record:
-        del FAMILIES[name]
     return get_family(name, dataset)

@@ -116,7 +116,7 @@ class Dataset:
         cases = f"{len(self)} case{'s' * (len(self) != 1)}"
         return f"<{self.schema.family} {self.version}: {cases} ({self.splits}) at {self.url}>"
 
-    @property
+    @functools.cached_property
     def computed(self) -> tuple[Quantity, ...]:
         """The quantities as they are computed of fields: the family's, or expressions."""
         if self.schema.source is not None:
