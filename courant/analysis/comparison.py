@@ -28,8 +28,7 @@ from courant.runs.summary import flatten
 from courant.runs.weights import weights_digest
 from simgen.errors import InputError
 
-REVISION = 5
-"""Raise this when the file has other entries, or the same run would get other scores"""
+REVISION = 5  # Raise this when the file has other entries, or the same run would get other scores
 LEFT_OUT = ("training.seed", "name")  # settings by which runs of one row may differ
 ANCHORS, WINDOWS = "model.anchor_kind", "model.gaussian_window"
 PLAIN = {ANCHORS: "sampled", WINDOWS: "none"}

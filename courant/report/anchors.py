@@ -343,8 +343,7 @@ def _draw_places(axis: Axes, found: CaseScores, axes: tuple[int, int]) -> None:
     axis.legend(**drawing.ABOVE, ncols=2)
 
 
-NAMED = 8
-"""Anchors that are named, the one with the largest part of the error first"""
+NAMED = 8  # Anchors that are named, the one with the largest part of the error first
 
 
 def addresses_panel(context: Context) -> Panel | None:

@@ -105,8 +105,7 @@ def sweep_line(sweep: Sweep, results: Sequence[TrialResult]) -> str:
     )
 
 
-WIDE = 8
-"""Numbers that span this factor get a log scale"""
+WIDE = 8  # Numbers that span this factor get a log scale
 FEW = 8
 """More values than this were drawn from a range: no line joins them, and they get no tick each"""
 
@@ -250,10 +249,8 @@ def compare_fields(
     return case, draw_maps(rows, "row"), arrays
 
 
-ABOUT_THE_BEST = 1.02
-"""Errors up to this multiple of the family's lowest one count as no cost"""
-MARKERS = "oDs^vPX*"
-"""By family, of five rows each, and those after them"""
+ABOUT_THE_BEST = 1.02  # Errors up to this multiple of the family's lowest one count as no cost
+MARKERS = "oDs^vPX*"  # By family, of five rows each, and those after them
 
 
 @rc_context(rc=drawing.STYLE)

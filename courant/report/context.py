@@ -31,8 +31,7 @@ class ShownCase:
     """A case whose prediction is drawn: the last state of a rollout, or the one field."""
 
     surrogate: Surrogate
-    label: str
-    """Such as `median error`"""
+    label: str  # Such as `median error`
     case: StoredCase
     start_s: float | None
     end_s: float | None
@@ -70,30 +69,22 @@ class ShownCase:
 class StrongestFields:
     """The contributions of the A strongest anchors to a prediction, in physical units."""
 
-    anchors: np.ndarray
-    """(A,) their numbers, in order"""
-    fields: np.ndarray
-    """(A, N, C)"""
-    magnitudes: np.ndarray
-    """(A, N), over the components, in standard deviations"""
-    offset: np.ndarray
-    """(C,)"""
+    anchors: np.ndarray  # (A,) their numbers, in order
+    fields: np.ndarray  # (A, N, C)
+    magnitudes: np.ndarray  # (A, N), over the components, in standard deviations
+    offset: np.ndarray  # (C,)
     deviation: float
     """The largest of the sum of all fields from the prediction, in standard deviations"""
-    energy_share: str
-    """How much of all fields' energy the strongest have, in words"""
+    energy_share: str  # How much of all fields' energy the strongest have, in words
 
 
 @dataclass(frozen=True)
 class Rollout:
     """A rollout beside the solution."""
 
-    times: np.ndarray
-    """(T,) s from its start"""
-    truth: np.ndarray
-    """(T, N, C), in physical units"""
-    predicted: np.ndarray
-    """(T, N, C)"""
+    times: np.ndarray  # (T,) s from its start
+    truth: np.ndarray  # (T, N, C), in physical units
+    predicted: np.ndarray  # (T, N, C)
 
 
 @dataclass(frozen=True)
@@ -193,11 +184,9 @@ def ranked_cases(evaluation: Evaluation) -> list[str]:
 class PlottedField:
     """What a picture shows: a component, or the magnitude of a vector."""
 
-    label: str
-    """Such as `velocity x (m/s)`"""
+    label: str  # Such as `velocity x (m/s)`
     columns: tuple[int, ...]
-    signed: bool
-    """Whether it is drawn in colours around zero"""
+    signed: bool  # Whether it is drawn in colours around zero
     vector: tuple[int, ...] = ()
     """All columns of the vector that it is a component of; empty for magnitudes and scalars"""
 

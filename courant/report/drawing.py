@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from matplotlib.rcsetup import cycler
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
 from simgen.publish.colours import VALUES
 from simgen.publish.figures import Layer, Triangles, draw_field
@@ -22,8 +22,7 @@ PALETTE = ("#0b5fa5", "#d9822b", "#7a7a7a", "#1a7f37", "#8250df")
 MODEL_COLOR = PALETTE[0]
 GOOD_COLOR = "#1a7f37"
 LIMIT_COLOR = "#b3261e"
-Style = dict[str, Any]
-"""Keyword arguments of matplotlib"""
+Style = dict[str, Any]  # Keyword arguments of matplotlib
 STYLE: Any = {
     "figure.constrained_layout.use": True,
     "axes.grid": True,
@@ -35,12 +34,9 @@ STYLE: Any = {
     "legend.fontsize": 8,
 }
 """Settings of matplotlib that all figures are made with"""
-ABOVE: Style = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
-"""A legend on top of its axes"""
-WIDTH = 13.5
-"""Inches"""
-FLAT = 0.3
-"""Height over width of a domain below which its pictures are one above the other"""
+ABOVE: Style = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}  # A legend on top of its axes
+WIDTH = 13.5  # Inches
+FLAT = 0.12  # Height over width of a domain below which its pictures are one above the other
 
 
 def axes_grid(
@@ -84,15 +80,12 @@ class FieldMap:
     """A field over a layer, as one picture of a grid."""
 
     plane: Layer
-    values: np.ndarray
-    """(N,) of all cells; integers are the numbers of regions"""
+    values: np.ndarray  # (N,) of all cells; integers are the numbers of regions
     title: str = ""
-    label: str = ""
-    """Beside the colour bar"""
+    label: str = ""  # Beside the colour bar
     limits: tuple[float, float] = (0.0, 1.0)
     cmap: str | Colormap = VALUES
-    place: np.ndarray | None = None
-    """(3,) m, where an anchor is marked"""
+    place: np.ndarray | None = None  # (3,) m, where an anchor is marked
 
 
 def draw_map(figure: Figure, axis: Axes, shown: FieldMap, bar_axes: Any, **style: Any) -> None:
@@ -128,7 +121,8 @@ def draw_map(figure: Figure, axis: Axes, shown: FieldMap, bar_axes: Any, **style
     if artist is None:
         axis.set_ylabel(shown.label)
         return
-    bar = figure.colorbar(artist, ax=bar_axes, pad=0.01, ticks=MaxNLocator(4), **style)
+    style |= {"ticks": MaxNLocator(4), "format": ScalarFormatter(useOffset=False)}
+    bar = figure.colorbar(artist, ax=bar_axes, pad=0.01, **style)
     bar.ax.tick_params(labelsize=7)
     bar.set_label(shown.label.replace(" (", "\n("), fontsize=7)
 
@@ -164,10 +158,8 @@ class Raster:
     """A regular grid of Y rows and X columns over a layer, the lowest row first."""
 
     plane: Triangles
-    x: np.ndarray
-    """(X,) m"""
-    y: np.ndarray
-    """(Y,) m"""
+    x: np.ndarray  # (X,) m
+    y: np.ndarray  # (Y,) m
 
     @classmethod
     def of(cls, plane: Triangles, columns: int) -> Raster:

@@ -91,7 +91,7 @@ def draw_prediction(
         ]
         row = row[1:2] if truth is None else row
         rows += [[one] for one in row] if plane.aspect < drawing.FLAT else [row]
-    return draw_maps(rows, "each", drawing.WIDTH if plane.aspect < 0.6 else 10.0)
+    return draw_maps(rows, "each", 10.0)
 
 
 def scale_of(
@@ -199,8 +199,7 @@ def _animate(
     return frames
 
 
-ACROSS = 160
-"""Columns of the regular grid that streamlines are drawn on"""
+ACROSS = 160  # Columns of the regular grid that streamlines are drawn on
 
 
 def streamlines_panel(context: Context) -> Panel | None:
@@ -344,8 +343,7 @@ def _view(turn: float, tilt: float) -> np.ndarray:
     return np.array([[c, s, 0], [-s * e, c * e, d], [s * d, -c * d, e]])
 
 
-VIEW = _view(20.0, 50.0)
-"""An orthographic view on a boundary from above"""
+VIEW = _view(20.0, 50.0)  # An orthographic view on a boundary from above
 
 
 def faces_of(

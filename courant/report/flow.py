@@ -14,12 +14,10 @@ from simgen.store.read import StoredCase
 STATIONS = (0.25, 0.5, 0.75)
 """Where profiles are taken that no family declares, as shares of the longer side"""
 ON_LINE = 200
-UPRIGHT = 0.25
-"""From this share of its area across x on, a wall is gone around"""
+UPRIGHT = 0.25  # From this share of its area across x on, a wall is gone around
 MOST_IMBALANCE = 0.1
 """Of the solution; more is no error of the cells behind the open faces, but another density"""
-OPEN = ("inlet", "outlet", "open")
-"""Kinds of patches through which the fluid flows"""
+OPEN = ("inlet", "outlet", "open")  # Kinds of patches through which the fluid flows
 CURVES: dict[str, drawing.Style] = {
     "solution": {"color": "k", "lw": 1.6},
     "prediction": {"color": drawing.MODEL_COLOR, "lw": 1.4, "ls": "--"},

@@ -36,25 +36,19 @@ if TYPE_CHECKING:
     from courant.data.normalisation import Channel
 
 PAGE, INPUTS, SUMMARY = "index.html", "report.json", "summary.json"
-GENERATOR = 25
-"""Raise this when the same inputs would give another report"""
+GENERATOR = 26  # Raise this when the same inputs would give another report
 
 
 @dataclass(frozen=True)
 class Picture:
     """A figure or an animation, and what to see in it."""
 
-    name: str
-    """The file in the report's folder, such as `error_growth.png`"""
+    name: str  # The file in the report's folder, such as `error_growth.png`
     caption: str
-    figure: Figure | Sequence[bytes]
-    """Of an animation the frames, WebP files of one size"""
-    look_for: str
-    """One sentence: what to see"""
-    score: str
-    """The number that the picture stands for, such as `NMAE 0.12`"""
-    labels: Sequence[str] = ()
-    """Below each frame; of animations only"""
+    figure: Figure | Sequence[bytes]  # Of an animation the frames, WebP files of one size
+    look_for: str  # One sentence: what to see
+    score: str  # The number that the picture stands for, such as `NMAE 0.12`
+    labels: Sequence[str] = ()  # Below each frame; of animations only
 
 
 @dataclass(frozen=True)
@@ -62,10 +56,8 @@ class Cell:
     """A cell of a table that is more than text."""
 
     text: str
-    mark: Literal["", "good", "bad"] = ""
-    """Whether it is in the model's favour or against it"""
-    picture: bytes | None = None
-    """A small picture beside the text"""
+    mark: Literal["", "good", "bad"] = ""  # Whether it is in the model's favour or against it
+    picture: bytes | None = None  # A small picture beside the text
 
     @classmethod
     def judged(cls, text: str, is_good: bool | None) -> Cell:
@@ -73,8 +65,7 @@ class Cell:
         return cls(text, "" if is_good is None else "good" if is_good else "bad")
 
 
-Row = Mapping[str, str | Cell]
-"""Cells by the names of their columns"""
+Row = Mapping[str, str | Cell]  # Cells by the names of their columns
 
 
 @dataclass(frozen=True)
@@ -82,10 +73,8 @@ class PanelTable:
     """A table; a row without one of the columns has an empty cell there."""
 
     rows: Sequence[Row]
-    words: Collection[str] = ()
-    """Columns without numbers, which are left-aligned"""
-    sortable: bool = False
-    """Whether a click on a column's head sorts the rows by it"""
+    words: Collection[str] = ()  # Columns without numbers, which are left-aligned
+    sortable: bool = False  # Whether a click on a column's head sorts the rows by it
 
     @property
     def columns(self) -> list[str]:
@@ -102,8 +91,7 @@ class Panel:
     pictures: Sequence[Picture] = ()
     tables: Sequence[PanelTable] = ()
     note: str = ""
-    code: str = ""
-    """Lines to paste"""
+    code: str = ""  # Lines to paste
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Those that it is drawn from, written to `<name>.npz`"""
 
@@ -175,8 +163,7 @@ TEMPLATES = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-INSIDE = "Inside the model"
-"""The section of a page that is closed at first"""
+INSIDE = "Inside the model"  # The section of a page that is closed at first
 
 
 @dataclass(frozen=True)
@@ -185,17 +172,12 @@ class Lead:
 
     word: str
     reason: str
-    points: Sequence[str] = ()
-    """What the reason rests on"""
-    keys: Mapping[str, str] = field(default_factory=dict)
-    """Values by their names"""
+    points: Sequence[str] = ()  # What the reason rests on
+    keys: Mapping[str, str] = field(default_factory=dict)  # Values by their names
     table: PanelTable | None = None
-    why: str = ""
-    """What to do next"""
-    command: str = ""
-    """Lines to paste for it"""
-    panel: Panel | None = None
-    """Of one picture"""
+    why: str = ""  # What to do next
+    command: str = ""  # Lines to paste for it
+    panel: Panel | None = None  # Of one picture
 
 
 Drawn = dict[str, Sequence[bytes]]
@@ -288,8 +270,7 @@ def _inputs(run: RunDirectory, evaluation: Evaluation) -> dict[str, Any]:
     return made | digests
 
 
-MARK = "courant index of reports"
-"""In the index page, so that no other page is ever written over"""
+MARK = "courant index of reports"  # In the index page, so that no other page is ever written over
 
 
 class Summary(BaseModel):
@@ -303,8 +284,7 @@ class Summary(BaseModel):
     split: str
     verdict: str
     nmae: float
-    reference: str
-    """The best of them"""
+    reference: str  # The best of them
     reference_nmae: float
     written: datetime
     thumbnail: str = Field(pattern=r"^data:image/(png|webp);base64,[A-Za-z0-9+/=]+$")

@@ -42,8 +42,7 @@ class Verdict(NamedTuple):
     """What a model's fields are good for."""
 
     word: Word
-    reason: str
-    """What kept it from the next better word"""
+    reason: str  # What kept it from the next better word
     measured: str
     """The error of the fields on so many cases; beside a reference's, unless `reason` has that"""
     besides: str

@@ -25,8 +25,8 @@ from courant.data.normalisation import named_arrays
 from courant.evaluation.metrics import finite_or_none
 from courant.evaluation.quantities import dependences
 from courant.prediction.bands import QuantityBand
-from courant.prediction.surrogate import NotFiniteError, PredictedDesign, Surrogate, TooLargeError
-from courant.problems.problem import collected_warnings
+from courant.prediction.surrogate import PredictedDesign, Surrogate, TooLargeError, by_field
+from courant.problems.problem import NotFiniteError, collected_warnings
 from courant.serving.predictions import Limits, RequestError, Strict
 from simgen.cell_mesh import shape_of
 from simgen.errors import InputError, SimgenError
@@ -298,6 +298,7 @@ class Explored:
         self._lock = threading.Lock()
         self._newest: Dataset | None = None
         self._kept = lru_cache(MAX_KEPT)(self._show)
+        self._axis: int | None = None  # across the section: for all designs that of the first
         self._study: threading.Thread | None = None
         self._dependences = Dependences(ready=False, quantities={}, reason="")
 
@@ -357,9 +358,13 @@ class Explored:
                 f" {100 * distance:.2g} %"
             )
         found, warned = self.predict(parameters, case)
-        layer = layer_of_cloud(found.cloud, self.surrogate.normaliser.dimension)
+        fields = by_field(found.values, self.surrogate.normaliser.channels).values()
+        last = [of.reshape(-1, *of.shape[-2:])[-1] for of in fields]
+        dimension = self.surrogate.normaliser.dimension
+        layer = layer_of_cloud(found.cloud, dimension, last, self._axis)
         if not isinstance(layer, Triangles):
             raise RequestError("a model in one dimension has no section to show")
+        self._axis = 3 - sum(layer.axes)
         return _Shown(found, warned, layer, start)
 
     def design(self, request: DesignRequest) -> DesignAnswer:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,13 +19,13 @@ import numpy as np
 import courant
 from courant.data.normalisation import Channel, named_arrays
 from courant.evaluation.metrics import METRICS, ErrorSums
-from courant.evaluation.quantities import ensure_answers
+from courant.prediction.surrogate import by_field
 from courant.report.fields import draw_prediction
 from courant.report.page import number, plain
 from flows.settings import check_folder, load_settings
 from flows.terminal import counted, print_line, print_table
 from simgen.cell_mesh import Shape, shape_of
-from simgen.errors import InputError, SimgenError
+from simgen.errors import InputError
 from simgen.foam.mesh import Polygons
 from simgen.imports.vtk import MeshReader
 from simgen.publish import export, figures
@@ -34,10 +33,8 @@ from simgen.solving.convert import distance_to_faces
 from simgen.whole_file import npz_bytes, whole_file
 
 SUFFIXES = (".npz", ".vtu", ".pvd")
-LEAST_UNSOLVED = 0.1
-"""Share of unsolved designs near a design from which on that is printed"""
-PATCH = "patch"
-"""The cell array with each face's kind, a number in the family's order"""
+LEAST_UNSOLVED = 0.1  # Share of unsolved designs near a design from which on that is printed
+PATCH = "patch"  # The cell array with each face's kind, a number in the family's order
 NO_BAND = (
     "no band of error holds on a mesh of your own: bands are calibrated on the meshes of the"
     " dataset, which predictions of a --design have"
@@ -61,15 +58,11 @@ class WrittenPrediction:
     """What is written of a prediction: T states, or the one of a steady model."""
 
     surrogate: courant.Surrogate
-    points: np.ndarray
-    """(N, 3) m"""
+    points: np.ndarray  # (N, 3) m
     shape: Shape
-    times: Sequence[float] | None
-    """T times in seconds; None of a steady model"""
-    values: np.ndarray
-    """(N, C) of a steady model, (T, N, C) of a transient one"""
-    band: np.ndarray | None = None
-    """Half-widths, shaped as the values"""
+    times: Sequence[float] | None  # T times in seconds; None of a steady model
+    values: np.ndarray  # (N, C) of a steady model, (T, N, C) of a transient one
+    band: np.ndarray | None = None  # Half-widths, shaped as the values
     solved: np.ndarray | None = None
     """The solver's values, shaped as the values; NaN at times that it has not reached"""
 
@@ -195,8 +188,6 @@ def predict_to_files(
 ) -> None:
     """Predict a design into `out` and a picture beside it; print quantities and times."""
     surrogate = load_for(run, out)
-    with suppress(SimgenError):  # the fields answer alone
-        ensure_answers(surrogate, surrogate.open_dataset(dataset))
     design = surrogate.predict_design(
         parameters,
         steps=steps,
@@ -217,10 +208,11 @@ def predict_to_files(
     )
     extent = found.write(out)
     picture = out.with_suffix(".png")
-    layer = figures.layer_of_cloud(cloud, surrogate.normaliser.dimension)
-    last = ... if times is None else -1
+    last, normaliser = ... if times is None else -1, surrogate.normaliser
+    fields = [*by_field(design.values[last], normaliser.channels).values()]
+    layer = figures.layer_of_cloud(cloud, normaliser.dimension, fields)
     solution = None if design.solved is None else design.solved[last]
-    drawn = draw_prediction(layer, solution, design.values[last], surrogate.normaliser)
+    drawn = draw_prediction(layer, solution, design.values[last], normaliser)
     with whole_file(picture) as part:
         part.write_bytes(figures.png_bytes(drawn))
     print_line(f"{out}: {f'{extent} on ' if extent else ''}{counted(cloud.num_points, 'cell')}")
@@ -239,7 +231,7 @@ def predict_to_files(
         "predicted": {name: text(name, value) for name, value in design.quantities.items()},
         "by": design.sources,
         "band": {
-            name: f"+- {two_digits(around[name].half_width)}" if name in around else "none holds"
+            name: f"+- {number(around[name].half_width, 2)}" if name in around else "none holds"
             for name in (design.quantities if around else ())
         },
         "of the band": {name: str(band) for name, band in around.items()},
@@ -276,11 +268,6 @@ def predict_to_files(
     if seconds.solving:
         parts.append(f"solver {seconds.solving:.2g} s")
     print_line(", ".join([*parts, f"prediction {seconds.prediction:.2g} s"]))
-
-
-def two_digits(value: float) -> str:
-    """Return a positive number with two significant digits and without an exponent: 120, 0.0043."""
-    return np.format_float_positional(float(f"{value:.2g}"), trim="-")
 
 
 def predict_file(
@@ -415,12 +402,9 @@ class ForeignBoundary:
     """B faces, in the file's order."""
 
     faces: Polygons
-    centres: np.ndarray
-    """(B, 3) m"""
-    patch: np.ndarray
-    """(B,) numbers of patch kinds"""
-    arrays: dict[str, np.ndarray]
-    """(B, ...) by name, as the file has them"""
+    centres: np.ndarray  # (B, 3) m
+    patch: np.ndarray  # (B,) numbers of patch kinds
+    arrays: dict[str, np.ndarray]  # (B, ...) by name, as the file has them
 
     def distance(self, places: np.ndarray, kinds: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return distance (N, K) m and direction (N, K, 3) from places (N, 3) to the faces."""

@@ -29,6 +29,7 @@ from simgen.store.split import RATIOS, SPLITS, counts_of
 
 #: The longest side of a triangle in a middle plane, in cells.
 LONGEST_SIDE = 3.0
+ABOUT_AS_MUCH = 0.9  # of the variation, from which on a larger picture is chosen
 #: Where no boundary is known, a triangle's size is compared with a point's distance to this
 #: neighbour: the nearest ones may all lie in one direction, across a boundary layer.
 NEIGHBOUR = 8
@@ -80,7 +81,9 @@ def layer(case: StoredCase) -> Layer:
     points, schema = case.points.astype(float), case.dataset.schema
     try:
         if schema.dimension == 3:
-            return middle_plane(points, point_spacing(case), case if schema.boundary else None)
+            fields = [last_state(case, each.name) for each in schema.fields]
+            of = case if schema.boundary else None
+            return middle_plane(points, point_spacing(case), of, fields)
         if schema.dimension == 2 and case.grid_shape is not None:
             return grid_triangles(points, case.grid_shape)
         if schema.dimension == 2:
@@ -93,11 +96,18 @@ def layer(case: StoredCase) -> Layer:
     return Line(points[order, axis], order, (axis, (axis + 1) % 3))
 
 
-def layer_of_cloud(cloud: PointCloud, dimension: int) -> Layer:
-    """Choose as `layer` does for a cloud with cells and boundary that is not stored."""
+def last_state(case: StoredCase, field: str) -> np.ndarray:
+    """Return a field (N, c) of a steady case, or at the last snapshot."""
+    return np.asarray(case[field][-1] if case.dataset.schema.transient else case[field])
+
+
+def layer_of_cloud(
+    cloud: PointCloud, dimension: int, fields: Sequence[np.ndarray] = (), axis: int | None = None
+) -> Layer:
+    """Choose as `layer` does for a cloud that is not stored, of 3D ones across `axis` if given."""
     if dimension == 3 and cloud.volumes is not None:
         sizes = np.cbrt(cloud.volumes.astype(float))
-        return middle_plane(cloud.points.astype(float), sizes, cloud)
+        return middle_plane(cloud.points.astype(float), sizes, cloud, fields, axis)
     return triangulate(cloud)
 
 
@@ -201,17 +211,30 @@ def triangulate(case: StoredCase | PointCloud) -> Triangles:
 
 
 def middle_plane(
-    points: np.ndarray, sizes: np.ndarray, case: StoredCase | PointCloud | None = None
+    points: np.ndarray,
+    sizes: np.ndarray,
+    case: StoredCase | PointCloud | None = None,
+    fields: Sequence[np.ndarray] = (),
+    axis: int | None = None,
 ) -> Triangles:
-    """Return the layer of points (N, 3) around the middle plane of the cloud's thinnest axis."""
-    thin = thinnest_axis(points)
-    position = float(np.sort(points[:, thin])[len(points) // 2])
-    return section(points, sizes, thin, position, case)
+    """Return the layer of points (N, 3) around the middle plane in which fields (N, c) vary most.
 
-
-def thinnest_axis(points: np.ndarray) -> int:
-    """Return the axis along which a cloud (N, 3) is thinnest."""
-    return int(np.argmin(np.ptp(points, axis=0)))
+    Of planes with about as much of the whole variation it is that across the thinnest axis, and of
+    two such axes across the later: the largest picture, and rather one of x and y.
+    """
+    middle, extents = np.sort(points, axis=0)[len(points) // 2], np.ptp(points, axis=0)
+    seen = np.abs(points - middle) <= 0.5 * sizes[:, None] + 1e-9
+    shares = np.zeros(3)
+    for of in fields:
+        whole = float(of.var(axis=0).sum()) or 1.0
+        parts = [of[each].var(axis=0).sum() if each.any() else 0.0 for each in seen.T]
+        shares += np.minimum(1.0, np.array(parts) / whole)
+    if axis is None:
+        varied = np.flatnonzero(shares >= ABOUT_AS_MUCH * shares.max()).tolist()
+        axis = min(
+            varied, key=lambda each: (round(extents[each] / (extents.max() or 1.0), 3), -each)
+        )
+    return section(points, sizes, axis, float(middle[axis]), case)
 
 
 def section(
@@ -280,9 +303,13 @@ def symmetric(values: np.ndarray) -> tuple[float, float]:
 
 
 def spanning(values: np.ndarray) -> tuple[float, float]:
-    """Return limits that hold all values but the outermost half percent at either end."""
-    low, high = np.quantile(values, (0.005, 0.995))
-    return float(low), float(high if high > low else low + 1)
+    """Return limits that hold all values but the outermost half percent at either end.
+
+    What varies by less than a ten-thousandth is constant but for rounding, and fills no scale.
+    """
+    low, high = map(float, np.quantile(values, (0.005, 0.995)))
+    least = 1e-4 * max(-low, high)
+    return (low, high) if high - low > least else (low - (least or 1.0), high + (least or 1.0))
 
 
 DPI = 110
@@ -366,7 +393,7 @@ def sample_cases(cases: Sequence[StoredCase], field: str) -> Figure:
     layers = [layer(case) for case in cases]
     height = float(np.clip(3.6 * max(each.aspect for each in layers) + 0.3, 1.0, 4.0))
     figure, axes = _panels(len(cases), 12 / min(COLUMNS, len(cases)), height)
-    last = [np.asarray(case[field][-1] if schema.transient else case[field]) for case in cases]
+    last = [last_state(case, field) for case in cases]
     shown = [each[:, 0] if is_scalar else np.linalg.norm(each, axis=-1) for each in last]
     low, high = zip(*map(spanning, shown), strict=True)
     limits, colours = (min(low) if is_scalar else 0.0, max(high)), colormaps[VALUES]

@@ -22,6 +22,7 @@ from courant.optimisation import predicted
 from courant.prediction import bands as banding
 from courant.prediction.answers import FIELDS, REGRESSION, Answers, Outcomes, RegressedQuantity
 from courant.prediction.surrogate import solved_state
+from courant.report import page as pages
 from courant.runs.directory import RunDirectory
 from courant.runs.record import BANDS
 from courant.serving.explorer import DesignRequest, Explored
@@ -391,7 +392,7 @@ def test_a_design_that_nobody_has_solved_has_bands(
     assert found.sources == {"branch1_share": FIELDS, "pressure_loss": REGRESSION}
     assert f"{found.quantities['pressure_loss']:.4g}" in printed and REGRESSION in printed
     for band in found.bands.quantities.values():
-        assert f"+- {files.two_digits(band.half_width)}" in printed and str(band) in printed
+        assert f"+- {pages.number(band.half_width, 2)}" in printed and str(band) in printed
     chosen = predicted(surrogate, "a", dict(w.DESIGN))
     assert chosen.predicted == found.quantities and chosen.bands == found.bands.quantities
     answer = Explored(surrogate, Limits()).design(request)

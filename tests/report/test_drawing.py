@@ -14,7 +14,14 @@ from courant.data.normalisation import Channel
 from courant.report import flow
 from courant.report.context import PlottedField, in_plane
 from courant.report.drawing import NO_FLUID, FieldMap, Raster, draw_maps, legend_above
-from courant.report.fields import VIEW, faces_of, scale_of, shown_channel, vorticity
+from courant.report.fields import (
+    VIEW,
+    draw_prediction,
+    faces_of,
+    scale_of,
+    shown_channel,
+    vorticity,
+)
 from simgen.cases import get_family
 from simgen.cell_mesh import CellMesh
 from simgen.point_cloud import BoundaryCloud
@@ -70,6 +77,20 @@ def test_maps_share_colour_bars_and_mark_an_anchor_where_it_is_or_at_the_nearest
 def channels(*names: str) -> list[Channel]:
     parts = [name.split(".") for name in names]
     return [Channel(field, part, 0, "m/s") for field, part in parts]
+
+
+@pytest.mark.parametrize(("aspect", "columns"), [(1.0, 3), (0.25, 3), (0.1, 1)])
+def test_solution_prediction_and_error_are_in_a_row_unless_they_would_be_stripes(
+    aspect: float, columns: int
+) -> None:
+    points = np.array([[0.0, 0, 0], [0, aspect, 0], [1, 0, 0], [1, aspect, 0]])
+    normaliser: Any = SimpleNamespace(
+        channels=channels("velocity.x", "temperature.T"), vectors={}, mean=[0, 300], std=[1, 1]
+    )
+    truth = np.arange(8.0).reshape(4, 2)
+    figure = draw_prediction(grid_triangles(points, (2, 2)), truth, truth + 1, normaliser)
+    places = [axis.get_subplotspec() for axis in figure.axes if axis.get_title("left")]
+    assert len(places) == 6 and places[0].get_gridspec().ncols == columns
 
 
 def test_streamlines_need_both_velocities_of_their_plane() -> None:

@@ -9,7 +9,7 @@ from simgen.imports import imported_schema
 from simgen.imports.importing import SourceCase, import_cases
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.publish.card import write_card
-from simgen.publish.figures import Line, layer, middle_plane, section, triangulate
+from simgen.publish.figures import Line, layer, middle_plane, section, spanning, triangulate
 from simgen.store.schema import Source
 
 
@@ -49,6 +49,23 @@ def test_points_that_span_no_area_are_drawn_as_a_line(tmp_path, dimension, point
     assert drawn.x.tolist() == sorted(np.array(points)[:, drawn.axes[0]].tolist())
     write_card(dataset, tmp_path / "card")
     assert (tmp_path / "card" / "samples.png").is_file()
+
+
+def test_the_middle_plane_is_that_in_which_the_fields_vary_most() -> None:
+    """A room that is half as high as wide, y up, with a column of hot air in the middle."""
+    x, y, z = (axis.ravel() for axis in np.meshgrid(*[np.arange(n) + 0.5 for n in (10, 5, 10)]))
+    points = np.stack([x, y, z], axis=1)
+    hot = 1.0 * (np.hypot(x - 5, z - 5) < 1) * (6 - y)
+    across = {"pressure": [-9.81 * y], "both": [-9.81 * y, hot], "temperature": [hot], "none": []}
+    for fields, axes in zip(across.values(), [(0, 1), (0, 1), (0, 1), (0, 2)], strict=True):
+        columns = [of[:, None] for of in fields]
+        assert middle_plane(points, np.ones(len(points)), None, columns).axes == axes
+    # The velocity along y of a jet varies as much in its cross-section: the largest picture.
+    jet = np.stack([0 * x, 1.0 * (x < 5), 0 * x], axis=1)
+    assert middle_plane(points, np.ones(len(points)), None, [jet]).axes == (0, 2)
+    assert spanning(-24.5 + 1e-4 * hot)[0] < -24.5021, "rounding does not fill a scale"
+    assert spanning(300 + 0.2 * hot) == pytest.approx((300, 301), abs=0.2)
+    assert spanning(np.zeros(9)) == (-1.0, 1.0)
 
 
 def test_a_section_holds_the_cells_around_its_plane_and_no_others() -> None:
