@@ -41,7 +41,7 @@ from simgen.design_space import DesignPoint, scaled, unique
 from simgen.errors import InputError, SimgenError
 from simgen.foam.run import find_openfoam
 from simgen.log_lines import about, duration_text
-from simgen.regression import cross_validated
+from simgen.regression import left_out
 from simgen.solving import case_lock, solve_case
 from simgen.store import schema, versions
 from simgen.store.write import DatasetWriter
@@ -317,7 +317,7 @@ def relative_bands(
         bands[name] = np.inf
         if usable.sum() >= least_designs(family) and values[usable].std():
             values = values[usable]
-            errors = cross_validated(inputs[usable], values, NUM_FOLDS) - values
+            errors = left_out(inputs[usable], values, NUM_FOLDS)[0] - values
             half = conformal_quantile(np.abs(errors[:, 0]), LEVEL)
             bands[name] = half / float(np.abs(values).mean())
     return bands

@@ -104,11 +104,6 @@ def gaussian_process(inputs: np.ndarray, outputs: np.ndarray) -> GaussianProcess
     return GaussianProcess.of(inputs, outputs, logs)
 
 
-def cross_validated(inputs: np.ndarray, outputs: np.ndarray, num_folds: int) -> np.ndarray:
-    """Return (n, m) a Gaussian process at each input, fitted without that input's fold."""
-    return left_out(inputs, outputs, num_folds)[0]
-
-
 def left_out(
     inputs: np.ndarray, outputs: np.ndarray, num_folds: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -182,7 +177,7 @@ def sobol_indices(
     if not parameters or len(known) < LEAST_DESIGNS * len(parameters) or not np.ptp(outputs):
         return None
     inputs = np.array([scaled(parameters, designs[row]) for row in known.tolist()])
-    predicted = cross_validated(inputs, outputs[:, None], NUM_FOLDS)[:, 0]
+    predicted = left_out(inputs, outputs[:, None], NUM_FOLDS)[0][:, 0]
     wrong = ((predicted - outputs) ** 2).sum()
     fit = float(1 - wrong / ((outputs - outputs.mean()) ** 2).sum())
     if fit < LEAST_FIT:

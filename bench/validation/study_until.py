@@ -33,8 +33,8 @@ from simgen.regression import (
     GaussianProcess,
     Predictor,
     covariance,
-    cross_validated,
     gaussian_process,
+    left_out,
     with_noise,
 )
 from simgen.store.read import Dataset
@@ -240,7 +240,7 @@ def _replay(choose: Way, designs: np.ndarray, values: np.ndarray, seed: int) -> 
             continue
         fitted = gaussian_process(inputs, outputs)
         off = np.abs(fitted(designs[fresh])[:, 0] - values[fresh])
-        errors = np.abs(cross_validated(inputs, outputs, NUM_FOLDS) - outputs)[:, 0]
+        errors = np.abs(left_out(inputs, outputs, NUM_FOLDS)[0] - outputs)[:, 0]
         half = conformal_quantile(errors, LEVEL)
         band = half / float(np.abs(outputs).mean())
         steps.append((len(solved), band, float((off <= half).mean())))

@@ -93,8 +93,10 @@ def fit_answers(
     """
     validation = dataset.cases("validation")
     cases = [*validation, *dataset.cases("train")][-MOST_DESIGNS:]
-    designs, found = scaled_designs(dataset, cases), {}
-    predicted = {}
+    designs, found, predicted = scaled_designs(dataset, cases), {}, {}
+    # The candidates of a search, noted as such, are not drawn like designs that are asked for.
+    of = [dataset[case] for case in cases]
+    drawn = [each.stated_split is None or "note" not in each.provenance for each in of]
     if shares is None and len(validation) >= LEAST_VALIDATION:
         for case in validation[:MOST_VALIDATION]:
             predicted[case] = solved_and_predicted(surrogate, dataset, dataset[case])[1]
@@ -102,7 +104,7 @@ def fit_answers(
         values = recorded(dataset, name, cases)
         if (fit := fit_quantity(designs, values)) is None:
             continue
-        share, known = (shares or {}).get(name, 0.0), np.isfinite(values)
+        share, known = (shares or {}).get(name, 0.0), np.isfinite(values) & drawn
         truth = values[known, None]
         without, deviations = regression.left_out(designs[known], truth, FOLDS)
         if shares is None:

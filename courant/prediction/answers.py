@@ -35,7 +35,8 @@ class RegressedQuantity(Frozen):
     """Logarithms of the length of each parameter, and of the noise over the variance"""
     share: float = Field(ge=0, le=1)
     scores: tuple[float, ...]
-    """Of each known case, left out of the fit: its error over the regression's deviation"""
+    """Of each known case that was drawn: its error over the deviation of a regression without it,
+    and without the candidates of searches"""
 
 
 NEAREST, LEAST_NEAREST = 10, 3

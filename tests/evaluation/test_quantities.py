@@ -137,7 +137,7 @@ def test_fields_have_a_share_where_they_correct_cases_that_were_left_out() -> No
     hidden = generator.normal(size=40)  # of which the parameters know nothing
     truth = designs[:, 0] + hidden
     process = regression.gaussian_process(designs, truth[:, None])
-    left_out = regression.cross_validated(designs, truth[:, None], 40)[:, 0]
+    left_out = regression.left_out(designs, truth[:, None], 40)[0][:, 0]
     useful, noise = truth + 0.3 * generator.normal(size=40), generator.normal(size=40)
     share = share_of_fields(truth, left_out, useful)
     assert 0.8 < share <= 1

@@ -161,7 +161,7 @@ def test_candidates_are_solved_added_to_the_training_split_and_learned_from(
     with pytest.raises(SimgenError, match="none of 1 candidates"):
         lost.done()
 
-    stage = Optimisation(**asked, solves=1)
+    stage, before = Optimisation(**asked, solves=1), courant.load(trained).answers
     assert stage.done() is None
     found = stage.execute()
     assert stage.done() == found
@@ -182,13 +182,16 @@ def test_candidates_are_solved_added_to_the_training_split_and_learned_from(
     answers = courant.load(trained).answers
     assert answers.version == newest.version and len(answers.designs) == 12 + 1
     assert answers.designs[-1] == tuple(courant.load(trained).scaled(case.parameters))
+    # Bands are of designs that were drawn: a candidate is fitted, and gives no error of theirs.
+    (loss,) = answers.quantities.values()
+    assert loss.values[-1] == solved and loss.scores == before.quantities["pressure_loss"].scores
 
     # Cut off while its next candidate is solved, the same request solves that one.
-    folder, before = stage.folder, stage.read()
+    folder, kept_so_far = stage.folder, stage.read()
     other = {**case.parameters, "duct_angle": 97.5}
     left = Candidate(case=stage._generation(other).points[0].id, design=other, predicted={})
-    candidates = (*before.candidates, left)
-    kept = before.model_copy(update={"candidates": candidates}).model_dump(mode="json")
+    candidates = (*kept_so_far.candidates, left)
+    kept = kept_so_far.model_copy(update={"candidates": candidates}).model_dump(mode="json")
     folder.write_json("search.json", kept)
     again = Optimisation(**asked, solves=2)
     with subprocess.Popen(["sleep", "60"]) as process:
