@@ -35,13 +35,10 @@ from courant.model.coordinates import farthest_point_sampling, gather_points
 from courant.model_config import ModelConfig, size
 
 T = TypeVar("T")
-_MOST_DISTANCES = 2**24
-"""Distances in memory at a time, 64 MiB"""
-_CLOSE = 1e-12
-"""Squared distance below which two points are one, in normalised coordinates"""
+_MOST_DISTANCES = 2**24  # Distances in memory at a time, 64 MiB
+_CLOSE = 1e-12  # Squared distance below which two points are one, in normalised coordinates
 MAX_NODES = 2**24
-_LEAST_EXTENT = 1e-6
-"""Half the extent of a box that is flat along an axis, such as z of a 2D case"""
+_LEAST_EXTENT = 1e-6  # Half the extent of a box that is flat along an axis, such as z of a 2D case
 
 
 @dataclass(frozen=True)
@@ -166,10 +163,8 @@ def place(inputs: Inputs, num: int) -> Tensor:
 class Neighbours(NamedTuple):
     """The k points of a cloud that are nearest to each of P places, nearest first."""
 
-    numbers: Tensor
-    """(B, P, k) int64"""
-    squared: Tensor
-    """(B, P, k), squared distances; inf where the cloud has no such point"""
+    numbers: Tensor  # (B, P, k) int64
+    squared: Tensor  # (B, P, k), squared distances; inf where the cloud has no such point
 
     @property
     def there(self) -> Tensor:
@@ -278,17 +273,12 @@ def _in_tree(
 class Sites(NamedTuple):
     """The points of the cloud, followed by the ghosts."""
 
-    points: Tensor
-    """(B, S, d)"""
-    features: Tensor
-    """(B, S, num_features)"""
-    writes: Tensor
-    """(B, S) bool, True at the cloud's real points"""
-    num_cloud: int
-    """N"""
+    points: Tensor  # (B, S, d)
+    features: Tensor  # (B, S, num_features)
+    writes: Tensor  # (B, S) bool, True at the cloud's real points
+    num_cloud: int  # N
     parameters: Tensor | None
-    neighbours: Tensor | None = None
-    """(B, N, k) of the cloud's points, as `Inputs` has them"""
+    neighbours: Tensor | None = None  # (B, N, k) of the cloud's points, as `Inputs` has them
 
     def known(self, features: Tensor) -> Tensor:
         """Join position, features and design parameters of every site, (B, S, c)."""

@@ -22,10 +22,8 @@ from torch.nn.functional import pad
 
 from courant.field_model import Inputs, ModelConfig, Queries
 
-READERS = 4
-"""Threads that read the store"""
-AHEAD = 8
-"""Batches read ahead of the one in use"""
+READERS = 4  # Threads that read the store
+AHEAD = 8  # Batches read ahead of the one in use
 T = TypeVar("T")
 
 
@@ -38,24 +36,16 @@ class Batch:
     channels, L anchors.
     """
 
-    points: Tensor
-    """(B, N, 3)"""
+    points: Tensor  # (B, N, 3)
     features: Tensor
     """(B, N, I C + G + D): snapshots up to the start, oldest first, given fields, distance field"""
-    mask: Tensor | None
-    """(B, N): True at real points; None where nothing is padded"""
-    anchors: Tensor
-    """(B, L, 3) sampled from the cloud; L = 0 for a model that needs none"""
-    query_points: Tensor
-    """(B, M, 3)"""
-    query_features: Tensor
-    """(B, M, G + D)"""
-    query_mask: Tensor | None
-    """(B, M)"""
-    targets: Tensor
-    """(B, T, M, C); T = 1 in steady problems, M = 0 where a prediction is asked for"""
-    parameters: Tensor
-    """(B, P) design parameters"""
+    mask: Tensor | None  # (B, N): True at real points; None where nothing is padded
+    anchors: Tensor  # (B, L, 3) sampled from the cloud; L = 0 for a model that needs none
+    query_points: Tensor  # (B, M, 3)
+    query_features: Tensor  # (B, M, G + D)
+    query_mask: Tensor | None  # (B, M)
+    targets: Tensor  # (B, T, M, C); T = 1 in steady problems, M = 0 where a prediction is asked for
+    parameters: Tensor  # (B, P) design parameters
     scale: Tensor | None = None
     """(B, C), by how much each sample's units are those of the split; None where they are them"""
     neighbours: Tensor | None = None
@@ -113,8 +103,7 @@ class Batch:
 class BatchOrder:
     """Decide which samples make up which batch, and which part of it is this worker's."""
 
-    batch_size: int
-    """Summed over all workers"""
+    batch_size: int  # Summed over all workers
     samples_per_epoch: int | None
     seed: int
     rank: int = 0
@@ -148,8 +137,7 @@ class Batches(ABC):
     """
 
     num_cases: int
-    samples: Tensor
-    """(S, ...): a row for each distinct sample"""
+    samples: Tensor  # (S, ...): a row for each distinct sample
 
     def __init__(self, order: BatchOrder, device: torch.device, streamed: bool) -> None:
         self.order, self.device, self.streamed = order, device, streamed

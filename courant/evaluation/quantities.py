@@ -241,10 +241,8 @@ def score_quantities(
     def by_case(values: np.ndarray) -> dict[str, float | None]:
         return dict(zip(cases, map(finite_or_none, values.tolist()), strict=True))
 
-    def band_of(name: str) -> float | None:
-        widths = [of_case[name].half_width for of_case in around if name in of_case]
-        mean = np.abs(answered[name]).mean()
-        return finite_or_none(np.median(widths) / mean) if widths else None
+    def over_mean(name: str, width: Any) -> float | None:
+        return finite_or_none(float(width / (np.abs(answered[name]).mean() or math.nan)))
 
     names = dict.fromkeys(name for _, of_model in pairs.values() for name in of_model)
     answered = answers.at(designs, {name: column(name, 1) for name in names})
@@ -255,7 +253,9 @@ def score_quantities(
     scores = {}
     for each in (one for one in dataset.computed if one.name in answered):
         truth = true_values(dataset, each.name, pairs)
-        fit = fit_quantity(known_designs, recorded(dataset, each.name, train))
+        known = recorded(dataset, each.name, train)
+        fit = fit_quantity(known_designs, known)
+        widths = [of_case[each.name].half_width for of_case in around if each.name in of_case]
         null = fit(designs)[:, 0] if fit else np.full(len(cases), math.nan)
         error, rank = _error_and_rank(answered[each.name], truth)
         null_error, null_rank = _error_and_rank(null, truth)
@@ -263,7 +263,8 @@ def score_quantities(
             unit=each.unit,
             meaning=each.meaning,
             source=answers.source(each.name),
-            band=band_of(each.name),
+            band=over_mean(each.name, np.median(widths)) if widths else None,
+            spread=over_mean(each.name, np.nanstd(known)) if fit else None,
             truth=by_case(truth),
             predicted=by_case(answered[each.name]),
             null=by_case(null) if fit else {},

@@ -63,6 +63,7 @@ class QuantityScore(BaseModel, frozen=True, extra="forbid"):
     predicted: dict[str, float | None]
     null: dict[str, float | None] = {}  # by a Gaussian process on the parameters, if it was fitted
     band: float | None = None  # half-width of the left-out band, median over cases, over the mean
+    spread: float | None = None  # standard deviation over the training designs, over the mean
     error: float | None
     rank_correlation: float | None
     fields_error: float | None = None  # of predicted fields against solved ones, without regression

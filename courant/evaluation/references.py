@@ -15,10 +15,10 @@ Meshes differ between cases. Each training field is taken by nearest neighbour a
 training case, where components are computed, and at the points of a prediction.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -26,6 +26,7 @@ from scipy.spatial import cKDTree
 from courant.data.normalisation import Channel, Normaliser
 from courant.data_config import TransientData
 from courant.evaluation import record as names
+from courant.prediction.surrogate import FieldsOfDesign, Surrogate
 from courant.problems import Problem, Window
 from courant.problems.problem import read_states
 from courant.problems.transient import even_times
@@ -83,6 +84,24 @@ def references(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
         made[names.POD_GP] = ProperOrthogonal(fields, gaussian_process, rank)
         made[names.POD_RBF] = ProperOrthogonal(fields, radial_basis, rank)
     return made
+
+
+class Designed(NamedTuple):
+    """A design as references read a case."""
+
+    points: np.ndarray
+    parameters: Mapping[str, float]
+    id: str = ""
+
+
+def of_designs(surrogate: Surrogate, dataset: Dataset, name: str) -> FieldsOfDesign:
+    """Return what predicts the fields of any design; InputError for what is no such reference."""
+    made = references(surrogate.problem, dataset)
+    known = {key: of for key, of in made.items() if isinstance(of, ProperOrthogonal)}
+    if name not in known:
+        names = " or ".join(known) or "none: it takes a steady model and enough training cases"
+        raise InputError(f"--reference {name}: what predicts the fields of designs here is {names}")
+    return lambda points, parameters: known[name].predict(Designed(points, parameters))[0]
 
 
 def _of_training_cases(dataset: Dataset, read: Callable[[StoredCase], Any]) -> list[Any]:
@@ -223,7 +242,7 @@ class TrainingFields:
         at_probes = [values[tree.query(probes)[1]].ravel() for tree, values in self._fields]
         self.snapshots = np.stack(at_probes).astype(np.float64)
 
-    def combine(self, weights: np.ndarray, case: StoredCase) -> np.ndarray:
+    def combine(self, weights: np.ndarray, case: StoredCase | Designed) -> np.ndarray:
         """Return the weighted sum of training fields at a case's points, (N, C) in its units."""
         total = np.zeros((len(case.points), len(self.normaliser.channels)))
         for weight, (tree, values) in zip(weights, self._fields, strict=True):
@@ -256,10 +275,10 @@ class ProperOrthogonal:
     ) -> None:
         self._fields, self._regression, self._rank = fields, regression, rank
 
-    def predict(self, case: StoredCase, window: Window) -> np.ndarray:
+    def predict(self, case: StoredCase | Designed, window: Window | None = None) -> np.ndarray:
         return self._fields().combine(self.weights(case), case)[None]
 
-    def weights(self, case: StoredCase) -> np.ndarray:
+    def weights(self, case: StoredCase | Designed) -> np.ndarray:
         """Return the part of each training field in the prediction, which combines them."""
         fields = self._fields()
         others = np.array([number for number, each in enumerate(fields.ids) if each != case.id])

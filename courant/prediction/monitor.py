@@ -30,20 +30,15 @@ LEAST_CHANGE = 1e-12
 class Monitor(Frozen):
     """The usual statistics along rollouts of a model; vectors are of pooled latents (2 d,)."""
 
-    weights: str = ""
-    """Digest of the weights that were calibrated"""
-    version: str = ""
-    """Of the dataset"""
-    horizon: int = Field(ge=1)
-    """Steps of the rollouts that it was calibrated on"""
+    weights: str = ""  # Digest of the weights that were calibrated
+    version: str = ""  # Of the dataset
+    horizon: int = Field(ge=1)  # Steps of the rollouts that it was calibrated on
     rollouts: int = Field(ge=1)
     mean: tuple[float, ...]
-    components: tuple[tuple[float, ...], ...]
-    """Whitening ones, (K, 2 d)"""
+    components: tuple[tuple[float, ...], ...]  # Whitening ones, (K, 2 d)
     distance: float = Field(gt=0)
     outside: float = Field(gt=0)
-    change: float
-    """The median logarithm of the change in a step"""
+    change: float  # The median logarithm of the change in a step
     change_spread: float = Field(gt=0)
     limit: float = Field(gt=0)
 
@@ -61,10 +56,8 @@ class Monitor(Frozen):
 class RolloutQuality:
     """The quality of a rollout of T steps."""
 
-    departure: np.ndarray
-    """(T,); below one is usual"""
-    horizon: int
-    """Steps for which one in twenty healthy rollouts is flagged"""
+    departure: np.ndarray  # (T,); below one is usual
+    horizon: int  # Steps for which one in twenty healthy rollouts is flagged
 
     @property
     def flagged_at(self) -> int | None:

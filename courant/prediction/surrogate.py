@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as field_of
 from functools import cached_property
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from simgen.store.read import Dataset, StoredCase
 
 Calibrated = TypeVar("Calibrated", Answers, banding.Bands, Monitor)
+FieldsOfDesign = Callable[[np.ndarray, Mapping[str, float]], np.ndarray]
+"""Points (N, 3) m and design parameters to fields (N, C)"""
 QUERY_CHUNK = 65_536
 """Query points that go through the decoder at a time"""
 NORMALISER = "normaliser.json"
@@ -347,6 +349,7 @@ class Surrogate:
         max_points: int | None = None,
         start_of: StoredCase | None = None,
         place: str | Path | None = None,
+        fields_by: FieldsOfDesign | None = None,
     ) -> PredictedDesign:
         """Predict a design that nobody has solved: the family meshes it.
 
@@ -359,7 +362,8 @@ class Surrogate:
         all of it.
 
         `folder` keeps known geometry (None: ~/.cache/courant/geometry), `scratch` is where a case
-        is solved (None: the system's temporary folder), and `max_points` bounds the cells. Raises
+        is solved (None: the system's temporary folder), and `max_points` bounds the cells.
+        `fields_by` predicts the fields in place of the model, whose bands do not hold then. Raises
         InputError for a design outside the family's design space, and one that cannot be meshed or
         solved.
         """
@@ -420,9 +424,13 @@ class Surrogate:
         began = time.perf_counter()
         known = known_of_design(problem, point, cloud, begin)
         prepared = self.prepare(cloud.points, **known, steps=steps)
-        values = check_finite(self.predict_prepared([prepared])[0])
+        if fields_by is None:
+            values = check_finite(self.predict_prepared([prepared])[0])
+        else:
+            values = fields_by(cloud.points, point.parameters)
         seconds = replace(seconds, prediction=time.perf_counter() - began)
         why = "" if start_of is None else "it starts from the state of another design"
+        why = why if fields_by is None else "the fields are not the model's"
         bands = self.bands_around(prepared, values, cloud.points, point.parameters, begin, none=why)
         usable = not bands.no_quantities
         times = None if begin is None else self.times(begin, steps)
@@ -498,9 +506,8 @@ class Surrogate:
                 "" if self.answers.weights else ", nor evaluated (courant evaluate)"
             )
             # Nothing is known of which rollouts were compared with the solver's.
-            return banding.DesignBands(
-                level, None, unsolved, why, "" if start_s is None else none or why
-            )
+            of_fields = none or why * (start_s is not None)
+            return banding.DesignBands(level, None, unsolved, none or why, of_fields)
         why = bands.out_of_ranges(self.space, parameters)
         if not why and len(bands.cases) < (least := banding.least_cases(level)):
             why = f"a level of {level:.0%} needs {least} calibration cases, the run has"

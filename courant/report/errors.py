@@ -54,8 +54,12 @@ def errors_panel(context: Context) -> Panel:
         known = pages.reference(name).partition(" (")[0]
         row: dict[str, str | Cell] = {"predicted by": known if place else name}
         for column, values in columns.items():
-            wins = {values[0] < other for other in values[1:]}
-            judged = wins.pop() if len(wins) == 1 and not place else None
+            # What differs by less than a twentieth may be chance.
+            better, worse = (
+                all(sign * (edge * other - values[0]) > 0 for other in values[1:])
+                for sign, edge in ((1, 0.95), (-1, 1.05))
+            )
+            judged = None if place or better == worse else better
             row[column] = Cell.judged(f"{values[place]:.3f}", judged)
         rows.append(row)
     over, sample = "points, steps and windows", "window and step"
@@ -68,7 +72,7 @@ def errors_panel(context: Context) -> Panel:
         notes.append(
             "All components together is the mean over the fields, because their units differ."
         )
-    notes.append("Green values are below every reference, red ones below none.")
+    notes.append("Green values are below every reference by a twentieth or more, red ones above.")
     notes += [REFERENCES[name] for name in evaluation.references if name in REFERENCES]
     return Panel(
         "errors",
@@ -307,7 +311,9 @@ def lead_table(
         if around:
             known = [band for band in around.get(name, ()) if band]
             half = np.median([band.half_width for band in known]) if known else 0.0
-            row[f"band, {'; '.join(kinds)}"] = f"± {pages.number(half, 2)}" if known else "none"
+            share = half / (float(np.nanmean(np.abs(_values(score.predicted)))) or np.inf)
+            band = f"± {number(half, 2)} ({share:.0%})" if known else "none"
+            row[f"band, {'; '.join(kinds)}"] = band
         if bands is not None:
             mesh, why = bands.grid.get(name), bands.no_grid.get(name, "not studied")
             row["on a fine mesh"] = f"{mesh.low:+.1%} to {mesh.high:+.1%}" if mesh else why

@@ -109,7 +109,8 @@ def mass_balance(context: Context) -> tuple[list[PanelTable], str]:
                 return [], "The mass balance needs patches of the kinds inlet and outlet."
             inflow, net = balance
             if who == "solution" and abs(net) > MOST_IMBALANCE * inflow:
-                return [], "The volumes that flow in and out differ, as of a gas: no mass balance."
+                why = f"of the solution itself {inflow:.3g} m3/s flow in and {inflow + net:.3g} out"
+                return [], f"No mass balance: {why}, as of a gas or of coarse cells at open faces."
             rows.append(
                 {
                     "case": f"{shown.case.id} ({shown.label})",

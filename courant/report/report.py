@@ -12,7 +12,7 @@ from shlex import quote as shell
 from matplotlib import rc_context
 
 from courant.evaluation.evaluate import evaluate
-from courant.evaluation.record import MODEL, read_evaluation
+from courant.evaluation.record import MODEL, POD_GP, POD_RBF, read_evaluation
 from courant.recipes import RECIPES
 from courant.report import anchors, data_and_training, drawing, dynamics, errors, fields, flow
 from courant.report import page as pages
@@ -20,6 +20,7 @@ from courant.report.context import Context, open_context
 from courant.report.verdict import MEANING, Verdict, judge_run, times
 from courant.runs.directory import RunDirectory
 from courant.runs.record import best_record
+from simgen.regression import LEAST_DESIGNS
 
 SECTIONS: dict[str, tuple[Callable[[Context], pages.Panel | None], ...]] = {
     "Fields": (
@@ -125,7 +126,11 @@ LEARNED = 2.0  # from this ratio of validation to training loss on, designs are 
 
 
 def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
-    """Return what to do next, and the commands for it, up to the next report."""
+    """Return what to do next, and the commands for it, up to the next report.
+
+    Where a reference is clearly better, or designs are few, more designs help; modes that are
+    regressed on the parameters have a command of their own for their fields.
+    """
     dataset, run, surrogate = context.dataset, shell(context.run.url), context.surrogate
     store, _, name = dataset.url.rstrip("/").rpartition("/")
     out = context.run.url.rsplit("/", 2)[0]
@@ -148,17 +153,25 @@ def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
         lost = f"{unsolved} of {len(sampled)} designs have no solution"
         why = f"{lost}: read why, and mend the case or leave their part of the ranges."
         return why, f"courant dataset show {shell(dataset.url)}"
-    if verdict.word != "usable" and little:
+    least = LEAST_DESIGNS * max(1, len(surrogate.space))
+    lacking = bool(verdict.ahead) or len(dataset.cases("train")) < least
+    if verdict.word != "usable" and little and not lacking:
         epochs = pages.count(training.epochs, "epoch")
         return f"Train for longer: its budget of time ended after {epochs}.", longer
     if verdict.word == "usable" and (family is None or surrogate.bands is not None):
         return "Explore designs that nobody has solved.", f"courant explore {run}"
+    better, again = "", longer if little else again
+    if verdict.ahead in (POD_GP, POD_RBF):
+        middle = ",".join(f"{of.name}={(of.low + of.high) / 2:g}" for of in surrogate.space)
+        better = f"Until then {verdict.ahead} has the better fields of any design."
+        again += f"\ncourant predict {run} --design {middle} --reference {shell(verdict.ahead)}"
+        again += " --out fields.vtu"
     if family is None:
-        return "Import more cases, and train again.", again
+        return f"Import more cases, and train again. {better}".strip(), again
     more = f"courant generate {name} --store {shell(store)}{family.options(settings)}"
     if verdict.word == "usable":
         drawn = "--split calibration --sampler uniform --seed 7 --cases 60"
         return "Measure bands of error.", f"{more} {drawn}\ncourant calibrate {run}"
     number = 2 * len(sampled)
-    why = f"Solve twice as many designs, {number}, and train again."
+    why = f"Solve twice as many designs, {number}, and train again. {better}".strip()
     return why, f"{more} --cases {number}\n{again}"

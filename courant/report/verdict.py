@@ -1,7 +1,7 @@
 """Judge what the fields of a trained model are good for: one word, with its reason.
 
-    not usable  the error is above half of the fields' variation, or above a fifth while a
-                prediction without a network is as good
+    not usable  the error is above half of the fields' variation, a prediction without a network
+                is clearly better, or it is about as good and the error above a fifth
     usable      at most half the error of the best reference, and a fifth of the variation; every
                 quantity within 10 % (or the mesh's own error, where that is larger) and closer than
                 a regression on the design parameters; at least three cases
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MOST_RAE = 0.5  # of a model that is used at all
 GOOD_RATIO, GOOD_RAE, GOOD_QUANTITY, LEAST_CASES, USEFUL_BAND = 0.5, 0.2, 0.1, 3, 0.5
-CLEAR_RATIO = 1.2  # from here on a reference is better, not as good
+TIED_RATIO, CLEAR_RATIO = 0.9, 1.2  # from here on a reference is about as good, or better
 
 Word = Literal["not usable", "for trends", "usable"]
 MEANING: dict[Word, str] = {
@@ -47,6 +47,7 @@ class Verdict(NamedTuple):
     """The error of the fields on so many cases; beside a reference's, unless `reason` has that"""
     besides: str
     """Which quantities can be used without the fields: a sentence after a space, or empty"""
+    ahead: str = ""  # the best reference, where it is clearly better
 
     def __str__(self) -> str:
         why = "; ".join(filter(None, [self.measured, self.reason]))
@@ -76,27 +77,32 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         for name, each in evaluation.quantities.items()
         if each.source != REGRESSION and (each.error or 0.0) > (each.null_error or math.inf)
     ]
-    wide, regressed, vague = list[str](), list[tuple[str, float]](), list[tuple[str, float]]()
+    wide, regressed, vague = list[str](), list[str](), ""
     for name, each in evaluation.quantities.items():
         if each.error is not None and each.error > _tolerated(grid.get(name)):
             wide.append(f"{plain(name)} is wrong by {each.error:.0%}")
         elif each.error is not None and each.source == REGRESSION and each.band is not None:
             if each.error > each.band:
                 wide.append(f"{plain(name)} is off by more than its band")
+            elif each.band <= min(USEFUL_BAND, each.spread or math.inf):
+                regressed.append(plain(name))
             else:
-                (regressed if each.band <= USEFUL_BAND else vague).append((plain(name), each.band))
+                vague += f" Known to ± {each.band:.0%} alone is {plain(name)}"
+                vague += f"; designs differ by ± {each.spread:.0%}." if each.spread else "."
     other = reference(best)
-    beaten = f"{other} is at least as good, without a network"
+    beaten = f"{other} is about as good, without a network"
     close = f"that is {times(ratio)} the error of {other}, which needs no network"
     if ratio > CLEAR_RATIO:
         smaller = f"{times(ratio)} smaller" if theirs else "zero"
         beaten = f"the error of {other}, without a network, is {smaller}"
     elif ratio <= GOOD_RATIO:
         measured += f", {times(ratio)} that of {other}"
-    useless = {rae: not ours["rae"] <= MOST_RAE, beaten: ratio >= 1 and not ours["rae"] <= GOOD_RAE}
+    tied = ratio >= TIED_RATIO
+    useless = {rae: not ours["rae"] <= MOST_RAE}
+    useless |= {beaten: ratio > CLEAR_RATIO or (tied and not ours["rae"] <= GOOD_RAE)}
     limits = {
-        beaten: ratio >= 1,
-        close: GOOD_RATIO < ratio < 1,
+        beaten: tied,
+        close: GOOD_RATIO < ratio < TIED_RATIO,
         f"{rae}: a usable model has {GOOD_RAE:.0%}": ours["rae"] > GOOD_RAE,
         f"a regression on the design parameters answers {listed(lost)} better": bool(lost),
         listed(wide): bool(wide),
@@ -110,12 +116,9 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         word, found = "usable", [f"{rae}, and every quantity is within its limit"]
     besides = ""
     if regressed:
-        known = f"{listed([name for name, _ in regressed])}, from a regression on the parameters,"
-        known += f" can{' perhaps' * bool(few)} be used within their bands."
-        besides = f" {known[0].upper()}{known[1:]}"
-    for name, band in vague:
-        besides += f" {name[0].upper()}{name[1:]} is known to ± {band:.0%} alone."
-    return Verdict(word, "; ".join(found), measured, besides)
+        besides = f" By a regression on the parameters, {listed(regressed)} can"
+        besides += f"{' perhaps' * bool(few)} be used within their bands."
+    return Verdict(word, "; ".join(found), measured, besides + vague, best * (ratio > CLEAR_RATIO))
 
 
 def judge_run(run: RunDirectory, evaluation: Evaluation) -> Verdict:

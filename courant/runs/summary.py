@@ -43,22 +43,15 @@ class RunSummary:
     epoch: int
     epochs: int
     best_epoch: int | None
-    validation_nmae: float | None
-    """NMAE of the weights that the run keeps"""
+    validation_nmae: float | None  # NMAE of the weights that the run keeps
     test_nmae: float | None
     """NMAE over the rollout on the test split, if the last evaluation is of it"""
-    test_cases: int
-    """Number of cases that it is of"""
-    left_s: float | None
-    """Estimated seconds for the remaining epochs"""
-    samples_per_s: float | None
-    """Speed in the last epoch"""
-    train_s: float
-    """Seconds of training so far, without reading, validation and checkpoints"""
-    samples: float
-    """Number of samples trained on so far"""
-    started: str | None
-    """Time of the last start, ISO 8601, UTC"""
+    test_cases: int  # Number of cases that it is of
+    left_s: float | None  # Estimated seconds for the remaining epochs
+    samples_per_s: float | None  # Speed in the last epoch
+    train_s: float  # Seconds of training so far, without reading, validation and checkpoints
+    samples: float  # Number of samples trained on so far
+    started: str | None  # Time of the last start, ISO 8601, UTC
     revision: str | None
     num_parameters: int | None
 

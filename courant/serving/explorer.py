@@ -32,7 +32,7 @@ from simgen.cell_mesh import shape_of
 from simgen.errors import InputError, SimgenError
 from simgen.point_cloud import point_tree
 from simgen.publish.figures import Triangles, crossings, layer_of_cloud, section
-from simgen.regression import LEAST_DESIGNS, Sensitivity
+from simgen.regression import LEAST_DESIGNS, LEAST_FIT, Sensitivity
 from simgen.solving.unsolved import UnmeshableError
 from simgen.store.read import Dataset, StoredCase
 
@@ -597,7 +597,8 @@ class Explored:
                     for of, found in both.items()
                 }
             least, number = LEAST_DESIGNS * len(names), len(self.trained.cases())
-            reason = "no quantity follows the parameters smoothly enough"
+            reason = f"a regression explains less than {LEAST_FIT:.0%} of how each quantity varies"
+            reason += " at designs left out (R2)"
             if not self.trained.schema.quantities:
                 reason = "the dataset's cases have no quantities"
             elif number < least:

@@ -397,6 +397,9 @@ def predict(
         float | None, option("With --design: seconds that the solver runs before.", min=0.0)
     ] = None,
     verify: Annotated[bool, option("With --design: solve it as well.", "--verify")] = False,
+    reference: Annotated[
+        str | None, option("With --design: 'POD + GP' or 'POD + RBF', for its fields.")
+    ] = None,
     start: Annotated[
         float | None, option("Seconds of the initial snapshot; 100 by default.", min=0.0)
     ] = None,
@@ -425,6 +428,7 @@ def predict(
         "--boundary": (boundary, "a mesh file"),
         "--from-solver": (from_solver, "a design"),
         "--verify": (verify or None, "a design"),
+        "--reference": (reference, "a design"),
     }
     if is_file and dataset is not None:
         raise InputError("--dataset belongs to a stored case or a design; leave it out")
@@ -442,10 +446,10 @@ def predict(
         print_line(predict_file(url, local_path(str(case)), faces, asked, steps, out))
     elif design is not None:
         asked = asks.parse_settings(design.split(","), "--design") or {}
-        predict_to_files(url, asked, out, steps, from_solver, verify, dataset)
+        predict_to_files(url, asked, out, steps, from_solver, verify, dataset, reference)
     else:
         print_line(write_prediction(url, str(case), start, steps, out, dataset))
-    if verdict:
+    if verdict and reference is None:
         print_line(verdict)
 
 

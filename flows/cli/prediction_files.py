@@ -19,6 +19,7 @@ import numpy as np
 import courant
 from courant.data.normalisation import Channel, named_arrays
 from courant.evaluation.metrics import METRICS, ErrorSums
+from courant.evaluation.references import of_designs
 from courant.prediction.surrogate import by_field
 from courant.report.fields import draw_prediction
 from courant.report.page import number, plain
@@ -185,9 +186,12 @@ def predict_to_files(
     from_solver_s: float | None = None,
     verify: bool = False,
     dataset: str | None = None,
+    reference: str | None = None,
 ) -> None:
     """Predict a design into `out` and a picture beside it; print quantities and times."""
-    surrogate = load_for(run, out)
+    surrogate, by = load_for(run, out), None
+    if reference is not None:
+        by = of_designs(surrogate, surrogate.open_dataset(dataset), reference)
     design = surrogate.predict_design(
         parameters,
         steps=steps,
@@ -195,6 +199,7 @@ def predict_to_files(
         verify=verify,
         scratch=load_settings().scratch,
         place=dataset,
+        fields_by=by,
     )
     cloud, times, bands = design.cloud, design.times, design.bands
     found = WrittenPrediction(

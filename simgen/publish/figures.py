@@ -40,12 +40,9 @@ class Triangles:
     """A triangulation of a case's cell centres and boundary faces."""
 
     triangulation: tri.Triangulation
-    cell: np.ndarray
-    """The cell from which each corner takes its value"""
-    axes: tuple[int, int] = (0, 1)
-    """The coordinates that run across and up"""
-    position: float = 0.0
-    """Position of the plane on the third axis, in m"""
+    cell: np.ndarray  # The cell from which each corner takes its value
+    axes: tuple[int, int] = (0, 1)  # The coordinates that run across and up
+    position: float = 0.0  # Position of the plane on the third axis, in m
 
     @property
     def plane(self) -> str:
@@ -64,13 +61,10 @@ class Triangles:
 class Line:
     """The points of a 1D case, or of one that spans no area, from left to right."""
 
-    x: np.ndarray
-    """(N,) m along the first of the axes, in order"""
-    cell: np.ndarray
-    """(N,), the index of each point in the case"""
+    x: np.ndarray  # (N,) m along the first of the axes, in order
+    cell: np.ndarray  # (N,), the index of each point in the case
     axes: tuple[int, int] = (0, 1)
-    aspect: float = 0.6
-    """Height over width of the picture"""
+    aspect: float = 0.6  # Height over width of the picture
 
 
 Layer = Triangles | Line

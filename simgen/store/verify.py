@@ -27,10 +27,8 @@ MOVED = 1e-6
 class DamagedPlace:
     """One problem of a version."""
 
-    case: str
-    """Id; empty for the version's tables"""
-    place: str
-    """Array, or table"""
+    case: str  # Id; empty for the version's tables
+    place: str  # Array, or table
     problem: str
 
 
@@ -41,8 +39,7 @@ class Verification:
     findings: list[DamagedPlace] = field(default_factory=list)
     num_cases: int = 0
     num_chunks: int = 0
-    num_bytes: int = 0
-    """Decoded bytes"""
+    num_bytes: int = 0  # Decoded bytes
 
 
 def verify(
@@ -108,13 +105,10 @@ class VersionSize:
     """One line of a history."""
 
     info: VersionInfo
-    num_cases: int
-    """Accepted cases"""
+    num_cases: int  # Accepted cases
     num_new: int
-    num_bytes: int
-    """Bytes of all its fields, decoded"""
-    num_bytes_new: int
-    """Bytes on disk of the cases that it added"""
+    num_bytes: int  # Bytes of all its fields, decoded
+    num_bytes_new: int  # Bytes on disk of the cases that it added
 
 
 @dataclass(frozen=True)
@@ -124,14 +118,11 @@ class Difference:
     added: list[str]
     removed: list[str]
     changed_status: dict[str, tuple[str, str]]
-    changed_content: list[str]
-    """Cases accepted in both, with another digest"""
-    new_splits: dict[str, int]
-    """Number of cases accepted only in the later one, by split"""
+    changed_content: list[str]  # Cases accepted in both, with another digest
+    new_splits: dict[str, int]  # Number of cases accepted only in the later one, by split
     statistics: list[tuple[str, str, list[float], list[float]]]
     """Moved ones: field or quantity, figure such as mean, values per component before and after"""
-    num_bytes_added: int
-    """Bytes on disk of cases accepted only in the later one"""
+    num_bytes_added: int  # Bytes on disk of cases accepted only in the later one
 
     @property
     def is_empty(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,19 @@ from bench.synthetic_cases import publish_cases
 from courant.data.normalisation import Normaliser, select_channels
 from courant.evaluation.evaluate import evaluate
 from courant.evaluation.record import DMD, NEAREST_DESIGN, PERSISTENCE, POD_GP, POD_RBF
-from courant.evaluation.references import MEAN_SNAPSHOTS, MeanFlow, TrainingFields, references
+from courant.evaluation.references import (
+    MEAN_SNAPSHOTS,
+    MeanFlow,
+    TrainingFields,
+    of_designs,
+    references,
+)
 from courant.problems import open_problem
 from courant.problems.problem import read_states
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
+from simgen.errors import InputError
 from simgen.regression import Regression, gaussian_process, radial_basis
 from simgen.store.read import Dataset
 from simgen.store.schema import Schema
@@ -79,6 +87,13 @@ def test_pod_finds_the_components_of_ducts_and_a_training_case_not_itself(ducts:
     assert errors[POD_GP] < 0.05
     assert errors[POD_RBF] < 0.5 * errors[NEAREST_DESIGN]
     pod: Any = found[POD_RBF]
+    case = ducts[ducts.cases("test")[0]]
+    (window,) = problem.windows(case)
+    surrogate: Any = SimpleNamespace(problem=problem)
+    fields = of_designs(surrogate, ducts, POD_GP)(case.points, case.parameters)
+    np.testing.assert_allclose(fields, found[POD_GP].predict(case, window)[0], rtol=1e-6)
+    with pytest.raises(InputError, match=r"POD \+ GP or POD \+ RBF"):
+        of_designs(surrogate, ducts, "POD")
     first, second = ducts.cases("train")[:2]
     weights = pod.weights(ducts[first])
     assert weights[0] == 0 and weights[1:].all() and pod.weights(ducts[second])[1] == 0

@@ -59,6 +59,14 @@ def test_a_design_is_predicted_and_explored_on_the_mesh_of_all_cases(
     assert (
         [*between.quantities] == [each["name"] for each in surrogate.dataset["quantities"]] == names
     )
+    if kind == "--steady":
+        other = surrogate.predict_design(
+            {"speed": 3.2}, fields_by=lambda points, design: 0 * points[:, :2] + 2 * design["speed"]
+        )
+        assert other.quantities["max_speed"] == pytest.approx(6.4 * 2**0.5)
+        assert (
+            other.bands.no_field == "the fields are not the model's" and not other.bands.quantities
+        )
     speeds = np.linalg.norm(between.values, axis=-1)
     assert between.quantities["max_speed"] == pytest.approx(speeds.max())
     np.testing.assert_array_equal(between.cloud.points, case.points)

@@ -107,7 +107,11 @@ def judged(nmae: float, rae: float, cases: int = 3, **quantities: tuple[float, b
         references=tuple(errors)[1:],
         quantities={
             name: SimpleNamespace(
-                error=error, null_error=0.04 if lost else 0.2, source="fields", band=0.3
+                error=error,
+                null_error=0.04 if lost else 0.2,
+                source="fields",
+                band=0.3,
+                spread=None,
             )
             for name, (error, lost) in quantities.items()
         },
@@ -118,7 +122,9 @@ def judged(nmae: float, rae: float, cases: int = 3, **quantities: tuple[float, b
     ("found", "word", "reason"),
     [
         (judged(2.4, 0.3), "not usable", "parameters), without a network, is 12 times smaller"),
-        (judged(0.2, 0.1), "for trends", "parameters) is at least as good"),
+        (judged(0.2, 0.1), "for trends", "parameters) is about as good"),
+        (judged(0.25, 0.1), "not usable", "parameters), without a network, is 1.2 times smaller"),
+        (judged(0.19, 0.3), "not usable", "parameters) is about as good"),
         (judged(0.05, 0.6), "not usable", "60%"),
         (judged(0.4, 0.6), "not usable", "60% of their variation (RAE); the error of POD + GP"),
         (judged(0.05, 0.3), "for trends", "30%"),
@@ -143,11 +149,13 @@ def test_quantities_without_the_fields_can_be_used_where_they_are_close() -> Non
     found = judged(0.4, 0.6, head=(0.05, False), drag=(0.2, False))
     for each in found.quantities.values():
         each.source = REGRESSION
-    alone = "Head, from a regression on the parameters, can"
+    alone = "By a regression on the parameters, head can"
     assert judge(found, {}).besides == f" {alone} be used within their bands."
     found.quantities["head"].band = 1.5
-    assert judge(found, {}).besides == " Head is known to ± 150% alone."
-    found.quantities["head"].band = 0.3
+    assert judge(found, {}).besides == " Known to ± 150% alone is head."
+    found.quantities["head"].band, found.quantities["head"].spread = 0.3, 0.25
+    assert judge(found, {}).besides == " Known to ± 30% alone is head; designs differ by ± 25%."
+    found.quantities["head"].spread = 0.4
     found.cases = {0: None}
     assert str(judge(found, {})).endswith(f" {alone} perhaps be used within their bands.")
 

@@ -148,10 +148,23 @@ def test_the_lines_to_paste_predict_the_shown_case(context: Context) -> None:
 def test_the_next_step_ends_with_the_next_report_and_names_changed_settings(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unusable = judge(context.evaluation, {})._replace(word="not usable")
+    unusable = judge(context.evaluation, {})._replace(word="not usable", ahead="")
     step = report.next_step(context, unusable)[1].splitlines()
     out = context.run.url.rsplit("/", 2)[0]
     assert step[-1].startswith(f"courant run --dataset {context.dataset.url} --out {out}")
+    ahead = report.next_step(context, unusable._replace(ahead="POD + GP"))
+    assert "POD + GP has the better fields" in ahead[0] and "courant generate" in ahead[1]
+    assert "--reference 'POD + GP' --out fields.vtu" in ahead[1].splitlines()[-1]
+    # A budget of a minute ended the training of a few designs, or of many.
+    hasty = context.surrogate.experiment.with_values({"training.budget_s": 60})
+    monkeypatch.setattr(context.surrogate, "experiment", hasty)
+    losses = SimpleNamespace(validation_loss=1, train_loss=1)
+    monkeypatch.setattr(report, "best_record", lambda _: losses)
+    why, step = report.next_step(context, unusable)
+    assert "designs" in why and step.splitlines()[-1].endswith("--budget 10min")
+    monkeypatch.setattr(report, "LEAST_DESIGNS", 0)
+    assert report.next_step(context, unusable)[0].startswith("Train for longer")
+    assert "Train for longer" not in report.next_step(context, unusable._replace(ahead="DMD"))[0]
     records = context.dataset.records
     failed = {**next(iter(records.values())), "status": "failed"}
     monkeypatch.setattr(
@@ -170,6 +183,7 @@ def test_a_calibrated_run_has_both_bands_and_the_error_of_the_mesh() -> None:
         no_grid={"branch1_share": "no trend"},
     )
     of = {"unit": "1", "source": "fields", "error": 0.1, "fields_error": None}
+    of |= {"predicted": {"a": 0.6, "b": 0.64}}
     names = ("pressure_loss", "branch1_share", "peak_speed")
     context: Any = SimpleNamespace(
         surrogate=SimpleNamespace(bands=bands),
@@ -181,7 +195,7 @@ def test_a_calibrated_run_has_both_bands_and_the_error_of_the_mesh() -> None:
     rows = {row["quantity"]: list(row.values())[1:] for row in table.rows}
     assert rows["pressure loss"] == ["fields", "10.0%", "none", "not studied"]
     assert rows["branch1 share"] == ["fields", "10.0%", "none", "no trend"]
-    expected = ["fields", "10.0%", "± 0.31", "+10.0% to +20.0%"]
+    expected = ["fields", "10.0%", "± 0.31 (50%)", "+10.0% to +20.0%"]
     assert rows["peak speed"] == expected
     assert "band, 90% calibrated, 12 cases" in table.rows[0]
     context.surrogate.bands = None
