@@ -23,7 +23,7 @@ def decomposition_panel(context: Context) -> Panel | None:
         return None
     shown, found = context.shown[0], context.strongest
     plane, places = shown.layer, context.scores.fields.anchors
-    drawn = np.unique(plane.cell)
+    drawn = plane.drawn
     names = [f"anchor {anchor}" for anchor in found.anchors]
     at = [None if places is None else places[anchor] for anchor in found.anchors]
     limits, style = drawing.top_limits(found.magnitudes[:, drawn]), "|contribution| (std)"

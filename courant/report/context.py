@@ -43,11 +43,13 @@ class ShownCase:
 
     @property
     def inside(self) -> str:
-        """`, in the layer of cells at y = 0.5 m`; empty for 1D and 2D cases."""
+        """`, in the layer of cells at y = 0.5 m`, `, around the body`; else empty."""
         plane = self.layer
-        if self.case.dataset.schema.dimension < 3 or not isinstance(plane, Triangles):
+        if not isinstance(plane, Triangles):
             return ""
-        return f", in the layer of cells at {plane.plane}"
+        of = f", in the layer of cells at {plane.plane}"
+        around = "" if plane.window is None else ", around the body"
+        return (of if self.case.dataset.schema.dimension == 3 else "") + around
 
     @cached_property
     def truth(self) -> np.ndarray:

@@ -101,8 +101,8 @@ def draw_map(figure: Figure, axis: Axes, shown: FieldMap, bar_axes: Any, **style
             faces = np.where(corners[:, 1] == corners[:, 2], corners[:, 1], corners[:, 0])
             style = {"cmap": "tab20", "vmin": -0.5, "vmax": 19.5}
             axis.tripcolor(plane.triangulation, facecolors=faces, **style)
-            axis.set(aspect="equal", xticks=[], yticks=[])
-            axis.autoscale(tight=True)
+            across, up = plane.box.T
+            axis.set(aspect="equal", xticks=[], yticks=[], xlim=across, ylim=up)
         else:
             axis.scatter(plane.x, values[plane.cell], s=4, color=MODEL_COLOR)
         return
@@ -164,10 +164,10 @@ class Raster:
     @classmethod
     def of(cls, plane: Triangles, columns: int) -> Raster:
         """Lay a grid of so many columns over a layer, its pixels about square."""
-        shape = plane.triangulation
+        (left, low), (right, high) = plane.box
         rows = max(8, round(columns * plane.aspect))
-        x = np.linspace(shape.x.min(), shape.x.max(), columns)
-        return cls(plane, x, np.linspace(shape.y.min(), shape.y.max(), rows))
+        x = np.linspace(left, right, columns)
+        return cls(plane, x, np.linspace(low, high, rows))
 
     def sample(self, field: np.ndarray) -> np.ma.MaskedArray:
         """Interpolate values (N,) of the cells linearly: (Y, X), masked outside the fluid."""

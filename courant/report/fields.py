@@ -75,7 +75,7 @@ def draw_prediction(
 
     Of the `first` case of a report another picture shows the magnitude already.
     """
-    drawn, rows = np.unique(plane.cell), []
+    drawn, rows = plane.drawn, []
     plotted, state = plotted_fields(normaliser), predicted if truth is None else truth
     for each in plotted[first and len(plotted) > 1 :]:
         ours, values = each.of(predicted), each.of(state)
@@ -160,7 +160,7 @@ def _draw_three(
     plane: Layer, plotted: PlottedField, truth: np.ndarray, predicted: np.ndarray
 ) -> Figure:
     """Draw one state of values (N, C), or the first of (T, N, C) on the scale of all."""
-    drawn = np.unique(plane.cell)
+    drawn = plane.drawn
     limits, colours = scale_of(plotted, truth, drawn)
     truth, predicted = plotted.of(truth), plotted.of(predicted)
     error = predicted - truth
@@ -212,7 +212,7 @@ def streamlines_panel(context: Context) -> Panel | None:
     if columns is None or not len(plane.triangulation.get_masked_triangles()):
         return None
     truth, predicted = shown.truth[:, columns], shown.predicted[:, columns]
-    raster, limits = (Raster.of(plane, ACROSS), spanning(np.linalg.norm(truth[plane.cell], axis=1)))
+    raster, limits = Raster.of(plane, ACROSS), spanning(np.linalg.norm(truth[plane.drawn], axis=1))
     # The angle between the velocities, over points that are not at rest.
     sizes = np.linalg.norm(truth, axis=1) * np.linalg.norm(predicted, axis=1)
     moving = sizes > 1e-4 * sizes.max()

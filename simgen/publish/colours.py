@@ -50,10 +50,11 @@ ERRORS = _around_zero("errors", (0.40, 0.055, -0.135), (0.40, 0.065, 0.080))
 def is_signed(component: str, mean: float, std: float) -> bool:
     """Return whether a component of a field has colours around zero, the same in every case.
 
-    Components of vectors along the axes have, such as x; of scalars (such as p) those whose mean
-    over the training cases is below their standard deviation.
+    Scalars (such as p) have, whose mean over the training cases is below their standard deviation;
+    components of vectors along the axes, such as x, where it is below three of them: else hardly a
+    value is beyond zero.
     """
-    return is_spatial(component) or abs(mean) < std
+    return abs(mean) < (3 * std if is_spatial(component) else std)
 
 
 def colour_map(component: str, mean: float, std: float) -> Colormap:

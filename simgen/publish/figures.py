@@ -18,6 +18,8 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from simgen.design_space import Parameter, with_unit
 from simgen.point_cloud import PointCloud, point_tree
@@ -29,6 +31,7 @@ from simgen.store.split import RATIOS, SPLITS, counts_of
 
 #: The longest side of a triangle in a middle plane, in cells.
 LONGEST_SIDE = 3.0
+FLOWN_THROUGH = ("inlet", "outlet", "farfield")  # kinds of patches that are no edge of the fluid
 ABOUT_AS_MUCH = 0.9  # of the variation, from which on a larger picture is chosen
 #: Where no boundary is known, a triangle's size is compared with a point's distance to this
 #: neighbour: the nearest ones may all lie in one direction, across a boundary layer.
@@ -43,6 +46,8 @@ class Triangles:
     cell: np.ndarray  # The cell from which each corner takes its value
     axes: tuple[int, int] = (0, 1)  # The coordinates that run across and up
     position: float = 0.0  # Position of the plane on the third axis, in m
+    window: np.ndarray | None = None
+    """(2, 2) m, low and high corner of what is shown of an external flow; None: all of it"""
 
     @property
     def plane(self) -> str:
@@ -51,10 +56,28 @@ class Triangles:
         return f"{'xyz'[3 - sum(self.axes)]} = {round(self.position, 9) + 0.0:.3g} m"
 
     @property
+    def whole(self) -> np.ndarray:
+        """(2, 2) m, low and high corner of all of it"""
+        corners = np.stack([self.triangulation.x, self.triangulation.y], axis=1)
+        return np.array([corners.min(axis=0), corners.max(axis=0)])
+
+    @property
+    def box(self) -> np.ndarray:
+        """(2, 2) m, low and high corner of what is shown"""
+        return self.whole if self.window is None else self.window
+
+    @property
     def aspect(self) -> float:
         """Height over width."""
-        shape = self.triangulation
-        return float(np.ptp(shape.y) / np.ptp(shape.x))
+        width, height = self.box[1] - self.box[0]
+        return float(height / width)
+
+    @property
+    def drawn(self) -> np.ndarray:
+        """The numbers of the cells that are shown"""
+        (left, low), (right, high) = self.box
+        x, y = self.triangulation.x, self.triangulation.y
+        return np.unique(self.cell[(x >= left) & (x <= right) & (y >= low) & (y <= high)])
 
 
 @dataclass(frozen=True)
@@ -65,6 +88,11 @@ class Line:
     cell: np.ndarray  # (N,), the index of each point in the case
     axes: tuple[int, int] = (0, 1)
     aspect: float = 0.6  # Height over width of the picture
+
+    @property
+    def drawn(self) -> np.ndarray:
+        """The numbers of the cells that are shown"""
+        return self.cell
 
 
 Layer = Triangles | Line
@@ -121,11 +149,44 @@ def crossings(
     return case.mesh.cut(case.num_points, len(case.boundary.points), axis, position)
 
 
-def _rim(case: StoredCase | PointCloud, axis: int, position: float) -> np.ndarray:
-    """Return (E, 3) m, the ends of these lines, each once."""
-    ends = crossings(case, axis, position)[0].reshape(-1, 3)
-    step = 1e-6 * float(np.ptp(case.points, axis=0).max())
-    return ends[np.unique(np.round(ends / step), axis=0, return_index=True)[1]]
+def _rim(
+    case: StoredCase | PointCloud, axis: int, position: float
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return (E, 3) m, the ends of these lines, each once, and the window around a body."""
+    lines, faces = crossings(case, axis, position)
+    ends, step = lines.reshape(-1, 3), 1e-6 * float(np.ptp(case.points, axis=0).max())
+    kinds = np.array(case.patch_kinds)[case.boundary.patch[faces]] if case.boundary else faces
+    window = body_window(np.delete(lines, axis, axis=2), kinds, step) if len(lines) else None
+    return ends[np.unique(np.round(ends / step), axis=0, return_index=True)[1]], window
+
+
+def body_window(lines: np.ndarray, kinds: np.ndarray, step: float) -> np.ndarray | None:
+    """Return low and high corner (2, 2) m of a window around the bodies in an external flow.
+
+    Bodies are those of the boundary's lines (S, 2, 2) m, of patch kinds (S,), that hang together,
+    by ends closer than a step, and nowhere reach the edge of the domain. The window is wider than
+    they are by their length on either side, and by more around bluff ones. None without a body,
+    between walls on opposite sides, as in a channel, and where it would show half of the domain.
+    """
+    low, high = lines.min(axis=(0, 1)), lines.max(axis=(0, 1))
+    numbers = np.arange(2 * len(lines)).reshape(-1, 2)
+    near = point_tree(lines.reshape(-1, 2)).query_pairs(step, output_type="ndarray")
+    joined = np.concatenate([numbers, near])
+    graph = coo_array((np.ones(len(joined)), joined.T), shape=2 * (numbers.size,))
+    part = connected_components(graph, directed=False)[1][::2]
+    at_ends = [np.abs(lines - end).max(axis=1) <= step for end in (low, high)]  # (S, 2) each
+    touches = np.abs(lines[..., None] - np.stack([low, high], axis=1)).min(axis=(1, 2, 3)) <= step
+    inside = ~np.isin(part, part[touches]) & ~np.isin(kinds, FLOWN_THROUGH)
+    is_wall = ~np.isin(kinds, (*FLOWN_THROUGH, "open", "symmetry"))
+    between = np.all([of[is_wall].any(axis=0) for of in at_ends], axis=0)
+    if between.any() or not inside.any():
+        return None
+    bodies = lines[inside].reshape(-1, 2)
+    first, last = bodies.min(axis=0), bodies.max(axis=0)
+    size = last - first
+    margin = max(2.5 * np.sqrt(size.prod()), size.max())
+    window = np.array([np.maximum(first - margin, low), np.minimum(last + margin, high)])
+    return window if np.ptp(window, axis=0).prod() < 0.5 * (high - low).prod() else None
 
 
 def _is_outside(case: StoredCase | PointCloud, centroids: np.ndarray) -> np.ndarray:
@@ -193,15 +254,14 @@ def triangulate(case: StoredCase | PointCloud) -> Triangles:
     cells, boundary = case.points[:, :2].astype(float), case.boundary
     if boundary is None:
         return open_triangles(case.points.astype(float))
-    rim = _rim(case, 2, 0.0)[:, :2]
-    edges = rim if len(rim) else boundary.points[:, :2].astype(float)
+    rim, window = _rim(case, 2, 0.0)
+    edges = rim[:, :2] if len(rim) else boundary.points[:, :2].astype(float)
     points = np.concatenate([cells, edges])
     triangulation = tri.Triangulation(points[:, 0], points[:, 1])
     centroids = points[triangulation.triangles].mean(axis=1)
     triangulation.set_mask(_is_outside(case, centroids))
-    return Triangles(
-        triangulation, np.concatenate([np.arange(len(cells)), point_tree(cells).query(edges)[1]])
-    )
+    cell = np.concatenate([np.arange(len(cells)), point_tree(cells).query(edges)[1]])
+    return Triangles(triangulation, cell, window=window)
 
 
 def middle_plane(
@@ -250,7 +310,8 @@ def section(
     if len(cell) < 3:
         raise ValueError(f"no cells around {'xyz'[axis]} = {position:g} m")
     corners, num_inside = points[cell], len(cell)
-    if case is not None and len(rim := _rim(case, axis, position)):
+    rim, window = (points[:0], None) if case is None else _rim(case, axis, position)
+    if len(rim):
         corners = np.concatenate([corners, rim])
         cell = np.concatenate([cell, cell[point_tree(points[cell]).query(rim)[1]]])
     triangulation = tri.Triangulation(corners[:, across], corners[:, up])
@@ -263,7 +324,7 @@ def section(
         outside &= (triangulation.triangles >= num_inside).all(axis=1)
         mask = triangulation.mask
         triangulation.set_mask(outside if mask is None else mask | outside)
-    return Triangles(triangulation, cell, (across, up), position)
+    return Triangles(triangulation, cell, (across, up), position, window)
 
 
 def draw_field(
@@ -283,10 +344,8 @@ def draw_field(
     shape, low, high = triangles.triangulation, *limits
     style: dict[str, Any] = {"shading": "gouraud", "rasterized": True}
     artist = axes.tripcolor(shape, values[triangles.cell], cmap=cmap, vmin=low, vmax=high, **style)
-    axes.set_aspect("equal")
-    axes.set_xlim(shape.x.min(), shape.x.max())
-    axes.set_ylim(shape.y.min(), shape.y.max())
-    axes.set(xticks=[], yticks=[])
+    across, up = triangles.box.T
+    axes.set(aspect="equal", xlim=across, ylim=up, xticks=[], yticks=[])
     return artist
 
 

@@ -113,7 +113,10 @@ def test_rounding_on_the_drawn_layer_does_not_fill_the_scale() -> None:
 
 @pytest.mark.parametrize(
     ("component", "mean", "std", "signed"),
-    [("x", 9.0, 1.0, True), ("xy", 9.0, 1.0, True), ("p", 0.5, 1.0, True), ("T", 300, 8, False)],
+    [
+        *(("x", 2.9, 1.0, True), ("x", 9.0, 1.0, False), ("xy", 0.9, 1.0, True)),
+        *(("p", 0.5, 1.0, True), ("p", 2.0, 1.0, False), ("T", 300, 8, False)),
+    ],
 )
 def test_a_component_has_one_map_in_every_case(
     component: str, mean: float, std: float, signed: bool

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.tri import Triangulation
 
 import simgen
 from simgen.case import Field
@@ -9,7 +11,17 @@ from simgen.imports import imported_schema
 from simgen.imports.importing import SourceCase, import_cases
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.publish.card import write_card
-from simgen.publish.figures import Line, layer, middle_plane, section, spanning, triangulate
+from simgen.publish.figures import (
+    Line,
+    Triangles,
+    body_window,
+    draw_field,
+    layer,
+    middle_plane,
+    section,
+    spanning,
+    triangulate,
+)
 from simgen.store.schema import Source
 
 
@@ -49,6 +61,40 @@ def test_points_that_span_no_area_are_drawn_as_a_line(tmp_path, dimension, point
     assert drawn.x.tolist() == sorted(np.array(points)[:, drawn.axes[0]].tolist())
     write_card(dataset, tmp_path / "card")
     assert (tmp_path / "card" / "samples.png").is_file()
+
+
+def loop(centre: tuple[float, float], width: float, height: float) -> np.ndarray:
+    """An ellipse of 40 lines (40, 2, 2)."""
+    turn = np.linspace(0, 2 * np.pi, 41)
+    ends = np.array(centre) + 0.5 * np.stack([width * np.cos(turn), height * np.sin(turn)], 1)
+    return np.stack([ends[:-1], ends[1:]], axis=1)
+
+
+@pytest.mark.parametrize(
+    ("body", "sides", "window"),
+    [
+        ((2.0, 0.2), ("inlet", "farfield", "outlet", "farfield"), [[27, 17.9], [33, 22.1]]),
+        ((2.0, 2.0), ("inlet", "open", "outlet", "wall"), [[24, 14], [36, 26]]),  # on a ground
+        ((2.0, 0.2), ("inlet", "wall", "outlet", "wall"), None),  # a channel
+        ((30.0, 20.0), ("inlet", "farfield", "outlet", "farfield"), None),  # large enough
+    ],
+)
+def test_an_external_flow_is_seen_in_a_window_around_the_body(
+    body: tuple[float, float], sides: tuple[str, ...], window: list[list[float]] | None
+) -> None:
+    corners = np.array([[0, 0], [0, 40], [60, 40], [60, 0]], float)
+    outside = np.stack([corners, np.roll(corners, -1, axis=0)], axis=1)
+    lines = np.concatenate([outside, loop((30, 20), *body)])
+    found = body_window(lines, np.array([*sides, *["wall"] * 40]), 1e-6)
+    assert (found is None) == (window is None)
+    if window is None:
+        return
+    np.testing.assert_allclose(found, window, atol=0.01)
+    shape = Triangulation([0, 60, 60, 0, 30], [0, 0, 40, 40, 20])
+    plane, axes = Triangles(shape, np.arange(5), window=found), Figure().subplots()
+    draw_field(axes, plane, np.arange(5.0), limits=(0, 4), cmap="viridis")
+    np.testing.assert_allclose([axes.get_xlim(), axes.get_ylim()], np.transpose(window), atol=0.01)
+    assert plane.drawn.tolist() == [4]
 
 
 def test_the_middle_plane_is_that_in_which_the_fields_vary_most() -> None:
