@@ -67,7 +67,8 @@ def case_table(dataset: Dataset) -> PanelTable:
             # Of steady cases the Courant number is zero.
             if isinstance(value, float | int) and math.isfinite(value) and value:
                 row[plain(name)] = number(value)
-        row["solver (wall s)"] = number(case.provenance.get("wall_time_s", {}).get("solve"))
+        walls = case.provenance.get("wall_time_s", {}).values()
+        row["mesh and solver (wall s)"] = number(sum(walls)) if walls else ""
         rows.append(row)
     return PanelTable(rows, words=("case", "status", "split"))
 
@@ -134,14 +135,13 @@ def costs_panel(context: Context) -> Panel:
     what = f"A rollout over {span:g} s" if span else "A case"
     threads = count(timing.prediction_threads, "CPU thread")
     where = threads if timing.prediction_device == "CPU" else timing.prediction_device
-    host = "" if timing.solver_host == "unknown" else f" ({timing.solver_host})"
-    took = (
-        "the dataset has no record of the solver's time"
-        if timing.solver_s is None
-        else f"the solver took {timing.solver_s:.3g} s for the same on its machine{host}"
-    )
     ledger = ledger_of(context)
     solver, saved, even = ledger.solver, ledger.saved_s, ledger.break_even
+    per, host = solver.per_prediction, f" ({timing.solver_host})"
+    took = "of the solver's time there is no record"
+    if per is not None:
+        took = f"the solver {per.mean:.3g} core-seconds for the same"
+        took += host * (timing.solver_host != "unknown")
     designs = count(solver.num_solved, "design")
     spent = {
         f"meshing and solving {designs} for the training": solver.spent_s,
@@ -150,7 +150,6 @@ def costs_panel(context: Context) -> Panel:
     if ledger.tuning_s is not None:
         spent["the sweep that found its settings"] = ledger.tuning_s
     rows = {name: unknown if s is None else f"{s:,.1f}" for name, s in spent.items()}
-    per = solver.per_prediction
     rows["the solver, for the case or span of a prediction"] = per.text() if per else unknown
     rows["a prediction"] = f"{ledger.prediction_s:.3g}"
     rows["saved by a prediction"] = unknown if saved is None else f"{saved:.3g}"

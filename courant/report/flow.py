@@ -110,7 +110,9 @@ def mass_balance(context: Context) -> tuple[list[PanelTable], str]:
             inflow, net = balance
             if who == "solution" and abs(net) > MOST_IMBALANCE * inflow:
                 why = f"of the solution itself {inflow:.3g} m3/s flow in and {inflow + net:.3g} out"
-                return [], f"No mass balance: {why}, as of a gas or of coarse cells at open faces."
+                is_liquid = any("kinematic" in each.field for each in context.channels)
+                cause = "from coarse cells at open faces" + ", or as of a gas" * (not is_liquid)
+                return [], f"No mass balance: {why}, {cause}."
             rows.append(
                 {
                     "case": f"{shown.case.id} ({shown.label})",

@@ -157,7 +157,7 @@ def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
     lacking = bool(verdict.ahead) or len(dataset.cases("train")) < least
     if verdict.word != "usable" and little and not lacking:
         epochs = pages.count(training.epochs, "epoch")
-        return f"Train for longer: its budget of time ended after {epochs}.", longer
+        return f"Train for longer: its budget of time was for {epochs}.", longer
     if verdict.word == "usable" and (family is None or surrogate.bands is not None):
         return "Explore designs that nobody has solved.", f"courant explore {run}"
     better, again = "", longer if little else again

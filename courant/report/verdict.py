@@ -1,7 +1,8 @@
 """Judge what the fields of a trained model are good for: one word, with its reason.
 
-    not usable  the error is above half of the fields' variation, a prediction without a network
-                is clearly better, or it is about as good and the error above a fifth
+    not usable  the error is above half of the fields' variation, or a prediction without a network
+                is better or about as good
+    unproven    neither, by one or two test cases
     usable      at most half the error of the best reference, and a fifth of the variation; every
                 quantity within 10 % (or the mesh's own error, where that is larger) and closer than
                 a regression on the design parameters; at least three cases
@@ -29,9 +30,10 @@ MOST_RAE = 0.5  # of a model that is used at all
 GOOD_RATIO, GOOD_RAE, GOOD_QUANTITY, LEAST_CASES, USEFUL_BAND = 0.5, 0.2, 0.1, 3, 0.5
 TIED_RATIO, CLEAR_RATIO = 0.9, 1.2  # from here on a reference is about as good, or better
 
-Word = Literal["not usable", "for trends", "usable"]
+Word = Literal["not usable", "unproven", "for trends", "usable"]
 MEANING: dict[Word, str] = {
     "not usable": "Do not use the predicted fields",
+    "unproven": "Too few test cases show what the predicted fields are good for",
     "for trends": "The predicted fields show what a change of the design does; take no values from"
     " them",
     "usable": "The predicted fields can be used in place of the solver's",
@@ -97,21 +99,19 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         beaten = f"the error of {other}, without a network, is {smaller}"
     elif ratio <= GOOD_RATIO:
         measured += f", {times(ratio)} that of {other}"
-    tied = ratio >= TIED_RATIO
-    useless = {rae: not ours["rae"] <= MOST_RAE}
-    useless |= {beaten: ratio > CLEAR_RATIO or (tied and not ours["rae"] <= GOOD_RAE)}
+    useless = {rae: not ours["rae"] <= MOST_RAE, beaten: ratio >= TIED_RATIO}
     limits = {
-        beaten: tied,
-        close: GOOD_RATIO < ratio < TIED_RATIO,
+        close: ratio > GOOD_RATIO,
         f"{rae}: a usable model has {GOOD_RAE:.0%}": ours["rae"] > GOOD_RAE,
         f"a regression on the design parameters answers {listed(lost)} better": bool(lost),
         listed(wide): bool(wide),
-        f"{other} is better in {listed(worse)}": bool(worse) and ratio < 1,
+        f"{other} is better in {listed(worse)}": bool(worse),
     }
     word: Word = "not usable"
     found = [reason for reason, holds in useless.items() if holds]
     if not found:
         word, found = "for trends", [reason for reason, holds in limits.items() if holds]
+        word = "unproven" if few else word
     if not found and not few:
         word, found = "usable", [f"{rae}, and every quantity is within its limit"]
     besides = ""

@@ -245,8 +245,11 @@ def within_budget(
         validation_s = time.perf_counter() - began
         num = min(VALIDATIONS, int(training.budget_s * VALIDATION_SHARE / validation_s))
         step_s = statistics.median(times[len(times) // 2 :])
-        left_s = training.budget_s - max(1, num) * validation_s
-        epochs = min(training.epochs, max(1, int(left_s / (step_s * num_batches))))
+        # Few epochs are validated once each.
+        fit = training.budget_s / (step_s * num_batches + validation_s)
+        if fit > num:
+            fit = (training.budget_s - max(1, num) * validation_s) / (step_s * num_batches)
+        epochs = min(training.epochs, max(1, int(fit)))
         pace = {"step_s": step_s, "epochs": epochs, "validations": max(1, num)}
         if rank == 0:
             run.write_json(PACE, pace)

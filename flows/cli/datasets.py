@@ -138,8 +138,10 @@ def dataset_show(
         values = [f"{each.name} {row[each.name]:.3g}" for each in schema.parameters]
         cells = f"{row['num_points']:.0f}" if accepted else ""
         place = split if accepted else ended
-        rows.append([str(case_id), ", ".join(values), place, cells, f"{row['wall_time_s']:.1f}"])
-    print_table(("case", Column("parameters"), Column("split"), "cells", "solver (wall s)"), rows)
+        took = f"{row['wall_time_s']:.1f}" if row["wall_time_s"] else ""  # of imports unknown
+        rows.append([str(case_id), ", ".join(values), place, cells, took])
+    columns = ("case", Column("parameters"), Column("split"), "cells", "mesh and solver (wall s)")
+    print_table(columns, rows)
     if (source := schema.source) is not None:
         print_line(f"imported from {source.name}, {source.url}, {source.licence}")
     elif commands := how_to_make(opened):

@@ -122,7 +122,7 @@ def judged(nmae: float, rae: float, cases: int = 3, **quantities: tuple[float, b
     ("found", "word", "reason"),
     [
         (judged(2.4, 0.3), "not usable", "parameters), without a network, is 12 times smaller"),
-        (judged(0.2, 0.1), "for trends", "parameters) is about as good"),
+        (judged(0.2, 0.1), "not usable", "parameters) is about as good"),
         (judged(0.25, 0.1), "not usable", "parameters), without a network, is 1.2 times smaller"),
         (judged(0.19, 0.3), "not usable", "parameters) is about as good"),
         (judged(0.05, 0.6), "not usable", "60%"),
@@ -132,7 +132,7 @@ def judged(nmae: float, rae: float, cases: int = 3, **quantities: tuple[float, b
         (judged(0.05, 0.1, shaft_power=(0.05, True)), "for trends", "shaft power better"),
         (judged(0.05, 0.1, head=(0.12, False)), "for trends", "head is wrong by 12%"),
         (judged(0.05, 0.1, drag=(0.12, False)), "usable", "10%"),
-        (judged(0.05, 0.1, cases=1), "for trends", ""),
+        (judged(0.05, 0.1, cases=2), "unproven", ""),
         (judged(0.05, 0.1, head=(0.1, False)), "usable", "10%"),
     ],
 )
