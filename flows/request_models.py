@@ -125,7 +125,7 @@ Runs = Annotated[
 Store = Annotated[str | None, option(f"Folder or URL; COURANT_STORE, default: {STORE}.")]
 ReportFolder = Annotated[
     str | None,
-    option("Folder or URL; default: one in COURANT_REPORTS, or in reports/ beside the runs/."),
+    option("Folder or URL; default: in COURANT_REPORTS, or in reports/ beside the runs/.", "--out"),
 ]
 NumTrials = Annotated[
     int | None, Field(description="Trials of the sweep; where not given, each setting once.", ge=1)

@@ -145,8 +145,12 @@ def offer_solver(
     try:
         for is_wrong, reason in (
             (host not in LOOPBACK, "the solver is started only if the server is on loopback alone"),
-            (url is None, "PREFECT_API_URL names no Prefect server"),
             (dataset is None, "the run's dataset cannot be read from here"),
+            (
+                dataset is not None and dataset.schema.source is not None,
+                "its cases were solved elsewhere: solve it there, and import it into the dataset",
+            ),
+            (url is None, "PREFECT_API_URL names no Prefect server"),
             (
                 place.rpartition("/")[2] != family,
                 f"the dataset is not at STORE/{family}, where its deployment would add to it",

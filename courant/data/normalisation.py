@@ -122,25 +122,18 @@ class Normaliser:
     """Convert between physical units and the model's units; numpy in, float32 numpy out."""
 
     dimension: Annotated[int, Field(ge=1, le=3)]
-    centre: Vector
-    """m"""
-    length_scale: Positive
-    """m"""
+    centre: Vector  # m
+    length_scale: Positive  # m
     lower: Vector
-    upper: Vector
-    """m, the training points' bounding box"""
+    upper: Vector  # m, the training points' bounding box
     patch_kinds: tuple[str, ...]
-    stored_kinds: tuple[str, ...]
-    """The patch kinds of stored distances, in order"""
-    distance_kinds: tuple[str, ...]
-    """The distance field's kinds, as in `SampleData`"""
+    stored_kinds: tuple[str, ...]  # The patch kinds of stored distances, in order
+    distance_kinds: tuple[str, ...]  # The distance field's kinds, as in `SampleData`
     channels: Annotated[tuple[Channel, ...], Field(min_length=1)]
     mean: tuple[FiniteFloat, ...]
-    std: tuple[Positive, ...]
-    """One number per channel, in its unit"""
+    std: tuple[Positive, ...]  # One number per channel, in its unit
     parameters: tuple[ParameterRange, ...] = ()
-    given: tuple[Channel, ...] = ()
-    """Channels of given fields, which are inputs"""
+    given: tuple[Channel, ...] = ()  # Channels of given fields, which are inputs
     given_mean: tuple[FiniteFloat, ...] = ()
     given_std: tuple[Positive, ...] = ()
     has_boundary: bool = True

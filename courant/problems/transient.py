@@ -265,30 +265,20 @@ class TrajectorySet:
 
     ids: tuple[str, ...]
     snapshot_interval_s: float
-    points: Tensor
-    """(K, N, 3)"""
-    distance: Tensor
-    """(K, N, D)"""
-    anchors: Tensor
-    """(K, L, 3), farthest point sampling of each case's points"""
-    parameters: Tensor
-    """(K, P), the design parameters"""
-    num_points: Tensor
-    """(K,)"""
+    points: Tensor  # (K, N, 3)
+    distance: Tensor  # (K, N, D)
+    anchors: Tensor  # (K, L, 3), farthest point sampling of each case's points
+    parameters: Tensor  # (K, P), the design parameters
+    num_points: Tensor  # (K,)
     frames: Tensor
     """(F, N, C + G): the snapshots of all cases, one case after another; given channels last"""
-    first_frame: Tensor
-    """(K,): the first frame of each case in `frames`"""
-    start_s: Tensor
-    """(K,) float64: the time of its first frame"""
-    num_frames: Tensor
-    """(K,)"""
+    first_frame: Tensor  # (K,): the first frame of each case in `frames`
+    start_s: Tensor  # (K,) float64: the time of its first frame
+    num_frames: Tensor  # (K,)
     sign: Tensor
     """(K, C + G): states are sign * frame + offset; 1 and 0 but in mirror images of cases"""
-    offset: Tensor
-    """(K, C + G)"""
-    num_given: int = 0
-    """G: channels that are only inputs"""
+    offset: Tensor  # (K, C + G)
+    num_given: int = 0  # G: channels that are only inputs
     neighbours: Tensor | None = None
     """(K, N, k) int32 of `Batch.neighbours`; None where the model reads no edges"""
 

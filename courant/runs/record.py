@@ -353,7 +353,7 @@ class _DatasetRecord(_Record):
     """Solver settings of its first case, by which further designs are meshed"""
     family_revision: int
     """Of the family's mesher and solver"""
-    quantities: list[dict[_Name, _Text]] = Field(default_factory=list, max_length=1000)
+    quantities: list[dict[_Name, _Text]] = Field(max_length=1000)
     """Name, unit and meaning of each"""
 
 

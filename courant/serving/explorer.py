@@ -63,6 +63,7 @@ class DesignBandsAnswer(BaseModel):
     """Bands around the answer; that of the fields holds with the probability `level`."""
 
     level: float
+    calibrated: bool  # whether the run is, by courant calibrate
     quantities: dict[str, QuantityBand]  # without those that have none
     values: list[list[float]] | None  # (N, C) half-widths of the fields'; null where no band holds
     fine: dict[str, Interval]  # by quantity, on an infinitely fine mesh, but for the model's error
@@ -385,6 +386,7 @@ class Explored:
         bands, field = found.bands, found.bands.field if with_field else None
         answer = DesignBandsAnswer(
             level=bands.level,
+            calibrated=self.surrogate.bands is not None,
             quantities=dict(bands.quantities),
             values=None if field is None else field.tolist(),
             fine=dict(found.fine),

@@ -55,20 +55,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("courant.training")
 OnEpoch = Callable[[EpochRecord], None]
-PARTS = ("load", "train", "validation", "checkpoint")
-"""The parts of a run's time"""
+PARTS = ("load", "train", "validation", "checkpoint")  # The parts of a run's time
 PACE = "pace.json"
 """Of a training within a budget: the seconds of a step that were measured, and what follows"""
-PACE_STEPS = 20
-"""Steps that are measured, at most an epoch; the first half warms up"""
-VALIDATION_SHARE = 0.2
-"""Of a budget, at most"""
-CHECK_EVERY = 64
-"""Steps on a GPU between looks at their losses; on a CPU each step is checked"""
-MAX_CASES = 32
-"""Cases among whose cells learned anchors start"""
-MAX_POINTS = 65_536
-"""Of all these cases together: more would not move the anchors by a cell"""
+PACE_STEPS = 20  # Steps that are measured, at most an epoch; the first half warms up
+VALIDATION_SHARE = 0.2  # Of a budget, at most
+CHECK_EVERY = 64  # Steps on a GPU between looks at their losses; on a CPU each step is checked
+MAX_CASES = 32  # Cases among whose cells learned anchors start
+MAX_POINTS = 65_536  # Of all these cases together: more would not move the anchors by a cell
 
 
 class TrainingError(SimgenError):
@@ -133,6 +127,7 @@ def fit(
 def set_up_run(experiment: Experiment, dataset: Dataset, runs_url: str) -> RunDirectory:
     """Describe in a new run directory what is trained on what; InputError where they do not fit."""
     _grid_of(experiment, dataset)
+    _check_cases(dataset)
     run = RunDirectory(runs_url) / experiment.run_id(dataset.snapshot_id)
     records.describe_run(run, experiment, dataset, open_problem(experiment, dataset).normaliser)
     return run
@@ -144,8 +139,7 @@ class Task(steps.Objective):
 
     problem: Problem
     train: Batches
-    validation: Validation | None
-    """None where the version has no validation case"""
+    validation: Validation | None  # None where the version has no validation case
     grid: tuple[int, ...] = ()
     anchors: Tensor | None = None
     """(L, 3), where learned anchors start; None where the model's own start stays"""
@@ -162,11 +156,7 @@ class Task(steps.Objective):
         """Read both splits; InputError where experiment and dataset do not fit together."""
         problem, training = open_problem(experiment, dataset), experiment.training
         grid = _grid_of(experiment, dataset)
-        if not dataset.cases("train"):
-            raise InputError(
-                f"dataset {dataset.url} {dataset.version} has no accepted case to train on;"
-                " generate more cases"
-            )
+        _check_cases(dataset)
         order = BatchOrder(
             training.batch_size, training.samples_per_epoch, training.seed, rank, world
         )
@@ -176,6 +166,17 @@ class Task(steps.Objective):
             validation = Validation(samples, problem.normaliser)
         anchors = anchor_start(experiment, dataset, problem.normaliser)
         return cls(problem, train, validation, grid, anchors)
+
+
+def _check_cases(dataset: Dataset) -> None:
+    """Raise InputError for too few cases: from a single one nothing is learned of parameters."""
+    num, least = len(dataset.cases("train")), 2 if dataset.schema.parameters else 1
+    if num < least:
+        raise InputError(
+            f"{dataset.url} {dataset.version} has {num} case{'s' * (num != 1)} to train on, a model"
+            f" needs {least} at least, and some 8 for each parameter to be of use; solve more by"
+            " courant generate ... --cases N, or import more"
+        )
 
 
 def _grid_of(experiment: Experiment, dataset: Dataset) -> tuple[int, ...]:
@@ -271,8 +272,7 @@ class Fitting:
         self.bare: nn.Module = build(task.experiment.model).to(device)
         if task.anchors is not None:
             place_learned_anchors(self.bare, task.anchors)
-        self.model = task.trained(self.bare)
-        """What steps call: the bare model or a wrapper of it"""
+        self.model = task.trained(self.bare)  # What steps call: the bare model or a wrapper of it
         if world > 1:
             gpus = [device] if device.type == "cuda" else None
             self.model = DistributedDataParallel(self.model, device_ids=gpus)

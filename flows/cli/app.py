@@ -359,9 +359,7 @@ def recipes_show(
 
 @app.command(epilog="Example: courant report RUN --out report")
 def report(
-    run: asks.RunUrl,
-    out: Annotated[str | None, option("Folder or URL; default: as evaluate's --report.")] = None,
-    dataset: asks.MovedDataset = None,
+    run: asks.RunUrl, out: asks.ReportFolder = None, dataset: asks.MovedDataset = None
 ) -> None:
     """Write the report of an evaluated run again, without Prefect."""
     from courant.report.report import write_report

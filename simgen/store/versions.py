@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -179,7 +180,7 @@ class IsStoreError(InputError):
         super().__init__(f"there is no dataset at {url}; it is a store: give {named}")
 
 
-_WAY_TO_ONE = "courant generate FAMILY --store STORE makes one at STORE/FAMILY"
+_WAY_TO_ONE = "courant generate FAMILY --store STORE makes one at STORE/FAMILY, or import cases"
 _KINDS = "use a local path or s3://bucket/prefix"
 
 
@@ -229,10 +230,7 @@ def _await_branch(url: str, storage: icechunk.Storage, create: bool) -> None:
         elif begun:
             raise failure
         elif not create:
-            found = [each for each in folders_in(url) if files.isdir(f"{path}/{each}/refs")]
-            if found:
-                raise IsStoreError(url, found)
-            raise InputError(f"there is no dataset at {url}; {_WAY_TO_ONE}")
+            raise _no_dataset(url)
         else:
             try:  # without its configuration, over which two writers would stop each other
                 icechunk.Repository.create(storage, **_FORMAT)
@@ -264,6 +262,20 @@ def folders_in(url: str) -> list[str]:
     return sorted(Path(each["name"]).name for each in found if each["type"] == "directory")
 
 
+def _no_dataset(url: str) -> InputError:
+    """Return the error for a URL without a dataset, which names those in it or beside it."""
+    store, _, name = url.rstrip("/").rpartition("/")
+    for place in (url, store):
+        files, path = fsspec.core.url_to_fs(place, skip_instance_cache=True)
+        if found := [each for each in folders_in(place) if files.isdir(f"{path}/{each}/refs")]:
+            if place == url:
+                return IsStoreError(url, found)
+            near = get_close_matches(name, found, 1) or found[:1]
+            there = f"{store} has {', '.join(found[:MOST_NAMED])}: did you mean {store}/{near[0]}?"
+            return InputError(f"there is no dataset at {url}; {there}")
+    return InputError(f"there is no dataset at {url}; {_WAY_TO_ONE}")
+
+
 def is_empty(repository: icechunk.Repository, snapshot_id: str) -> bool:
     """Check whether its creation was interrupted: a first, empty snapshot and no root group."""
     return repository.lookup_snapshot(snapshot_id).parent_id is None
@@ -290,7 +302,7 @@ def _storage(url: str, create: bool) -> icechunk.Storage:
     if create:
         path.mkdir(parents=True, exist_ok=True)
     elif not path.is_dir():  # Icechunk panics at a file
-        raise InputError(f"there is no dataset at {url}; {_WAY_TO_ONE}")
+        raise _no_dataset(url)
     folders = [os.fspath(path)]
     while folders:  # a FIFO, socket or device in place of an object would be read without end
         with os.scandir(folders.pop()) as entries:

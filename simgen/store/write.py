@@ -26,7 +26,7 @@ from zarr.storage import WrapperStore
 
 import simgen.store.schema as layout
 from simgen.case import CaseResult
-from simgen.cases import FAMILIES
+from simgen.cases import find_family
 from simgen.errors import InputError, StoreError
 from simgen.log_lines import about
 from simgen.moments import moments
@@ -94,7 +94,9 @@ class CaseFork:
             if result.split not in wanted:
                 expected = " or ".join(map(str, wanted))
                 raise InputError(f"case {result.id} has split {result.split}, expected {expected}")
-            family, settings = FAMILIES.get(self.schema.family), result.point.settings
+            settings = result.point.settings
+            # Of templates it is the one in this store.
+            family = None if cloud.time is None else find_family(self.schema.family, self.url)
             if family is not None and cloud.time is not None:
                 family.settings_space.check(settings, f"settings of case {result.id}")
                 if problem := AskedTimes.of(family, settings).problem(cloud.time):

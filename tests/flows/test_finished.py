@@ -202,7 +202,7 @@ def test_finished_commands_start_no_server_and_import_neither_prefect_nor_ray(jo
         ["run", "--run", run, "--out", str(Path(asked.store).parent)],
         ["generate", "cylinder-flow", *settings, "--store", asked.store],
         ["train", asked.url, "--recipe", "cylinder-flow-demo", "--runs", str(job.runs)],
-        ["evaluate", run, "--report", str(job.report)],
+        ["evaluate", run, "--out", str(job.report)],
     ]
     code = f"""
 import sys

@@ -99,6 +99,7 @@ def test_a_folder_of_datasets_or_runs_is_named_with_what_is_in_it(waves, tmp_pat
     assert simgen.open_dataset(store).url == f"{store}/one"
     shutil.copytree(waves, store / "two")
     assert f"give {store}/one or two" in refused("train", str(store))
+    assert f"has one, two: did you mean {store}/two?" in refused("train", f"{store}/tow")
     for run in ("one-0123456789", "two-0123456789"):
         (tmp_path / run).mkdir()
         (tmp_path / run / "experiment.json").write_text("{}")

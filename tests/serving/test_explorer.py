@@ -55,6 +55,7 @@ def test_a_section_has_the_field_in_the_plane_and_a_place_is_a_sum(
     assert corners.max() < len(section.x) == len(section.y) and len(corners) > 100
     assert section.plane.startswith("y = ") and (section.across, section.up) == ("x", "z")
     assert section.widths is None and "is not calibrated" in section.bands.no_field
+    assert not section.bands.calibrated
     # Walls from end to end, where the plane cuts them, and no line across inlet or outlets.
     walls = np.array(section.walls)
     lengths = np.hypot(*(walls[:, 2:] - walls[:, :2]).T)

@@ -14,18 +14,19 @@ import pytest
 import torch
 
 import courant
+import simgen
 from courant.evaluation.evaluate import evaluate
 from courant.evaluation.record import read_evaluation
 from courant.experiment import Experiment
 from courant.runs.checkpoint import Checkpoint, checkpoint_epochs, read_latest_checkpoint
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records, run_state
-from courant.training.train import Fitting, TrainingError, fit
+from courant.training.train import Fitting, TrainingError, fit, set_up_run
 from flows.stages import Measurement
 from simgen.errors import InputError, StoreError
 from simgen.store.read import Dataset
 from tests.training.conftest import KilledError, kill_at
-from tests.world import tiny_experiment, tiny_steady
+from tests.world import publish_waves, tiny_experiment, tiny_steady
 
 
 @pytest.mark.parametrize("make", [tiny_experiment, tiny_steady])
@@ -247,6 +248,19 @@ def test_an_experiment_of_another_family_or_kind_of_problem_is_an_error(
         fit(other, dataset, RunDirectory(tmp_path))
     with pytest.raises(InputError, match="tiny is transient, branched-pipe is steady"):
         fit(other, ducts, RunDirectory(tmp_path))
+
+
+def test_one_training_case_is_too_few_for_a_model_of_designs(tmp_path: Path) -> None:
+    one = simgen.open_dataset(publish_waves(str(tmp_path / "store/cylinder-flow"), 1))
+    for start in (
+        lambda: set_up_run(tiny_experiment(), one, str(tmp_path / "runs")),
+        lambda: fit(tiny_experiment(), one, RunDirectory(tmp_path / "runs/one")),
+    ):
+        with pytest.raises(
+            InputError, match=r"v1 has 1 case to train on, a model needs 2 at least"
+        ):
+            start()
+    assert RunDirectory(tmp_path / "runs/one").names() == []
 
 
 @pytest.mark.parametrize(("budget_s", "epochs"), [(1e-3, 1), (1e6, 5)])

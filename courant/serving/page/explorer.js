@@ -350,7 +350,7 @@ function showQuantities() {
     notes.push(`${Math.round(100 * bands.unsolved)} % of the designs near this one had no accepted solution.`);
   }
   element("trust").textContent = notes.join(" ");
-  showCommand("calibrate", bands.no_field.includes("not calibrated") && commands.calibrate);
+  showCommand("calibrate", !bands.calibrated && commands.calibrate);
 }
 
 function showCommand(id, text) {
