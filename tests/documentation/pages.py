@@ -195,7 +195,7 @@ ELSEWHERE = {
     "docs/sweeps.md": "ray ; tensorboard",
     "docs/training.md": (
         "make gpu; courant train small-run; make small; pip install; tensorboard; "
-        "python -m bench.paper_cylinder; courant evaluate RUNS/cylinder-flow-...; "
+        "python -m bench.packed; courant evaluate RUNS/cylinder-flow-...; "
         "courant predict RUN --design radius; courant predict RUN case.vtu"
     ),
     "docs/tutorial.md": "make demo; source",
