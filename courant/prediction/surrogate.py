@@ -408,8 +408,10 @@ class Surrogate:
                     " solver starts at 0 s: let it run for"
                     f" {(problem.input_steps - 1) * self.step_s:g} s or longer"
                 )
-            end = begin + steps * self.step_s if verify else begin
             assert not isinstance(family, SharedMesh)
+            if begin > (known_s := settings[family.horizon]):
+                raise InputError(f"the model knows no state after {known_s:g} s, where cases end")
+            end = begin + steps * self.step_s if verify else begin
             point = family.point(parameters, {**settings, family.horizon: end})
         known_geometry, measured = False, dict[str, float]()
         if isinstance(family, SharedMesh):

@@ -34,13 +34,13 @@ def open_problem(experiment: Experiment, dataset: Dataset) -> Problem:
     if experiment.family != schema.family:
         raise InputError(
             f"experiment {experiment.name} is for {experiment.family}, dataset {dataset.url} holds "
-            f"{schema.family}; choose a recipe of that family"
+            f"{schema.family}; leave --recipe out, or choose one of that family"
         )
     task = "transient" if schema.transient else "steady"
     if experiment.task != task:
         raise InputError(
             f"experiment {experiment.name} is {experiment.task}, {schema.family} is {task}; "
-            "choose a recipe of that family"
+            "leave --recipe out, or choose one of that family"
         )
     data = experiment.data
     scaled_by = data.scaled_by if isinstance(data, SteadyData) else None

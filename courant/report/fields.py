@@ -128,8 +128,9 @@ def rollout_panel(context: Context) -> Panel | None:
     }
     animation = Picture(
         "rollout",
-        f"Case {case.id} ({shown.label}){shown.inside}, predicted from one state, {step_s:g} s a"
-        f" step; trained on {horizon} steps. Space plays and stops, the arrow keys step.",
+        f"Case {case.id} ({shown.label}){shown.inside}, predicted from its state at"
+        f" {surrogate.problem.start(case):g} s, {step_s:g} s a step; trained on {horizon} steps."
+        " Space plays and stops, the arrow keys step.",
         _animate(plane, plotted, truth, predicted),
         look_for="Does the prediction keep in step with the solution?",
         score=f"NMAE {nmae[0]:.3f} after the first step, {nmae[-1]:.3f} after the last",

@@ -89,7 +89,7 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
             elif each.band <= min(USEFUL_BAND, each.spread or math.inf):
                 regressed.append(plain(name))
             else:
-                vague += f" Known to ± {each.band:.0%} alone is {plain(name)}"
+                vague += f" {name[:1].upper()}{plain(name[1:])} is known to ± {each.band:.0%} alone"
                 vague += f"; designs differ by ± {each.spread:.0%}." if each.spread else "."
     other = reference(best)
     beaten = f"{other} is about as good, without a network"

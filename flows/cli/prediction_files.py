@@ -17,6 +17,7 @@ import meshio
 import numpy as np
 
 import courant
+import simgen
 from courant.data.normalisation import Channel, named_arrays
 from courant.evaluation.metrics import METRICS, ErrorSums
 from courant.evaluation.references import of_designs
@@ -153,7 +154,10 @@ def write_prediction(
     and time (T,) s; .vtu holds the last step, .pvd names a .vtu for each step.
     """
     surrogate = load_for(run, out)
-    stored = surrogate.open_dataset(dataset)[case]
+    opened = surrogate.open_dataset(dataset)
+    if case not in opened.records:  # it may have joined since
+        opened = simgen.open_dataset(opened.url)
+    stored = opened[case]
     begin = surrogate.problem.start(stored, start_s)
     predicted = surrogate.predict_case(stored, start_s=begin, steps=steps)
     at = None if begin is None else surrogate.times(begin, steps)

@@ -19,6 +19,7 @@ from courant.serving.explorer import Explored, SectionRequest
 from courant.serving.predictions import Limits
 from courant.training.train import fit
 from flows.cli.app import app
+from flows.cli.prediction_files import write_prediction
 from simgen.cases.template import Varied
 from simgen.errors import InputError
 from simgen.store.read import Dataset
@@ -84,6 +85,10 @@ def test_a_design_is_predicted_and_explored_on_the_mesh_of_all_cases(
     for asked, answer in (*wrong, ({"speed": 7.0}, "speed = 7 .* outside its range .1, 6.")):
         with pytest.raises(InputError, match=answer):
             surrogate.predict_design(asked)
+    # A case that joined since is predicted by its id too.
+    write_case(tmp_path / "tunnel/run7", speed=5.5)
+    imported(tmp_path, kind, "--parameter", SPEED)
+    write_prediction(surrogate.url, "run7", None, None, tmp_path / "run7.npz")
     with pytest.raises(InputError, match="solved elsewhere"):
         surrogate.predict_design({"speed": 3.0}, verify=True)
     # Six cases have no calibration: the band is that of the regression on the other five.
