@@ -285,7 +285,9 @@ class Expression:
         of_kind = tuple(patch for patch, of in self.patches.items() if of == kind)
         if not of_kind:
             there = ", ".join(p if p == k else f"{p} ({k})" for p, k in self.patches.items())
-            raise self._error(f"no patch or kind '{name}'; there are {there or 'none'}")
+            has_names = any(patch != of for patch, of in self.patches.items())
+            what = "patch or kind" if has_names else "patch kind"
+            raise self._error(f"no {what} '{name}'; there are {there or 'none'}")
         found = (name,) if name in self.patches else of_kind
         if len(found) < len(of_kind):
             self.why_not = f"{name} is one of several patches of the kind {kind}"

@@ -11,6 +11,7 @@ applications that its Allrun names before the solver, or that its dictionaries a
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
 import io
 import math
@@ -52,7 +53,7 @@ TURBULENCE = {
 }
 """Fields that are solved and not stored unless they are asked for"""
 OTHERS = {"mesh", "phi", "cellToRegion"}
-MAX_RESIDUAL, MAX_MASS_IMBALANCE = 1e-2, 1e-2
+MAX_RESIDUAL, MAX_COURANT, MAX_MASS_IMBALANCE = 1e-2, 5.0, 1e-2
 _RESULTS = ("processor*", "postProcessing", "VTK", "log*", "*.log", "*.logfile", "dynamicCode")
 _RUNS = re.compile(
     r"^\s*run(?:Application|Parallel)\s+"
@@ -160,8 +161,8 @@ class TemplateFamily(CaseFamily):
         parameters = self.design_space.parameters
         self.flow_parameters = tuple(of.name for of in parameters if not of.changes_mesh)
         unit = "s" if record.transient else "1"
-        steady = {} if record.transient else {"max_residual": MAX_RESIDUAL}
-        self.presets = {"template": {**record.settings, **steady}}
+        limit = ("max_courant", MAX_COURANT) if record.transient else ("max_residual", MAX_RESIDUAL)
+        self.presets = {"template": {**record.settings, limit[0]: limit[1]}}
         self.settings_space = DesignSpace(
             tuple(
                 Parameter(name, unit, value * 1e-6, value * 1e6)
@@ -202,19 +203,19 @@ class TemplateFamily(CaseFamily):
         return figures
 
     def gates(self, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
-        gates = []
-        if not self.transient:
-            residual, most = figures["max_residual"], case.point.settings["max_residual"]
-            limit = f"<= {most:g} (--set max_residual)"
-            gates.append(Gate("greatest initial residual", residual, limit, residual <= most))
-            if {"inlet", "outlet"} <= set(self.patches.values()):
-                imbalance = figures["mass_imbalance"]
-                gates.append(Gate.at_most("mass imbalance", imbalance, MAX_MASS_IMBALANCE))
+        name, title = "max_residual", "greatest initial residual"
+        if self.transient:
+            name, title = "max_courant", "greatest Courant number"
+        value, most = figures[name], case.point.settings[name]
+        gates = [Gate(title, value, f"<= {most:g} (--set {name})", value <= most)]
+        if not self.transient and {"inlet", "outlet"} <= set(self.patches.values()):
+            imbalance = figures["mass_imbalance"]
+            gates.append(Gate.at_most("mass imbalance", imbalance, MAX_MASS_IMBALANCE))
         return gates
 
 
 def copy_case(case: Path, directory: Path) -> None:
-    """Copy a case without its results.
+    """Copy a case without its results, and unpack its files.
 
     The fields of 0 are those of 0.orig, where there is one; 0/T.orig is 0/T, where that is missing,
     or where a script copies it there. Other files that scripts copy within the case are copied too.
@@ -222,6 +223,9 @@ def copy_case(case: Path, directory: Path) -> None:
     times = (path.name for _, path in time_directories(case))
     left_out = shutil.ignore_patterns(*_RESULTS, *times)
     shutil.copytree(case, directory, ignore=left_out, dirs_exist_ok=True)
+    for packed in directory.rglob("*.gz"):
+        packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))
+        packed.unlink()
     if (directory / "0.orig").is_dir():
         shutil.rmtree(directory / "0", ignore_errors=True)
         (directory / "0.orig").rename(directory / "0")

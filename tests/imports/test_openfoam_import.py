@@ -290,7 +290,7 @@ def test_quantities_are_measured_on_stored_values_and_kept_with_the_dataset(tmp_
     known, reasons = obtainable(dataset.computed, ["kinematic_pressure.p"])
     assert [each.name for each in known] == ["drop"] and "forces" in reasons["drag"]
     for wrong, why in {
-        "x=average(p, walls)": "no patch or kind 'walls'; there are inlet, outlet, wall",
+        "x=average(p, walls)": "no patch kind 'walls'; there are inlet, outlet, wall",
         "x=max(rho)": "no field or component 'rho'",
         "speed=max(U)": "quantity speed is named twice",
         "x=max(U)": "has other quantities: leave --quantity out",

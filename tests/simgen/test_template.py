@@ -1,5 +1,6 @@
 """A case becomes a family: `tests/simgen/cavity_case` with a macro, an include and an Allrun."""
 
+import gzip
 import re
 import shutil
 from dataclasses import replace
@@ -86,11 +87,15 @@ def test_designs_of_a_template_are_solved_with_their_parameters(
     case = shutil.copytree(CASE, tmp_path / "case")
     (case / "0.05").mkdir()
     (case / "log.icoFoam").write_text("of an earlier run")
+    packed = gzip.compress((dictionary := case / "system/blockMeshDict").read_bytes())
+    dictionary.with_name("blockMeshDict.gz").write_bytes(packed)
+    dictionary.unlink()
     made = make_template(case, "cavity", VARIED, None, tmp_path / "cavity")
     assert (made.dimension, made.transient, made.application) == (2, True, "icoFoam")
     assert made.patches == {"lid": "wall", "walls": "wall"}
     assert [field.name for field in made.fields] == ["velocity", "kinematic_pressure"]
-    assert made.presets["template"] == {"end_time": 0.1, "write_interval": 0.05, "time_step": 0.005}
+    times = {"end_time": 0.1, "write_interval": 0.05, "time_step": 0.005}
+    assert made.presets["template"] == {**times, "max_courant": 5.0}
     assert made.flow_parameters == ("speed", "nu")
     assert not list(made.folder.glob("0.05")) and not list(made.folder.glob("log*"))
     # Other processes find it beside the dataset.
@@ -342,12 +347,20 @@ def test_each_dataset_has_the_template_beside_it(
     assert find_family("room", f"{tmp_path}/three/room") is None
 
 
-def test_the_residual_that_a_steady_case_may_end_with_is_a_setting(tmp_path: Path) -> None:
-    family = TemplateFamily(room(), tmp_path)
-    for settings, passed in (({}, False), ({"max_residual": 0.05}, True)):
+@pytest.mark.parametrize(
+    ("is_transient", "name", "value", "limit"),
+    [(False, "max_residual", 0.0136, 0.05), (True, "max_courant", 7.8, 10.0)],
+)
+def test_the_limit_of_a_template_s_gate_is_a_setting(
+    tmp_path: Path, is_transient: bool, name: str, value: float, limit: float
+) -> None:
+    times = {"end_time": 1.0, "write_interval": 0.5, "time_step": 0.1}
+    changed = {"transient": True, "settings": times} if is_transient else {}
+    family = TemplateFamily(room().model_copy(update=changed), tmp_path)
+    for settings, passed in (({}, False), ({name: limit}, True)):
         point = family.point({"speed": 1.0}, family.settings("template", settings))
-        (gate,) = family.gates(SolvedCase(point, tmp_path), {"max_residual": 0.0136})
-        assert gate.passed is passed and "--set max_residual" in rejection([gate]) + gate.limit
+        (gate,) = family.gates(SolvedCase(point, tmp_path), {name: value})
+        assert gate.passed is passed and f"--set {name}" in rejection([gate]) + gate.limit
 
 
 @pytest.mark.openfoam
