@@ -49,11 +49,9 @@ from simgen.whole_file import local_path
 POLL_S = 2.0
 PATIENCE_S = 300.0
 """How long a dashboard may fail to answer before the flow gives up on following its job"""
-MOST_LOST = 5
-"""Answers in a row by which a cluster knows nothing of a job that it has taken"""
+MOST_LOST = 5  # Answers in a row by which a cluster knows nothing of a job that it has taken
 STOP_S = 30.0
-NO_AGENT = "No available agent to submit job"
-"""Ray's words for a cluster that has just started"""
+NO_AGENT = "No available agent to submit job"  # Ray's words for a cluster that has just started
 PLAIN_VARIABLES = (
     "AWS_ENDPOINT_URL",
     "AWS_REGION",
@@ -64,12 +62,10 @@ PLAIN_VARIABLES = (
 )
 SEALED = "COURANT_SEALED_VARIABLES"
 PACKAGES = ("simgen", "courant", "flows")
-FILES = ("experiment", "space", "sizes", "designs")
-"""Parameters of stages that may name a file"""
+FILES = ("experiment", "space", "sizes", "designs")  # Parameters of stages that may name a file
 
 
-LEAST_AT_ONCE = 32
-"""Cases under way on however small a cluster: it may grow"""
+LEAST_AT_ONCE = 32  # Cases under way on however small a cluster: it may grow
 Result = TypeVar("Result")
 
 

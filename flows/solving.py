@@ -38,23 +38,18 @@ COMMIT_SHARE = 0.1
 for a commit: some seconds' worth in a dataset of 10,000"""
 COMMIT_WAIT_S = 60.0
 """How long to wait for the commit of a case that another run on this machine has written"""
-LOG_S = 5.0
-"""Between two lines of a case's progress in its log, at least"""
+LOG_S = 5.0  # Between two lines of a case's progress in its log, at least
 
 
 @dataclass(frozen=True)
 class Execution:
     """Settings that do not affect what is solved; without `split` cases are dealt to splits."""
 
-    time_limit_s: float | None = None
-    """Limit of a case's meshing, and of its solver, in wall time"""
-    cores: int = 1
-    """Cores of each case; above 1 its solver runs under MPI"""
-    archive_raw: bool = False
-    """Keep accepted cases' directories too, under <store>/raw/"""
+    time_limit_s: float | None = None  # Limit of a case's meshing, and of its solver, in wall time
+    cores: int = 1  # Cores of each case; above 1 its solver runs under MPI
+    archive_raw: bool = False  # Keep accepted cases' directories too, under <store>/raw/
     split: Split | None = None
-    note: str | None = None
-    """What asked for these cases, for their record"""
+    note: str | None = None  # What asked for these cases, for their record
 
 
 @dataclass(frozen=True)

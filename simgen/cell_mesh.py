@@ -41,10 +41,8 @@ TRIANGLE, POLYGON, QUAD, TETRA, HEXAHEDRON, WEDGE, PYRAMID = NAMES
 class CellMesh:
     """P corners, N cells and B boundary faces."""
 
-    points: np.ndarray
-    """(P, 3) m, of the type of the case's points"""
-    entries: np.ndarray
-    """(E,) i4"""
+    points: np.ndarray  # (P, 3) m, of the type of the case's points
+    entries: np.ndarray  # (E,) i4
 
     def check(self, num_cells: int, num_faces: int) -> None:
         """Raise InputError unless it has so many cells and faces, with corners that exist."""
@@ -121,8 +119,7 @@ _FACES: dict[int, tuple[tuple[int, ...], ...]] = {
 }
 """The faces of a cell by its corners, in VTK's order; a flat cell has its sides"""
 _FLAT = (TRIANGLE, QUAD, POLYGON)
-_MOST_CORNERS = 4
-"""Of a face between two cells: none of the cells has larger ones"""
+_MOST_CORNERS = 4  # Of a face between two cells: none of the cells has larger ones
 NONE = -1
 
 
@@ -177,8 +174,7 @@ def _keys(corners: np.ndarray) -> np.ndarray:
 # Cells and faces as meshio's meshes.
 
 #: VTK's symmetric tensors are xx, yy, zz, xy, yz, xz; OpenFOAM's, and ours, xx, xy, xz, yy, yz, zz.
-VTK_SYMMETRIC = [0, 3, 5, 1, 4, 2]
-"""Where one order has the other's components: the same both ways"""
+VTK_SYMMETRIC = [0, 3, 5, 1, 4, 2]  # Where one order has the other's components: the same both ways
 
 
 @dataclass(frozen=True)

@@ -25,16 +25,11 @@ if TYPE_CHECKING:
 class Faces:
     """F faces of one patch kind, each with the cell behind it."""
 
-    points: np.ndarray
-    """(F, 3) m"""
-    normals: np.ndarray
-    """(F, 3), out of the domain"""
-    areas: np.ndarray
-    """(F,) m2"""
-    cells: np.ndarray
-    """(F,) rows of the cloud"""
-    depth: np.ndarray
-    """(F,) m from the centre of the cell behind a face to the face's plane"""
+    points: np.ndarray  # (F, 3) m
+    normals: np.ndarray  # (F, 3), out of the domain
+    areas: np.ndarray  # (F,) m2
+    cells: np.ndarray  # (F,) rows of the cloud
+    depth: np.ndarray  # (F,) m from the centre of the cell behind a face to the face's plane
 
     def mean(self, values: np.ndarray) -> np.ndarray:
         """Average (..., F) over the faces' area."""
@@ -109,8 +104,7 @@ class CaseFields:
 class StatedQuantity:
     """The record in a dataset of a quantity that its cases have."""
 
-    name: str
-    """Also that of a solved case's figure"""
+    name: str  # Also that of a solved case's figure
     unit: str
     meaning: str
 
@@ -124,10 +118,8 @@ class Quantity(StatedQuantity):
 
     from_fields: Callable[[CaseFields], float] | None
     """None where the cloud does not give it to 1 %"""
-    needs: tuple[str, ...] = ()
-    """Components of fields that `from_fields` reads, such as velocity.x"""
-    not_from_fields: str = ""
-    """Why the cloud does not give it, in words"""
+    needs: tuple[str, ...] = ()  # Components of fields that `from_fields` reads, such as velocity.x
+    not_from_fields: str = ""  # Why the cloud does not give it, in words
 
     def __post_init__(self) -> None:
         if (self.from_fields is None) != bool(self.not_from_fields):

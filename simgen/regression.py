@@ -20,8 +20,7 @@ from simgen.design_space import Parameter, scaled
 Predictor = Callable[[np.ndarray], np.ndarray]
 Regression = Callable[[np.ndarray, np.ndarray], Predictor]
 
-_SMOOTHING = 1e-6
-"""Keeps designs that are solved twice from making the interpolation singular"""
+_SMOOTHING = 1e-6  # Keeps designs that are solved twice from making the interpolation singular
 _LENGTHS, _NOISES = (0.1, 30.0), (1e-8, 1.0)
 """Bounds of a Gaussian process's lengths, and of its noise over the outputs' variance"""
 DECADE = 10.0
@@ -138,11 +137,9 @@ def with_noise(inputs: np.ndarray, logs: np.ndarray) -> np.ndarray:
     return covariance(inputs, inputs, logs) + np.exp(logs[-1]) * np.eye(len(inputs))
 
 
-LEAST_DESIGNS = 8
-"""For each parameter"""
+LEAST_DESIGNS = 8  # For each parameter
 LEAST_FIT = 0.7
-MAX_DESIGNS = 300
-"""The fit's time grows with the cube of their number"""
+MAX_DESIGNS = 300  # The fit's time grows with the cube of their number
 NUM_SAMPLES = 1024
 NUM_FOLDS = 5
 CHUNK = 2048
@@ -152,12 +149,9 @@ CHUNK = 2048
 class Sensitivity:
     """The share of a number's variance over the design space that each parameter explains."""
 
-    first: tuple[float, ...]
-    """Alone"""
-    total: tuple[float, ...]
-    """With all its interactions"""
-    fit: float
-    """R2 of the Gaussian process on designs that it was not fitted to"""
+    first: tuple[float, ...]  # Alone
+    total: tuple[float, ...]  # With all its interactions
+    fit: float  # R2 of the Gaussian process on designs that it was not fitted to
 
 
 def sobol_indices(

@@ -23,11 +23,8 @@ LEGIBLE: dict[str, Any] = {
 class Recipe(NamedTuple):
     """A training run by name."""
 
-    about: str
-    """One line, as `courant recipes` prints it"""
+    about: str  # One line, as `courant recipes` prints it
     base: Callable[[], Experiment] | str
     """The experiment, or the name of the recipe that it derives from"""
-    changes: Sequence[Mapping[str, Any]] = ()
-    """By section, one after the other"""
-    family: str | None = None
-    """None for that of the base"""
+    changes: Sequence[Mapping[str, Any]] = ()  # By section, one after the other
+    family: str | None = None  # None for that of the base

@@ -46,8 +46,7 @@ ENVIRONMENT, METRICS, STATUS = "environment.json", "metrics.jsonl", "status.json
 HEARTBEAT = "heartbeat.json"
 # Of what is calibrated after the training: `courant.prediction` has their contents.
 MONITOR, BANDS, ANSWERS = "monitor.json", "bands.json", "answers.json"
-MOST_NAMED = 5
-"""Runs of a folder that are named"""
+MOST_NAMED = 5  # Runs of a folder that are named
 State = Literal["running", "finished", "failed", "stopped"]
 EVERY_S = 60.0  # between two heartbeats
 ENDING_S = 15.0  # in which a process that was interrupted has ended
@@ -59,19 +58,16 @@ PACKAGES = ("torch", "numpy", "ray", "zarr", "icechunk", DISTRIBUTION)
 class EpochRecord:
     """One epoch: losses in standardised space, NMAE in physical units; None if not validated."""
 
-    epoch: int
-    """Number of the epoch, from 1"""
+    epoch: int  # Number of the epoch, from 1
     epochs: int
     train_loss: float
     validation_loss: float | None
     validation_nmae: float | None
     """Mean absolute error over mean absolute value, over all validation windows, points, steps"""
     learning_rate: float
-    seconds: float
-    """Time of training, without validation and checkpoint"""
+    seconds: float  # Time of training, without validation and checkpoint
     samples_per_s: float
-    eta_s: float
-    """Estimated time for the remaining epochs, with validation and checkpoints"""
+    eta_s: float  # Estimated time for the remaining epochs, with validation and checkpoints
     data_wait_share: float
     """Share of the training time spent waiting for the next batch (first worker)"""
     processor_s: float
@@ -80,8 +76,7 @@ class EpochRecord:
     """Floating-point operations of all workers together, forward and backward"""
     peak_memory_gb: float | None = None
     """Peak memory of the first worker so far: on the GPU, or of the whole process on a CPU"""
-    skipped_batches: int = 0
-    """Number of batches left out because loss or gradient was not finite"""
+    skipped_batches: int = 0  # Number of batches left out because loss or gradient was not finite
 
     def line(self) -> str:
         """Format a line for a log, such as `epoch 12/60  loss 0.2310  NMAE 0.183 ...`."""
@@ -135,12 +130,10 @@ class RunStatus(_Record):
 
     state: State
     reason: str = ""
-    best_epoch: int | None = None
-    """The epoch whose weights are kept"""
+    best_epoch: int | None = None  # The epoch whose weights are kept
     seconds: dict[str, float] = {}
     """Time spent by part of the run: load, train, validation, checkpoint"""
-    different_samples: int | None = None
-    """Number of training samples that the split has"""
+    different_samples: int | None = None  # Number of training samples that the split has
 
     @pydantic.model_validator(mode="after")
     def _ended(self) -> Self:
@@ -343,18 +336,15 @@ class _ParameterRecord(_Record):
 
 class _DatasetRecord(_Record):
     url: _Url
-    relative: _Text | None
-    """The place as seen from the run; None where they share no folder"""
+    relative: _Text | None  # The place as seen from the run; None where they share no folder
     version: _Name
     snapshot_id: _Text
     family: _Name
     parameters: list[_ParameterRecord] = Field(max_length=1000)
     settings: Annotated[dict[_Name, FiniteFloat], Field(max_length=1000)]
     """Solver settings of its first case, by which further designs are meshed"""
-    family_revision: int
-    """Of the family's mesher and solver"""
-    quantities: list[dict[_Name, _Text]] = Field(max_length=1000)
-    """Name, unit and meaning of each"""
+    family_revision: int  # Of the family's mesher and solver
+    quantities: list[dict[_Name, _Text]] = Field(max_length=1000)  # Name, unit and meaning of each
 
 
 def describe_run(

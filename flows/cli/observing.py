@@ -60,10 +60,8 @@ COLOURS = {
     "unpublished": "yellow",
     "failed": "red",
 }
-MOST_ENDED = 5
-"""Finished trainings that are shown; `courant runs ls` lists all"""
-LOW_DISK = 0.05
-"""Share of a disk that is too little"""
+MOST_ENDED = 5  # Finished trainings that are shown; `courant runs ls` lists all
+LOW_DISK = 0.05  # Share of a disk that is too little
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -149,14 +147,11 @@ class Overview:
 
     places: Settings
     datasets: list[DatasetProgress]
-    cases: list[Progress]
-    """That are solved on this machine, in any dataset"""
+    cases: list[Progress]  # That are solved on this machine, in any dataset
     runs: list[RunSummary]
-    trials: list[TrialsProgress]
-    """Sweeps and benchmarks"""
+    trials: list[TrialsProgress]  # Sweeps and benchmarks
     disks: list[Disk]
-    problems: list[str]
-    """A line for each dataset or run that cannot be read"""
+    problems: list[str]  # A line for each dataset or run that cannot be read
 
 
 def look(places: Settings) -> Overview:

@@ -45,10 +45,8 @@ class DesignFile:
 
     path: Path
     parameters: dict[str, dict[str, float]]
-    splits: dict[str, str]
-    """Empty where the file has no such column"""
-    units: dict[str, str]
-    """The unit of each parameter; empty where the header has none"""
+    splits: dict[str, str]  # Empty where the file has no such column
+    units: dict[str, str]  # The unit of each parameter; empty where the header has none
 
 
 def read_case_table(path: Path) -> DesignFile:
@@ -109,8 +107,7 @@ class FolderOptions:
     distance_kinds: tuple[str, ...] | None = None
     """Kinds of patches that each case must have; None = those that most cases have"""
     source: Source = NOT_STATED
-    quantities: Sequence[str] | None = None
-    """NAME=EXPRESSION:UNIT of each; None = the usual ones"""
+    quantities: Sequence[str] | None = None  # NAME=EXPRESSION:UNIT of each; None = the usual ones
     keep_repeats: bool = False
 
 
@@ -118,20 +115,16 @@ class FolderOptions:
 class Surveyed:
     """A case before its values are read."""
 
-    place: str
-    """Its path in the folder"""
-    files: str
-    """A digest of the state of its files, and of its parameters and split"""
+    place: str  # Its path in the folder
+    files: str  # A digest of the state of its files, and of its parameters and split
     fields: tuple[Field, ...]
     dimension: int
-    times: tuple[float, ...] | None
-    """None for a steady case"""
+    times: tuple[float, ...] | None  # None for a steady case
     kind_of: Mapping[str, str] = field(default_factory=dict)
     """Kinds of the patches that are boundaries"""
     parameters: Mapping[str, float] = field(default_factory=dict)
     split: str | None = None
-    left_out: tuple[str, ...] = ()
-    """Parts of the case that are not imported, and why"""
+    left_out: tuple[str, ...] = ()  # Parts of the case that are not imported, and why
 
     @property
     def name(self) -> str:
@@ -159,8 +152,7 @@ class CaseReader(Protocol):
     """A reader for one kind of files; an error of FOREIGN is why a case cannot be imported."""
 
     has_volumes: bool
-    left_out: list[NotImported]
-    """What `find` passed over, though nobody asked for that"""
+    left_out: list[NotImported]  # What `find` passed over, though nobody asked for that
 
     def find(self, folder: Path) -> list[str]:
         """Return the places of the cases; InputError where there is none."""
@@ -180,10 +172,8 @@ class FolderPlan:
     folder: Path
     url: str
     schema: Schema
-    cases: tuple[Surveyed, ...]
-    """The cases that would be imported, if their values are good"""
-    on_record: frozenset[str]
-    """Those of them whose files have not changed since they were imported"""
+    cases: tuple[Surveyed, ...]  # The cases that would be imported, if their values are good
+    on_record: frozenset[str]  # Those of them whose files have not changed since they were imported
     splits: Mapping[str, str]
     skipped: tuple[NotImported, ...]
     left_out: tuple[NotImported, ...]

@@ -52,8 +52,7 @@ _COLUMNS = (
     *("case", "status", "reason", "split"),
     *("num_points", "num_snapshots", "num_bytes", "wall_time_s"),
 )
-MOST_KINDS = 255
-"""A face's patch kind is one byte"""
+MOST_KINDS = 255  # A face's patch kind is one byte
 
 
 def shown(value: object) -> str:
@@ -111,14 +110,12 @@ class SourceCase:
     case; volumes (N,) m3, distance (N, K) m, direction (N, K, 3).
     """
 
-    name: str
-    """Its id in the dataset: letters, digits, '.', '_' and '-'"""
+    name: str  # Its id in the dataset: letters, digits, '.', '_' and '-'
     points: Any
     fields: Mapping[str, Any]
     time: Any = None
     parameters: Mapping[str, float] = field(default_factory=dict)
-    split: str | None = None
-    """train, validation or test, if the schema's splits are published"""
+    split: str | None = None  # train, validation or test, if the schema's splits are published
     grid_shape: Sequence[int] | None = None
     """The shape, if the points are a regular grid of this case's own"""
     volumes: Any = None
@@ -131,8 +128,7 @@ class SourceCase:
     """Checks of the case; a case that did not pass one of them is not imported"""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """JSON-ready values for the case's record, such as its solver"""
-    directory: Path | None = None
-    """OpenFOAM's, where quantities read what function objects wrote"""
+    directory: Path | None = None  # OpenFOAM's, where quantities read what function objects wrote
 
 
 @dataclass(frozen=True)
@@ -140,8 +136,7 @@ class UnreadCase:
     """A case that is read only if the dataset does not hold it already."""
 
     name: str
-    files: str
-    """A digest that changes when a file of the case, or an option of its import, does"""
+    files: str  # A digest that changes when a file of the case, or an option of its import, does
     read: Callable[[], SourceCase]
     """Raises InputError or CaseError in one line where it cannot be imported"""
 
@@ -254,12 +249,9 @@ class Imported:
 
     url: str
     version: str
-    num_cases: int
-    """Cases of the source that the dataset now holds"""
-    num_new: int
-    """Cases that were not on record before"""
-    num_skipped: int
-    """Cases that were not imported, each passed to `on_skipped`"""
+    num_cases: int  # Cases of the source that the dataset now holds
+    num_new: int  # Cases that were not on record before
+    num_skipped: int  # Cases that were not imported, each passed to `on_skipped`
     left_out: tuple[str, ...]
     """Cases of the version that training leaves out, as they have nearly all variance of a field"""
 

@@ -44,18 +44,15 @@ _OF_CASE = ("constant", "system", "postProcessing", "VTK", "dynamicCode")
 HEAD_BYTES = 8192
 #: Times that differ by less, relative to themselves, are one time.
 SAME_TIME = 1e-9
-MOST_NAMED = 6
-"""Entries that differ between cases and are shown"""
-FIGURES = ("courant", "continuity", "residual")
-"""Figures of a log, which limits may be set on"""
+MOST_NAMED = 6  # Entries that differ between cases and are shown
+FIGURES = ("courant", "continuity", "residual")  # Figures of a log, which limits may be set on
 
 
 @dataclass(frozen=True)
 class FoamOptions:
     """The options of `courant dataset import openfoam` for its cases."""
 
-    fields: Mapping[str, str]
-    """OpenFOAM's name to the dataset's; empty for the usual one"""
+    fields: Mapping[str, str]  # OpenFOAM's name to the dataset's; empty for the usual one
     given: frozenset[str] = frozenset()
     region: str = ""
     kinds: Mapping[str, str] = field(default_factory=dict)
@@ -63,8 +60,7 @@ class FoamOptions:
     patch_values: frozenset[str] = frozenset()
     """Conditions that have the cell's value on patches where they write none"""
     parameters: Mapping[str, DictionaryPlace] = field(default_factory=dict)
-    steady: bool | None = None
-    """None: as in the dictionaries"""
+    steady: bool | None = None  # None: as in the dictionaries
     after: float = 0.0
     every: int = 1
     interval: float | None = None
@@ -80,12 +76,9 @@ class FoamOptions:
 class FoamCase(Surveyed):
     """A surveyed OpenFOAM case."""
 
-    parts: tuple[Path, ...]
-    """The directories that hold its mesh"""
-    stored: tuple[tuple[float, str], ...]
-    """Times with the names of their directories"""
-    patches: frozenset[str]
-    """All of them, boundaries or not"""
+    parts: tuple[Path, ...]  # The directories that hold its mesh
+    stored: tuple[tuple[float, str], ...]  # Times with the names of their directories
+    patches: frozenset[str]  # All of them, boundaries or not
     gates: tuple[Gate, ...]
     provenance: Mapping[str, Any]
 

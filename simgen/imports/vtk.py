@@ -59,11 +59,9 @@ Snapshots = tuple[tuple[float | None, tuple[Path, ...]], ...]
 class VtkOptions:
     """The options of `courant dataset import vtk` for its files."""
 
-    fields: Mapping[str, str]
-    """Array's name to the field's in the dataset"""
+    fields: Mapping[str, str]  # Array's name to the field's in the dataset
     given: frozenset[str] = frozenset()
-    units: Mapping[str, str] = field(default_factory=dict)
-    """By the field's name in the dataset"""
+    units: Mapping[str, str] = field(default_factory=dict)  # By the field's name in the dataset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +69,7 @@ class VtkCase(Surveyed):
     """A surveyed file or list of files."""
 
     snapshots: Snapshots
-    mesh: bytes
-    """Digest of its places"""
+    mesh: bytes  # Digest of its places
 
 
 class VtkFolder:
@@ -361,12 +358,9 @@ Found = TypeVar("Found")
 class Snapshot:
     """Arrays on the cells or the points of a mesh."""
 
-    places: np.ndarray
-    """(N, 3) m: each cell's mean of corners, or the points"""
-    values: Mapping[str, np.ndarray]
-    """(N, C) by the array's name"""
-    extent: np.ndarray
-    """(3,) m of its points"""
+    places: np.ndarray  # (N, 3) m: each cell's mean of corners, or the points
+    values: Mapping[str, np.ndarray]  # (N, C) by the array's name
+    extent: np.ndarray  # (3,) m of its points
 
 
 def has_vtk() -> bool:
@@ -434,8 +428,7 @@ def _begin() -> None:
         _held = pages * os.sysconf("SC_PAGE_SIZE")
 
 
-_held = 0
-"""Bytes of this process's data before it reads anything"""
+_held = 0  # Bytes of this process's data before it reads anything
 
 
 def _within(limit: int, read: Callable[..., Found], files: Sequence[Path], *more: Any) -> Found:

@@ -104,20 +104,16 @@ class Schema:
     patch_kinds: tuple[str, ...]
     fields: tuple[Field, ...]
     parameters: tuple[Parameter, ...]
-    boundary: bool = True
-    """Whether cases have a cloud of boundary faces"""
-    volumes: bool = True
-    """Whether points have volumes"""
+    boundary: bool = True  # Whether cases have a cloud of boundary faces
+    volumes: bool = True  # Whether points have volumes
     distance_kinds: tuple[str, ...] | None = None
     """The patch kinds with a distance field; None = every one"""
     grid_shape: tuple[int, ...] | None = None
     """The grid's shape, if the points of every case are one regular grid; the last axis varies
     fastest. A case with a grid of its own has it on its record.
     """
-    splits: Origin = "drawn"
-    """Whether splits are drawn by seed, or published with imported data"""
-    source: Source | None = None
-    """None for cases solved by this project"""
+    splits: Origin = "drawn"  # Whether splits are drawn by seed, or published with imported data
+    source: Source | None = None  # None for cases solved by this project
     startup_s: float = 0.0
     """Simulated time that statistics leave out of the cases that go on behind it"""
     quantities: tuple[StatedQuantity, ...] = ()
@@ -246,8 +242,7 @@ class CaseArray:
 
     name: str
     values: np.ndarray
-    dimensions: tuple[str, ...]
-    """xarray shows these names, and recognises shared axes by them"""
+    dimensions: tuple[str, ...]  # xarray shows these names, and recognises shared axes by them
     attributes: Mapping[str, Any] = field(default_factory=dict)
     """Its unit, or the names of its columns"""
 
@@ -344,8 +339,7 @@ def object_checksum(key: str, stored: Buffer) -> str:
 #: Attribute of the splits' group: splits of cases that were published once and are withdrawn now.
 WITHDRAWN = "withdrawn"
 Record = dict[str, Any]
-Place = tuple[int, int]
-"""The place of a line in its table: first byte and length"""
+Place = tuple[int, int]  # The place of a line in its table: first byte and length
 
 
 def create_tables(root: zarr.Group) -> None:

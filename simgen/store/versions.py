@@ -167,8 +167,7 @@ def explain(url: str, message: str) -> str:
     return f"store {url}{cause.format(endpoint=_endpoint() or 'AWS', first=first)}"
 
 
-MOST_NAMED = 5
-"""Datasets of a store that are named"""
+MOST_NAMED = 5  # Datasets of a store that are named
 
 
 class IsStoreError(InputError):
@@ -208,8 +207,7 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
         return icechunk.Repository.open(storage, config=config)
 
 
-CREATION_S = 5.0
-"""How long another writer's branch may come after its first commit"""
+CREATION_S = 5.0  # How long another writer's branch may come after its first commit
 
 
 def _await_branch(url: str, storage: icechunk.Storage, create: bool) -> None:
@@ -560,16 +558,11 @@ class OnRecord:
     """The newest state of a dataset, whether a version holds it or not."""
 
     schema: Schema
-    design: Mapping[str, Record]
-    """Each case's row of the design table"""
-    splits: Mapping[str, str]
-    """The splits that bind the next version"""
-    version: str | None
-    """The newest version, if any"""
-    published: Mapping[str, Record]
-    """The rows of that version"""
-    commits: list[icechunk.SnapshotInfo]
-    """The last few, newest first"""
+    design: Mapping[str, Record]  # Each case's row of the design table
+    splits: Mapping[str, str]  # The splits that bind the next version
+    version: str | None  # The newest version, if any
+    published: Mapping[str, Record]  # The rows of that version
+    commits: list[icechunk.SnapshotInfo]  # The last few, newest first
 
     @property
     def is_published(self) -> bool:
@@ -634,15 +627,11 @@ class DatasetProgress:
 
     url: str
     family: str
-    version: str | None
-    """The newest version, if any"""
-    state: DatasetState
-    """`begun` where no case is on record yet"""
+    version: str | None  # The newest version, if any
+    state: DatasetState  # `begun` where no case is on record yet
     num_cases: dict[Status, int]
-    solver_s: float
-    """Core-seconds of all solvers"""
-    silent_s: float
-    """Seconds since the last commit"""
+    solver_s: float  # Core-seconds of all solvers
+    silent_s: float  # Seconds since the last commit
     num_left: int | None
     """Cases that the last writer had still to commit; None where it did not record them"""
     left_s: float | None
