@@ -10,8 +10,8 @@ import io
 import logging
 import tempfile
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import islice
 from typing import Any, Literal
@@ -31,7 +31,7 @@ from courant.serving.predictions import Limits, RequestError, Strict
 from simgen.cell_mesh import shape_of
 from simgen.errors import InputError, SimgenError
 from simgen.point_cloud import point_tree
-from simgen.publish.figures import Triangles, crossings, layer_of_cloud, section
+from simgen.publish.figures import FLOWN_THROUGH, Triangles, crossings, layer_of_cloud, section
 from simgen.regression import LEAST_DESIGNS, LEAST_FIT, Sensitivity
 from simgen.solving.unsolved import UnmeshableError
 from simgen.store.read import Dataset, StoredCase
@@ -48,8 +48,9 @@ NO_START = (
     " solved design"
 )
 NUM_NEAREST, NUM_ANCHORS, MAX_KEPT = 5, 8, 32  # solved designs, contributions, kept designs
+MAX_WINDOWS = 8  # kept
 SAME_DESIGN = 1e-7  # the difference of a design from itself
-OPEN = ("inlet", "outlet", "open")  # kinds of patches that are drawn by no line
+MOST_TRIANGLES, MOST_DIVIDED = 20_000, 3  # of a window, and how often each of its sides is halved
 Interval = tuple[float, float]
 
 
@@ -103,6 +104,8 @@ class SectionRequest(PictureRequest):
     """A design to show in a plane, and what to compare it with."""
 
     anchors: bool = False
+    """left, right, low and high in m; null: around the body, if there is one"""
+    window: Literal["all"] | tuple[FiniteFloat, FiniteFloat, FiniteFloat, FiniteFloat] | None = None
     """another design, or the solver's field of this one"""
     beside: dict[str, FiniteFloat] | Literal["solver"] | None = None
 
@@ -115,6 +118,10 @@ class Section(PredictedQuantities):
     plane: str
     position: float
     positions: Interval | None  # m: from where to where the plane may lie; null in 2D
+    window: tuple[float, float, float, float]  # left, right, low and high in m, that is shown
+    whole: tuple[float, float, float, float]
+    has_body: bool  # that is shown in a window of its own by default
+    divided: int  # parts of a cell's side, at whose ends the model was asked within a window
     x: list[float]  # (V,) m
     y: list[float]
     triangles: list[tuple[int, int, int]]
@@ -221,6 +228,28 @@ class Dependences(BaseModel):
 
 
 @dataclass(frozen=True)
+class _View:
+    """The triangles of a plane within a window, with their sides halved some times."""
+
+    cell: np.ndarray  # (K,), from which the first corners take their values
+    places: np.ndarray  # (V, 2) m
+    triangles: np.ndarray  # (T, 3)
+    halved: tuple[np.ndarray, ...]  # (E, 2) corners, in the middle of which the next ones are
+    values: np.ndarray  # (steps, V, C), of the cells and of the model between them
+
+    def spread(self, values: np.ndarray) -> np.ndarray:
+        """Interpolate values (K, ...) at the first corners: (V, ...)."""
+        return halfway(values, self.halved)
+
+
+def halfway(values: np.ndarray, halved: Sequence[np.ndarray]) -> np.ndarray:
+    """Append to values (K, ...) those in the middle of pairs of them."""
+    for pairs in halved:
+        values = np.concatenate([values, values[pairs].mean(axis=1)])
+    return values
+
+
+@dataclass(frozen=True)
 class _Shown:
     """A predicted design, with its triangles."""
 
@@ -260,7 +289,7 @@ class _Shown:
         if cloud.boundary is None:
             return []
         patch = cloud.boundary.patch
-        closed = [n for n, kind in enumerate(cloud.patch_kinds) if kind not in OPEN]
+        closed = [n for n, of in enumerate(cloud.patch_kinds) if of not in FLOWN_THROUGH]
         drawn = lines[np.isin(patch[faces], closed)][:, :, axes].reshape(-1, 4)
         return [short(each) for each in drawn]
 
@@ -283,10 +312,7 @@ class _Shown:
 
     def by_channel(self, cells: np.ndarray, asked: int | None) -> dict[str, Any]:
         """Return values and widths of the band in some cells, a list for each channel."""
-        values, widths = (
-            None if of is None else [short(each) for each in of[cells].T]
-            for of in self.state(asked)
-        )
+        values, widths = (None if of is None else by_column(of[cells]) for of in self.state(asked))
         return {"values": values, "widths": widths}
 
 
@@ -298,7 +324,7 @@ class Explored:
         self.surrogate, self.limits, self._place = surrogate, limits, dataset
         self._lock = threading.Lock()
         self._newest: Dataset | None = None
-        self._kept = lru_cache(MAX_KEPT)(self._show)
+        self._kept, self._seen = lru_cache(MAX_KEPT)(self._show), lru_cache(MAX_WINDOWS)(self._see)
         self._axis: int | None = None  # across the section: for all designs that of the first
         self._study: threading.Thread | None = None
         self._dependences = Dependences(ready=False, quantities={}, reason="")
@@ -313,6 +339,21 @@ class Explored:
         except SimgenError as error:
             logger.warning("the run's dataset cannot be read: %s", error)
             raise RequestError(UNREACHABLE) from None
+
+    @cached_property
+    def extremes(self) -> dict[str, tuple[float, float]]:
+        """The channels' least and largest values in training; empty where they are not known."""
+        try:
+            found, channels = self.trained.statistics, self.surrogate.normaliser.channels
+        except RequestError:
+            return {}
+        if self.surrogate.normaliser.powers:  # The colours are not in the dataset's units.
+            return {}
+        low, high = (
+            {each.name: float(found[each.field][end][each.column]) for each in channels}
+            for end in ("min", "max")
+        )
+        return {name: (low[name], high[name]) for name in low}
 
     def _check(self, parameters: Mapping[str, float]) -> None:
         """Raise RequestError for a design outside of the family's design space."""
@@ -345,7 +386,7 @@ class Explored:
 
     def shown(self, parameters: Mapping[str, float]) -> _Shown:
         """Return a design that was shown before, or predict it."""
-        return self._kept(tuple(sorted(parameters.items())))
+        return self._kept(_key(parameters))
 
     def _show(self, key: tuple[tuple[str, float], ...]) -> _Shown:
         parameters, case, start = dict(key), None, ""
@@ -408,22 +449,32 @@ class Explored:
         """Predict a design and cut it."""
         shown = self.shown(request.parameters)
         layer = shown.cut(request.position)
-        found, shape, times = shown.found, layer.triangulation, shown.found.times
+        found, times, step = shown.found, shown.found.times, shown.step(request.step)
+        box = layer.whole if request.window == "all" else layer.box
+        if isinstance(request.window, tuple):
+            box = np.reshape(request.window, (2, 2)).T
+        view = self._seen(_key(request.parameters), request.position, tuple(box.ravel().tolist()))
+        widths = shown.state(step)[1]
         return Section(
             **self._quantities(found, shown.warnings, with_field=False),
-            **shown.by_channel(layer.cell, request.step),
+            values=by_column(view.values[step]),
+            widths=None if widths is None else by_column(view.spread(widths[view.cell])),
             across="xyz"[layer.axes[0]],
             up="xyz"[layer.axes[1]],
             plane=layer.plane,
             position=layer.position,
             positions=shown.positions,
-            x=short(shape.x),
-            y=short(shape.y),
-            triangles=shape.get_masked_triangles().tolist(),
+            window=tuple(box.T.ravel().tolist()),
+            whole=tuple(layer.whole.T.ravel().tolist()),
+            has_body=layer.window is not None,
+            divided=2 ** len(view.halved),
+            x=fine(view.places[:, 0]),
+            y=fine(view.places[:, 1]),
+            triangles=view.triangles.tolist(),
             walls=shown.walls(layer),
-            other=None if request.beside is None else self._other(request, shown, layer.cell),
+            other=None if request.beside is None else self._other(request, shown, view),
             times=[] if times is None else times.tolist(),
-            step=shown.step(request.step),
+            step=step,
             # They take an encoding of their own, and most moves do not show them.
             anchors=self._anchors(found, layer) if request.anchors else [],
             start=shown.start,
@@ -431,8 +482,45 @@ class Explored:
             num_cells=found.cloud.num_points,
         )
 
-    def _other(self, request: SectionRequest, shown: _Shown, cells: np.ndarray) -> list[Any] | None:
-        """Return what a section is compared with in its cells, a list for each channel.
+    def _see(self, key: tuple[Any, ...], position: float | None, box: tuple[float, ...]) -> _View:
+        """Cut a design, and ask the model between the cells of a window that is not all of it."""
+        shown = self._kept(key)
+        layer, found = shown.cut(position), shown.found
+        shape, low, high = layer.triangulation, np.array(box[:2]), np.array(box[2:])
+        triangles, places = shape.get_masked_triangles(), np.stack([shape.x, shape.y], axis=1)
+        if not (low < high).all():
+            raise RequestError("window: left, right, low and high in m, each pair in order")
+        beyond, ends = 0.1 * (high - low), places[triangles]
+        seen = (ends.min(axis=1) < high + beyond) & (ends.max(axis=1) > low - beyond)
+        used, numbers = np.unique(triangles[seen.all(axis=1)], return_inverse=True)
+        if not len(used):
+            raise RequestError("no part of the domain lies in this window")
+        inside, halved = numbers.reshape(-1, 3), list[np.ndarray]()
+        num_corners, is_part = len(used), not seen.all()
+        while is_part and len(halved) < MOST_DIVIDED and 4 * len(inside) <= MOST_TRIANGLES:
+            sides = np.sort(inside[:, [[1, 2], [2, 0], [0, 1]]], axis=-1).reshape(-1, 2)
+            pairs, middle = np.unique(sides, axis=0, return_inverse=True)
+            (a, b, c), (x, y, z) = inside.T, num_corners + middle.reshape(-1, 3).T
+            parts = [[a, z, y], [z, b, x], [y, x, c], [x, y, z]]
+            inside = np.concatenate([np.stack(each, axis=1) for each in parts])
+            halved.append(pairs)
+            num_corners += len(pairs)
+        cell, batch = layer.cell[used], found.prepared
+        corners = found.cloud.points[cell].astype(float)
+        corners[:, list(layer.axes)] = places[used]
+        corners = halfway(corners, halved)
+        values = found.values.reshape(-1, *found.values.shape[-2:])[:, cell]
+        if halved:
+            features = halfway(batch.query_features[0].cpu().numpy()[cell], halved)[len(cell) :]
+            points = self.surrogate.normaliser.points(corners[len(cell) :])
+            at = [torch.from_numpy(of)[None].to(self.surrogate.device) for of in (points, features)]
+            asked = replace(batch, query_points=at[0], query_features=at[1])
+            between = self.surrogate.predict_prepared([asked])[0]
+            values = np.concatenate([values, between.reshape(len(values), -1, values.shape[-1])], 1)
+        return _View(cell, corners[:, list(layer.axes)], inside, tuple(halved), values)
+
+    def _other(self, request: SectionRequest, shown: _Shown, view: _View) -> list[Any] | None:
+        """Return what a section is compared with at its corners, a list for each channel.
 
         None where the solver has not solved the design, or not at this time.
         """
@@ -454,12 +542,12 @@ class Explored:
             other = self.shown(request.beside)
             points, (values, _) = other.found.cloud.points, other.state(request.step)
         tree = point_tree(points)
-        away, near = tree.query(shown.found.cloud.points[cells], min(4, len(points)))
+        away, near = tree.query(shown.found.cloud.points[view.cell], min(4, len(points)))
         weights = 1 / np.maximum(away, 1e-9 * float(np.ptp(points)))[..., None] ** 2
         there = (weights * values[near]).sum(axis=1) / weights.sum(axis=1)
         # Further away than its cells are from each other there is no fluid.
         there[away[:, 0] > tree.query(points[near[:, 0]], [min(9, len(points))])[0][:, 0]] = np.nan
-        return [short(each) for each in there.T]
+        return by_column(view.spread(there))
 
     def contributions(self, request: ContributionRequest) -> ValueSum:
         """Split the value at a place into the anchors' contributions."""
@@ -613,6 +701,21 @@ class Explored:
         self._dependences = Dependences(
             ready=True, quantities=quantities, reason="" if quantities else reason
         )
+
+
+def _key(parameters: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+    return tuple(sorted(parameters.items()))
+
+
+def by_column(values: np.ndarray) -> list[list[float]]:
+    """Return a list of short numbers for each column of values (V, C)."""
+    return [short(each) for each in values.T]
+
+
+def fine(places: np.ndarray) -> list[float]:
+    """Round places (V,) to a ten-thousandth of what they span."""
+    digits = 5 - int(np.floor(np.log10(float(np.ptp(places)) or 1.0)))
+    return np.round(places.astype(float), digits).tolist()
 
 
 def short(values: np.ndarray) -> list[float]:

@@ -110,7 +110,8 @@ class ServedModel:
         return 200, found.model_dump_json().encode()
 
     async def card(self) -> ModelCard:
-        return predictions.describe(self.explored.surrogate, self.explored.limits)
+        explored = self.explored
+        return predictions.describe(explored.surrogate, explored.limits, explored.extremes)
 
 
 class Solve(BaseModel):

@@ -6,6 +6,7 @@ status, body = answer(body, surrogate, limits)
 import json
 import logging
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -24,6 +25,7 @@ logger = logging.getLogger("courant.serving")
 
 #: Numbers and brackets of a request per allowed point, and characters of an error, which may quote.
 VALUES_PER_POINT, MOST_SHOWN = 64, 500
+Extremes = Mapping[str, tuple[float, float]]  # least and largest value of channels
 Answer = tuple[int, bytes]  # HTTP status, and a body of JSON
 Request = TypeVar("Request", bound=BaseModel)
 
@@ -125,7 +127,7 @@ class RequestError(Exception):
 FAULT = RequestError("the server failed on this request; its log has the reason", 500)
 
 
-def describe(surrogate: Surrogate, limits: Limits) -> ModelCard:
+def describe(surrogate: Surrogate, limits: Limits, extremes: Extremes) -> ModelCard:
     dataset = surrogate.dataset
     return ModelCard(
         run=surrogate.url.rsplit("/", 1)[-1],
@@ -134,7 +136,7 @@ def describe(surrogate: Surrogate, limits: Limits) -> ModelCard:
         dataset=dataset["url"].rstrip("/").rsplit("/", 1)[-1],
         version=dataset["version"],
         channels=list(surrogate.channels),
-        fields=shown_fields(surrogate.normaliser),
+        fields=shown_fields(surrogate.normaliser, extremes),
         difference_colours=_colours(ERRORS),
         parameters=dataset["parameters"],
         quantities=dataset["quantities"],
@@ -147,26 +149,33 @@ def describe(surrogate: Surrogate, limits: Limits) -> ModelCard:
     )
 
 
-def shown_fields(normaliser: Normaliser) -> list[ShownField]:
-    """Return the magnitudes of vectors, then the channels, in colours that `colour_map` gives."""
+def shown_fields(normaliser: Normaliser, extremes: Extremes) -> list[ShownField]:
+    """Return the magnitudes of vectors, then the channels, in colours that `colour_map` gives.
+
+    Colours reach 2.5 standard deviations from the mean, and not beyond the `extremes` where given.
+    """
+    ends = [extremes.get(each.name, (-math.inf, math.inf)) for each in normaliser.channels]
     channels, shown = normaliser.channels, []
     for n, each in enumerate(channels):
         of = each.component, normaliser.mean[n], normaliser.std[n]
-        low, high = of[1] - 2.5 * of[2], of[1] + 2.5 * of[2]
+        low, high = max(of[1] - 2.5 * of[2], ends[n][0]), min(of[1] + 2.5 * of[2], ends[n][1])
         if is_signed(*of):
             low, high = -max(-low, high), max(-low, high)
         look: dict[str, Any] = {"limits": (low, high), "colours": _colours(colour_map(*of))}
         shown.append(ShownField(name=each.name, unit=each.unit, columns=[n], **look))
     magnitudes = []
     for field, columns in normaliser.vectors.items():
-        squares = [of[n] ** 2 for of in (normaliser.mean, normaliser.std) for n in columns]
+        mean, reach = (
+            math.hypot(*(of[n] for n in columns)) for of in (normaliser.mean, normaliser.std)
+        )
+        most = math.hypot(*(max(map(abs, ends[n])) for n in columns))
         parts = ", ".join(channels[n].component for n in columns)
         magnitudes.append(
             ShownField(
                 name=f"|{field}|{'' if len(columns) == normaliser.dimension else f' of {parts}'}",
                 unit=channels[columns[0]].unit,
                 columns=columns,
-                limits=(0.0, 2.0 * math.sqrt(sum(squares))),  # twice the root mean square
+                limits=(max(mean - 2.5 * reach, 0.0), min(mean + 2.5 * reach, most)),
                 colours=_colours(colormaps[VALUES]),
             )
         )

@@ -15,7 +15,7 @@ from typing import Any
 from websockets.sync.client import connect
 
 WAIT_S = 300.0
-KEYS = {"ArrowRight": 39}
+KEYS = {"ArrowRight": 39, "Enter": 13}
 
 
 class Page:
@@ -65,8 +65,9 @@ class Page:
 
     def press(self, key: str) -> None:
         of = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
-        for kind in ("keyDown", "keyUp"):
-            self.send("Input.dispatchKeyEvent", type=kind, **of)
+        typed = {"text": "\r"} if key == "Enter" else {}
+        for kind, more in (("keyDown", typed), ("keyUp", {})):
+            self.send("Input.dispatchKeyEvent", type=kind, **of, **more)
 
     def click(self, selector: str) -> None:
         """Click in the middle of an element, scrolled into sight."""
@@ -82,6 +83,14 @@ class Page:
         for place in others:
             self.send("Input.dispatchTouchEvent", type="touchMove", touchPoints=[place])
         self.send("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
+    def touch_two(self, selector: str, before: float, after: float) -> None:
+        """Touch an element with two fingers, and move each from a share of its width to another."""
+        x, y, width, height = self.box(selector)
+        for kind, away in (("touchStart", before), ("touchMove", after), ("touchEnd", 0.0)):
+            places = [x + (0.5 + share) * width for share in (-away, away) if away]
+            points = [{"x": each, "y": y + height / 2, "id": n} for n, each in enumerate(places)]
+            self.send("Input.dispatchTouchEvent", type=kind, touchPoints=points)
 
     def box(self, selector: str) -> tuple[float, float, float, float]:
         """Return x, y, width and height of an element, scrolled into sight."""

@@ -70,6 +70,24 @@ def test_a_section_has_the_field_in_the_plane_and_a_place_is_a_sum(
     other = explored.section(asked(beside=slower)).other
     np.testing.assert_allclose(other, explored.section(asked(parameters=slower)).values, atol=1e-3)
 
+    # A window has the same cells and the model between them, which a straight line does not give.
+    left, right, low, high = section.window
+    assert section.window == section.whole and not section.has_body and section.divided == 1
+    box = (left, 0.9 * left + 0.1 * right, low, high)
+    part = explored.section(asked(window=box))
+    assert part.window == pytest.approx(box) and part.divided == 8
+    ours, theirs = (np.stack([of.x, of.y], axis=1) for of in (part, section))
+    view = explored._seen(explorer._key(DESIGN), None, (left, low, box[1], high))
+    away, same = cKDTree(theirs).query(ours[: len(view.cell)])
+    assert away.max() < 1e-3 and 10 < len(same) < 0.5 * len(theirs) and len(ours) > 10 * len(same)
+    cells = np.array(part.values)[:, : len(same)]
+    np.testing.assert_allclose(cells, np.array(section.values)[:, same], atol=1e-3)
+    straight = view.spread(view.values[0][: len(view.cell)])
+    away = np.abs(view.values[0] - straight)[len(view.cell) :]
+    assert 0 < away.mean() < 0.1 * straight.std()
+    with pytest.raises(RequestError, match="no part of the domain"):
+        explored.section(asked(window=(right + 1, right + 2, low, high)))
+
     monkeypatch.setattr(explored, "predict", lambda *_: pytest.fail("predicted again"))
     surface = explored.surface(asked())
     assert section.has_surface and surface.widths is None

@@ -137,6 +137,26 @@ def test_a_slider_moved_by_keys_shows_the_field_and_the_quantities_of_another_de
     wait_for_text(page, "dependence-note", "40 designs")
 
 
+def test_a_number_is_typed_beside_its_slider(page: Page) -> None:
+    def enter(value: str) -> None:
+        page.see(f"{of('n-inlet_velocity')}.value = ''; {of('n-inlet_velocity')}.focus()")
+        page.send("Input.insertText", text=value)
+        page.press("Enter")
+
+    before = text(page, "quantities")
+    enter("6.1234")
+    page.wait_for(f"{of('quantities')}.innerText !== {before!r}")
+    settled(page)
+    assert page.see("new URLSearchParams(location.search).get('inlet_velocity')") == "6.1234"
+    address = page.see("location.search")
+    enter("90")
+    wait_for_text(page, "status", "inlet velocity = 90 is not from 3 to 10 m/s.")
+    assert page.see("location.search") == address
+    page.click("#middle")
+    settled(page)
+    assert page.see(f"{of('n-inlet_velocity')}.value") == "6.5"
+
+
 def choose(page: Page, name: str, option: str) -> None:
     page.see(f"{of(name)}.value = {option!r}")
     page.see(f"{of(name)}.dispatchEvent(new Event('change'))")
@@ -162,6 +182,50 @@ def test_a_click_in_the_field_names_the_anchors_that_made_the_value(page: Page) 
     page.press("ArrowRight")
     page.wait_for(f"{of('place')}.innerText !== {first!r}")
     assert "is the sum of" in text(page, "place")
+
+
+def test_the_wheel_enlarges_a_drag_moves_and_a_double_click_shows_all_again(
+    page: Page, site: tuple[str, Quick]
+) -> None:
+    def window() -> list[float]:
+        settled(page)
+        asked = page.see("new URLSearchParams(location.search).get('window')")
+        return [float(each) for each in asked.split()]
+
+    x, y, width, height = page.box("#picture")
+    at = {"x": x + 0.25 * width, "y": y + 0.5 * height}
+    page.send("Input.dispatchMouseEvent", type="mouseWheel", deltaX=0, deltaY=-800, **at)
+    page.wait_for("location.search.includes('window')")
+    wait_for_text(page, "plane", "places for each side")
+    left, right, low, high = window()
+    drawn, place = page.see(PICTURE), text(page, "place")
+    mouse = {"type": "mousePressed", "button": "left", "clickCount": 1}
+    page.send("Input.dispatchMouseEvent", **mouse, **at)
+    for share in (0.3, 0.4):
+        moved = {"x": x + share * width, "y": at["y"]}
+        held = {"type": "mouseMoved", "button": "left", "buttons": 1}
+        page.send("Input.dispatchMouseEvent", **held, **moved)
+    page.send("Input.dispatchMouseEvent", **{**mouse, "type": "mouseReleased"}, **moved)
+    page.wait_for(f"!location.search.includes('window={left:.5g}')")
+    moved_left, moved_right, *_ = window()
+    # The place under the pointer stays there: a distance of the picture's inner width.
+    size = right - left
+    shift, near = 0.15 * size * width / (width - 26), 0.01 * size
+    assert [moved_left, moved_right] == pytest.approx([left - shift, right - shift], abs=near)
+    assert page.see(PICTURE) != drawn and text(page, "place") == place, "no click"
+    page.open(str(page.see(f"{of('link')}.href")))
+    assert window() == [moved_left, moved_right, low, high], "the link shows the same"
+    page.touch_two("#picture", 0.1, 0.3)  # two fingers move apart
+    page.wait_for(f"!location.search.includes('window={moved_left:.5g}')")
+    closer = window()
+    assert closer[1] - closer[0] == pytest.approx(size / 3, rel=0.05)
+    for count in (1, 2):
+        for kind in ("mousePressed", "mouseReleased"):
+            press = {**mouse, "type": kind, "clickCount": count}
+            page.send("Input.dispatchMouseEvent", **press, **at)
+    page.wait_for("location.search.includes('window=all')")
+    page.open(site[0])
+    settled(page)
 
 
 def test_a_solved_neighbour_sets_the_sliders_and_stands_beside_its_prediction(page: Page) -> None:

@@ -3,7 +3,7 @@
 import { followDependences } from "./dependences.js";
 import { savePicture, saveText } from "./files.js";
 import { showNearest } from "./nearest.js";
-import { drawScale, drawSection, ends, fieldOf, scaleOf, ticks, transform, valueAt } from "./picture.js";
+import { drawScale, drawSection, ends, fieldOf, moved, scaleOf, ticks, transform, valueAt } from "./picture.js";
 import { ask } from "./server.js";
 import { offerSolving } from "./solving.js";
 import { drawSurface, turnBy, turnByKey } from "./surface.js";
@@ -22,6 +22,8 @@ let design = {};
 let kept = null; // design B
 let position = null; // of the plane in m, null in the middle
 let step = null; // of the rollout, null for the last
+let view = null; // the window: [left, right, low, high] in m, "all", or null for the one around a body
+let later = null; // a timer, after which the server is asked for the window
 let [choices, asking, waiting, playing] = [0, false, false, false];
 let meshing = 0; // s, that the last mesh took
 
@@ -37,16 +39,27 @@ function addSliders() {
     box.title = each.description;
     const label = document.createElement("label");
     label.htmlFor = `p-${each.name}`;
-    const shown = document.createElement("output");
-    label.append(words(each.name), shown);
+    const typed = document.createElement("input");
+    Object.assign(typed, { id: `n-${each.name}`, inputMode: "decimal", size: 8, ariaLabel: named(each.name, each.unit) });
+    const unit = document.createElement("span");
+    unit.append(typed, each.unit === "1" ? "" : ` ${each.unit}`);
+    label.append(words(each.name));
     const slider = document.createElement("input");
     Object.assign(slider, { type: "range", id: `p-${each.name}`, min: each.low, max: each.high,
       step: (each.high - each.low) / 100 });
     // A slider has steps, a solved design may lie between them: the design has the value.
     slider.set = (value) => {
       design[each.name] = value;
-      shown.value = `${number(value)} ${each.unit === "1" ? "" : each.unit}`;
+      typed.value = number(value, 6);
+      typed.setCustomValidity("");
     };
+    typed.addEventListener("change", () => {
+      const at = Number(typed.value.trim().replace(",", ".") || NaN), { low, high } = each;
+      if (at >= low && at <= high) return go({ ...design, [each.name]: at });
+      typed.setCustomValidity(`${words(each.name)} = ${typed.value} is not from ${number(low)} to ${number(high)} ${each.unit === "1" ? "" : each.unit}`);
+      element("status").textContent = `${typed.validationMessage}.`;
+      typed.reportValidity();
+    });
     slider.addEventListener("input", () => { slider.set(Number(slider.value)); move(); });
     const range = document.createElement("small");
     range.append(...[each.low, each.high].map((end) => {
@@ -54,7 +67,9 @@ function addSliders() {
       text.textContent = number(end);
       return text;
     }));
-    box.append(label, slider, range);
+    const line = document.createElement("div");
+    line.append(label, unit);
+    box.append(line, slider, range);
     element("sliders").append(box);
   }
 }
@@ -84,6 +99,7 @@ function remember() {
   if (kept) state.set("b", model.parameters.map(({ name }) => kept[name]).join(" "));
   if (element("anchors").checked) state.set("anchors", "1");
   for (const [name, at] of [["position", position], ["step", step]]) if (at !== null) state.set(name, at);
+  if (view) state.set("window", view === "all" ? view : view.map((at) => number(at, 5)).join(" "));
   history.replaceState(null, "", `?${state}${location.hash}`);
   element("link").href = `?${state}`; // without the token of the solver
 }
@@ -97,7 +113,7 @@ function restore() {
     if (state.get(name) !== "" && at >= low && at <= high) asked[name] = at;
     else wrong.push(`${words(name)} = ${state.get(name)} is not from ${low} to ${high} ${unit}`);
   }
-  const known = [...CHOICES, "b", "anchors", "position", "step", ...model.parameters.map((each) => each.name)];
+  const known = [...CHOICES, "b", "anchors", "position", "step", "window", ...model.parameters.map((each) => each.name)];
   for (const name of state.keys()) if (!known.includes(name)) wrong.push(`${name} is no parameter`);
   for (const id of CHOICES.filter((each) => state.has(each))) {
     element(id).value = state.get(id);
@@ -110,6 +126,9 @@ function restore() {
   element("anchors").checked = state.has("anchors");
   if (state.get("position")) position = Number(state.get("position"));
   if (state.get("step")) step = Number(state.get("step"));
+  const [left, right, low, high] = (state.get("window") || "").split(" ").map(Number);
+  if (left < right && low < high) view = [left, right, low, high];
+  else if (state.has("window")) view = "all";
   setSliders(asked);
   return wrong.length ? `The address: ${wrong.join("; ")}. ` : "";
 }
@@ -133,8 +152,8 @@ async function move() {
     const { section } = frame = found, took = performance.now() - began;
     ended();
     showPosition();
+    if (!shown || !sameDesign(asked, shown)) chosen = solved = null;
     shown = asked;
-    chosen = solved = null;
     if (!section.known_geometry) meshing = section.seconds.meshing;
     // Answers that are kept are quicker than they once were made.
     const made = 1000 * (section.seconds.meshing + section.seconds.prediction) <= took;
@@ -156,13 +175,13 @@ async function move() {
 
 /* Asks for a step of a design, and for what is beside it. */
 async function load(parameters) {
-  const beside = { "": null, solver: "solver", b: kept }[value("beside")], at = { position, step };
+  const beside = { "": null, solver: "solver", b: kept }[value("beside")], at = { position, step, window: view };
   const anchors = element("anchors").checked, found = {};
   found.section = await ask("sections", { parameters, ...at, anchors, beside });
   if (!found.section.has_surface) element("view").value = "section";
   element("view").parentElement.hidden = !found.section.has_surface;
   if (turnable()) found.surface = await ask("surfaces", { parameters, step });
-  else if (value("beside") === "b") found.second = await ask("sections", { parameters: kept, step });
+  else if (value("beside") === "b") found.second = await ask("sections", { parameters: kept, step, window: found.section.window });
   frames.set(found.section.step, found);
   return found;
 }
@@ -265,7 +284,6 @@ function panes() {
     [low, high] = [Math.min(...reach.map(([least]) => least)), Math.max(...reach.map(([, most]) => most))];
     if (is_band) low = 0;
     else if (limits[0] === -limits[1]) [low, high] = [-Math.max(-low, high), Math.max(-low, high)];
-    else if (limits[0] === 0) low = 0;
   }
   const away = other ? Math.max(...ends(all[2].values).map(Math.abs)) || 1 : 1;
   const scales = [scaleOf([low, high], is_band ? model.fields[0].colours : colours)];
@@ -277,9 +295,13 @@ function draw() {
   const { unit, name } = field(), all = panes(), [first] = all, { section } = frame;
   if (turnable() && frame.surface) drawSurface(picture, frame.surface, first.values, first.scale);
   picture.classList.toggle("surface", turnable());
-  const [[left, right], [low, high]] = [ends(section.x), ends(section.y)];
+  const [left, right, low, high] = section.window;
+  element("zoom").hidden = turnable();
+  element("around").hidden = !section.has_body;
+  element("panes").classList.toggle("zoomed", Array.isArray(view));
   const is_long = (high - low) / (right - left) < 0.6, compared = all.length > 1;
-  element("panes").className = `${compared ? "compared" : ""} ${compared && !is_long ? "across" : ""}`;
+  element("panes").classList.toggle("compared", compared);
+  element("panes").classList.toggle("across", compared && !is_long);
   for (const id of ["second", "difference"]) element(id).parentElement.hidden = !compared;
   const most = compared && is_long ? 260 : 416;
   for (const each of turnable() ? [] : all) {
@@ -302,7 +324,8 @@ function draw() {
     + (lacking && by_solver ? " The solver has not solved this design at this time: choose one of the nearest." : "");
   element("plane").textContent = turnable()
     ? "The boundary, with the value in the cell behind each face; z is up. Drag it, or turn it by the arrow keys."
-    : `${section.across} to the right, ${section.up} up, ${section.plane}`;
+    : `${section.across} to the right, ${section.up} up, ${section.plane}${section.divided > 1
+      ? `; the model is asked at ${section.divided} places for each side of a triangle between the cells` : ""}.`;
 }
 
 function showScale(canvas, below, name, scale, text) {
@@ -411,13 +434,79 @@ function read(event) {
 }
 
 for (const id of ["picture", "second", "difference"]) {
-  element(id).addEventListener("pointermove", read);
+  element(id).addEventListener("pointermove", (event) => (fingers.has(event.pointerId) ? drag(event) : read(event)));
   element(id).addEventListener("click", (event) => {
-    if (!frame || turnable()) return;
+    if (!frame || turnable() || dragged) return;
     const { section } = panes().find((each) => each.id === id);
     choose(...placeOf(event, event.target, section));
   });
 }
+/* The window: by the wheel and two fingers it is enlarged, by dragging moved, by a double click all. */
+const fingers = new Map(); // places of the pointers that are pressed, in pixels of the canvas
+let dragged = false;
+const pixels = (event) => {
+  const ratio = window.devicePixelRatio || 1, box = event.currentTarget.getBoundingClientRect();
+  return [(event.clientX - box.left) * ratio, (event.clientY - box.top) * ratio];
+};
+
+function look(at) {
+  view = at;
+  for (const each of [frame.section, frame.second]) if (each) each.window = view === "all" ? each.whole : view || each.window;
+  draw();
+  clearTimeout(later);
+  later = setTimeout(move, SOON_MS);
+}
+
+function enlarge(canvas, from, to, factor) {
+  const { section } = frame, [left, right, low, high] = moved(canvas, section, from, to, factor), [a, b, c, d] = section.whole;
+  if (right - left >= b - a && high - low >= d - c) look("all");
+  else if (right - left > 1e-4 * (b - a)) {
+    const away = (first, last, least, most) => Math.min(Math.max((first + last) / 2, least), most) - (first + last) / 2;
+    const [x, y] = [away(left, right, a, b), away(low, high, c, d)];
+    look([left + x, right + x, low + y, high + y]);
+  }
+}
+
+function drag(event) {
+  const canvas = event.currentTarget, before = [...fingers.values()], [from] = before, to = pixels(event);
+  if (before.length === 1 && (Math.hypot(to[0] - from[0], to[1] - from[1]) < 4 && !dragged
+    || event.pointerType === "touch" && !Array.isArray(view))) return; // a click; one finger moves the page
+  fingers.set(event.pointerId, to);
+  dragged = true;
+  const [one, two] = before.length > 1 ? [before, [...fingers.values()]].map(([[ax, ay], [bx, by]]) =>
+    [[(ax + bx) / 2, (ay + by) / 2], Math.hypot(ax - bx, ay - by)]) : [[from, 1], [to, 1]];
+  enlarge(canvas, one[0], two[0], two[1] / one[1]);
+}
+
+for (const id of ["picture", "second", "difference"]) {
+  const canvas = element(id), ready = () => frame && !turnable();
+  canvas.addEventListener("pointerdown", (event) => {
+    if (!ready()) return;
+    dragged = fingers.size > 0;
+    fingers.set(event.pointerId, pixels(event));
+    canvas.setPointerCapture(event.pointerId);
+  });
+  for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, (event) => fingers.delete(event.pointerId));
+  canvas.addEventListener("wheel", (event) => {
+    if (!ready()) return;
+    event.preventDefault();
+    enlarge(canvas, pixels(event), pixels(event), Math.exp(-0.0015 * event.deltaY * (event.deltaMode ? 16 : 1)));
+  }, { passive: false });
+  for (const touch of ["touchstart", "touchmove"]) {
+    canvas.addEventListener(touch, (event) => { if (ready() && event.touches.length > 1) event.preventDefault(); }, { passive: false });
+  }
+  canvas.addEventListener("dblclick", () => {
+    if (!ready()) return;
+    choices += 1; // its two clicks chose no place
+    chosen = null;
+    showContributions();
+    look(view === "all" ? null : "all");
+  });
+}
+const aboutMiddle = (factor) => enlarge(picture, ...[0, 1].map(() => [picture.width / 2, picture.height / 2]), factor);
+for (const [id, act] of Object.entries({ nearer: () => aboutMiddle(1.5), farther: () => aboutMiddle(1 / 1.5),
+  whole: () => look("all"), around: () => look(null) })) element(id).addEventListener("click", () => frame && act());
+
 /* From the keyboard: the middle of the picture first, then steps of a twentieth. */
 picture.addEventListener("keydown", (event) => {
   const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1], Enter: [0, 0] };
@@ -425,9 +514,11 @@ picture.addEventListener("keydown", (event) => {
     event.preventDefault();
     draw();
   }
+  const zoom = { "+": "nearer", "-": "farther", 0: "whole" }[event.key];
+  if (zoom) element(zoom).click();
   if (!frame || turnable() || !(event.key in steps)) return;
   event.preventDefault();
-  const [[left, right], [low, high]] = [ends(frame.section.x), ends(frame.section.y)];
+  const [left, right, low, high] = frame.section.window;
   const from = chosen || { x: (left + right) / 2, y: (low + high) / 2 }, [dx, dy] = steps[event.key];
   choose(from.x + dx * (right - left) / 20, from.y + dy * (high - low) / 20);
 });
@@ -443,11 +534,13 @@ for (const id of ["channel", "shown", "colouring"]) {
 element("position").addEventListener("input", () => {
   // Rounded steps must not end beyond the outermost cells.
   const [low, high] = frame.section.positions;
+  chosen = null;
   position = Math.min(Math.max(Number(value("position")), low), high);
   move();
 });
 element("step").addEventListener("input", () => { playing = false; showStep(Number(value("step"))); });
 element("play").addEventListener("click", play);
+element("design").addEventListener("submit", (event) => event.preventDefault()); // Enter sets the number alone
 element("middle").addEventListener("click", () => go(middle()));
 element("keep").addEventListener("click", () => {
   keep({ ...design });

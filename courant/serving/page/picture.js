@@ -49,9 +49,9 @@ export function fieldOf(channels, columns) {
 
 const MARGIN = 12;
 
-/* Fits the height of a canvas to a section's shape; returns the pen. */
+/* Fits the height of a canvas to a section's window; returns the pen. */
 function begin(canvas, section, most) {
-  const [[left, right], [low, high]] = [ends(section.x), ends(section.y)];
+  const [left, right, low, high] = section.window;
   const wanted = ((high - low) / (right - left)) * (canvas.clientWidth - 2 * MARGIN) + 2 * MARGIN;
   canvas.style.height = `${Math.min(Math.max(wanted, 90), most)}px`;
   const ratio = window.devicePixelRatio || 1;
@@ -64,13 +64,21 @@ function begin(canvas, section, most) {
 export function transform(canvas, section) {
   const width = canvas.width, height = canvas.height;
   const margin = MARGIN * (window.devicePixelRatio || 1);
-  const [[left, right], [low, high]] = [ends(section.x), ends(section.y)];
+  const [left, right, low, high] = section.window;
   const scale = Math.min((width - 2 * margin) / (right - left), (height - 2 * margin) / (high - low));
   const shift = [(width - scale * (right - left)) / 2, (height - scale * (high - low)) / 2];
   return {
     to: (x, y) => [shift[0] + scale * (x - left), height - shift[1] - scale * (y - low)],
     from: (px, py) => [left + (px - shift[0]) / scale, low + (height - shift[1] - py) / scale],
   };
+}
+
+/* The window that a canvas shows when a place in pixels moves to another one, enlarged by a factor. */
+export function moved(canvas, section, [fx, fy], [tx, ty], factor = 1) {
+  const { from } = transform(canvas, section), margin = MARGIN * (window.devicePixelRatio || 1);
+  const at = (x, y) => from(fx + (x - tx) / factor, fy + (y - ty) / factor);
+  const [left, high] = at(margin, margin), [right, low] = at(canvas.width - margin, canvas.height - margin);
+  return [left, right, low, high];
 }
 
 export function drawSection(canvas, section, values, scale, { chosen, anchors, most }) {
