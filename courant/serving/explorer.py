@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -23,8 +23,8 @@ from pydantic import BaseModel, Field, FiniteFloat
 import simgen
 from courant.data.normalisation import named_arrays
 from courant.evaluation.metrics import finite_or_none
-from courant.evaluation.quantities import dependences
-from courant.prediction.bands import QuantityBand
+from courant.prediction.answers import REGRESSION
+from courant.prediction.bands import QuantityBand, quantity_bands
 from courant.prediction.surrogate import PredictedDesign, Surrogate, TooLargeError, by_field
 from courant.problems.problem import NotFiniteError, collected_warnings
 from courant.serving.predictions import Limits, RequestError, Strict
@@ -32,7 +32,6 @@ from simgen.cell_mesh import shape_of
 from simgen.errors import InputError, SimgenError
 from simgen.point_cloud import point_tree
 from simgen.publish.figures import FLOWN_THROUGH, Triangles, crossings, layer_of_cloud, section
-from simgen.regression import LEAST_DESIGNS, LEAST_FIT, Sensitivity
 from simgen.solving.unsolved import UnmeshableError
 from simgen.store.read import Dataset, StoredCase
 
@@ -49,6 +48,7 @@ NO_START = (
 )
 NUM_NEAREST, NUM_ANCHORS, MAX_KEPT = 5, 8, 32  # solved designs, contributions, kept designs
 MAX_WINDOWS = 8  # kept
+NUM_ON_CURVE, NUM_PREDICTED, BESIDE = 41, 7, 0.05  # designs on a curve; a share of a range
 SAME_DESIGN = 1e-7  # the difference of a design from itself
 MOST_TRIANGLES, MOST_DIVIDED = 20_000, 3  # of a window, and how often each of its sides is halved
 Interval = tuple[float, float]
@@ -206,25 +206,22 @@ class NearestDesigns(BaseModel):
     reason: str
 
 
-class SobolIndices(BaseModel):
-    """Sobol indices of one quantity, by parameter."""
+class CurveRequest(DesignRequest):
+    """A quantity of a design, over one of its parameters."""
 
-    first: dict[str, float]  # share of the variance that a parameter explains alone
-    total: dict[str, float]
-    fit: float  # R2, on designs left out, of the Gaussian process that they come from
-
-    @classmethod
-    def of(cls, names: list[str], found: Sensitivity) -> SobolIndices:
-        first, total = (dict(zip(names, of, strict=True)) for of in (found.first, found.total))
-        return cls(first=first, total=total, fit=found.fit)
+    quantity: str
+    over: str
 
 
-class Dependences(BaseModel):
-    """The dependence of the quantities on the parameters, or the reason why there is none."""
+class Curve(BaseModel):
+    """The answers for a quantity, as of `POST /sections`, along a parameter."""
 
-    ready: bool  # false while they are being computed: ask again
-    quantities: dict[str, dict[str, SobolIndices | None]]  # `predicted` and `solved`; null: unknown
-    reason: str
+    at: list[float]
+    values: list[float | None]
+    widths: list[float | None]  # half-widths of the bands; null where none holds
+    source: str  # regression, fields, or both
+    solved: list[tuple[float, float]]
+    """the solver's, of designs that differ in other parameters by 5 % of the ranges at most"""
 
 
 @dataclass(frozen=True)
@@ -322,12 +319,9 @@ class Explored:
     def __init__(self, surrogate: Surrogate, limits: Limits, dataset: str | None = None) -> None:
         """Take the place of the dataset; None where it must not be opened."""
         self.surrogate, self.limits, self._place = surrogate, limits, dataset
-        self._lock = threading.Lock()
         self._newest: Dataset | None = None
         self._kept, self._seen = lru_cache(MAX_KEPT)(self._show), lru_cache(MAX_WINDOWS)(self._see)
         self._axis: int | None = None  # across the section: for all designs that of the first
-        self._study: threading.Thread | None = None
-        self._dependences = Dependences(ready=False, quantities={}, reason="")
 
     @cached_property
     def trained(self) -> Dataset:
@@ -669,38 +663,52 @@ class Explored:
             )
         return NearestDesigns(version=dataset.version, designs=found, reason="")
 
-    def dependences(self) -> Dependences:
-        """Return what is known by now; the first call starts a thread that computes them."""
-        with self._lock:
-            if self._study is None:
-                self._study = threading.Thread(target=self._measure, name="sobol", daemon=True)
-                self._study.start()
-        return self._dependences
-
-    def _measure(self) -> None:
-        quantities: dict[str, dict[str, SobolIndices | None]] = {}
-        try:
-            names = [each.name for each in self.trained.schema.parameters]
-            for quantity, both in dependences(self.surrogate, self.trained).items():
-                quantities[quantity] = {
-                    of: SobolIndices.of(names, found) if found else None
-                    for of, found in both.items()
-                }
-            least, number = LEAST_DESIGNS * len(names), len(self.trained.cases())
-            reason = f"a regression explains less than {LEAST_FIT:.0%} of how each quantity varies"
-            reason += " at designs left out (R2)"
-            if not self.trained.schema.quantities:
-                reason = "the dataset's cases have no quantities"
-            elif number < least:
-                reason = f"{least} designs are needed, and {number} are solved"
-        except RequestError as error:
-            reason, self._study = error.detail, None  # the next request tries again
-        except Exception:
-            logger.exception("Sobol indices could not be computed")
-            reason = "the indices could not be computed; the log has the reason"
-        self._dependences = Dependences(
-            ready=True, quantities=quantities, reason="" if quantities else reason
+    def curve(self, request: CurveRequest) -> Curve:
+        """Follow a quantity over a parameter; what the fields have a part in is predicted."""
+        self._check(request.parameters)
+        surrogate, name = self.surrogate, request.quantity
+        over = next((each for each in surrogate.space if each.name == request.over), None)
+        # A rollout starts from another design's state: fields have no part in its answers.
+        source = surrogate.answers.source(name, usable=surrogate.step_s is None)
+        known = [each["name"] for each in surrogate.dataset["quantities"]]
+        if over is None or name not in known:
+            raise RequestError(f"{request.quantity} over {request.over}: one of them is unknown")
+        by_regression = source == REGRESSION
+        at = np.linspace(over.low, over.high, NUM_ON_CURVE if by_regression else NUM_PREDICTED)
+        designs = [{**request.parameters, over.name: each} for each in at.tolist()]
+        values, widths = list[float](), list[float | None]()
+        for design in designs:
+            if by_regression:
+                scaled = surrogate.scaled(design)
+                answered = {name: float(surrogate.answers.at(scaled[None], {}, False)[name][0])}
+                around = quantity_bands(surrogate.answers, surrogate.bands, scaled, answered, False)
+            else:
+                found = self.shown(design).found
+                answered, around = dict(found.quantities), dict(found.bands.quantities)
+            values.append(answered.get(name, math.nan))
+            widths.append(around[name].half_width if name in around else None)
+        return Curve(
+            at=at.tolist(),
+            values=list(map(finite_or_none, values)),
+            widths=widths,
+            source=source,
+            solved=self._solved_along(request.parameters, name, over.name),
         )
+
+    def _solved_along(
+        self, parameters: Mapping[str, float], quantity: str, over: str
+    ) -> list[tuple[float, float]]:
+        try:
+            dataset = self._solved()
+        except (RequestError, SimgenError):
+            return []
+        table = dataset.design.loc[dataset.cases()]
+        rows: Any = table[[each.name for each in self.surrogate.space]].to_dict("records")
+        away = np.array([self.surrogate.scaled(row) for row in rows])
+        away = np.abs(away - self.surrogate.scaled(parameters))
+        away[:, [each.name == over for each in self.surrogate.space]] = 0
+        near = table[(away <= 2 * BESIDE).all(axis=1) & table[quantity].notna()]
+        return list(zip(near[over].tolist(), near[quantity].tolist(), strict=True))
 
 
 def _key(parameters: Mapping[str, float]) -> tuple[tuple[str, float], ...]:

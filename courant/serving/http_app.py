@@ -44,9 +44,7 @@ MAX_CONNECTIONS, MAX_MESHED, MAX_DESIGN_BYTES = 64, 2, 10_000
 HEALTH_S, START_S, STOP_S = 5.0, 60.0, 2  # for a description, a start, and answers at the end
 logger = logging.getLogger("courant.serving")
 
-Route = Literal[
-    "designs", "sections", "contributions", "surfaces", "exports", "nearest", "dependences"
-]
+Route = Literal["designs", "sections", "contributions", "surfaces", "exports", "nearest", "curves"]
 
 
 #: Methods that answer a request for a design; `_types` reads theirs.
@@ -57,15 +55,15 @@ ROUTES: dict[Route, Callable[..., BaseModel]] = {
     "surfaces": Explored.surface,
     "exports": Explored.export,
     "nearest": Explored.nearest,
-    "dependences": Explored.dependences,
+    "curves": Explored.curve,
 }
-WITHOUT_MESH = ("nearest", "dependences")
+WITHOUT_MESH = ("nearest",)
 
 
-def _types(route: Route) -> tuple[type[BaseModel] | None, type[BaseModel]]:
-    """Return the types of a route's request, None for a GET, and of its answer."""
+def _types(route: Route) -> tuple[type[BaseModel], type[BaseModel]]:
+    """Return the types of a route's request and of its answer."""
     types = get_type_hints(ROUTES[route])
-    return types.get("request"), types["return"]
+    return types["request"], types["return"]
 
 
 class Model(Protocol):
@@ -102,9 +100,9 @@ class ServedModel:
     async def explore(self, route: Route, body: bytes) -> Answer:
         kind, _ = _types(route)
         try:
-            request = [] if kind is None else [read_json(body, kind, MAX_DESIGN_BYTES)]
+            request = read_json(body, kind, MAX_DESIGN_BYTES)
             async with nullcontext() if route in WITHOUT_MESH else self._meshing:
-                found = await asyncio.to_thread(ROUTES[route], self.explored, *request)
+                found = await asyncio.to_thread(ROUTES[route], self.explored, request)
         except RequestError as error:
             return error.answer
         return 200, found.model_dump_json().encode()

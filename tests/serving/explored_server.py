@@ -6,8 +6,20 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
+from courant.prediction.answers import Answers, RegressedQuantity
 from courant.serving.explorer import Explored
 from courant.serving.http_app import ServedModel, Solving, build_app, running
+
+
+def answers_of_shares() -> Answers:
+    """Answers that regress `branch1_share` on eight designs."""
+    designs = np.random.default_rng(0).uniform(-1, 1, (8, 5))
+    regressed = RegressedQuantity(
+        values=tuple(designs[:, 1].tolist()), logs=(0.0,) * 6, share=0, scores=(1.0,) * 8
+    )
+    return Answers(designs=designs.tolist(), quantities={"branch1_share": regressed})
 
 
 @contextmanager

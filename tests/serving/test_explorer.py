@@ -1,7 +1,6 @@
 """What the explorer's page asks for: sections of designs, the sum that makes a value, solved
-neighbours, and what quantities depend on."""
+neighbours, and curves of quantities."""
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from scipy.spatial import cKDTree
 
 import courant
 from bench.synthetic_cases import publish_cases
-from courant.evaluation.quantities import Dependence
+from courant.prediction.bands import quantity_bands
 from courant.prediction.surrogate import Surrogate, transferred_state
 from courant.runs.directory import RunDirectory
 from courant.serving import explorer
@@ -20,8 +19,8 @@ from courant.serving.predictions import Limits, RequestError
 from flows.serving import explore_model
 from simgen.case import CaseResult
 from simgen.errors import InputError
-from simgen.regression import Sensitivity
 from simgen.store.schema import Schema
+from tests.serving.explored_server import answers_of_shares
 from tests.world import DESIGN, FAMILY, SETTINGS, SPACE, duct, share, trained_on_pipes
 
 
@@ -236,35 +235,32 @@ def test_a_dataset_out_of_reach_is_reported_without_a_folder(
         nearest(solved_by(surrogate), {"aperture": 28})
 
 
-def ended(explored: explorer.Explored) -> explorer.Dependences:
-    for _ in range(3000):
-        if explored.dependences().ready:
-            break
-        threading.Event().wait(0.02)
-    return explored.dependences()
-
-
-def test_indices_are_computed_once_while_others_are_answered(
+def test_a_curve_has_the_answers_and_bands_of_the_designs_along_it(
     surrogate: Surrogate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go, asked = threading.Event(), []
-    indices = Sensitivity((0.5, 0.1, 0.0, 0.0, 0.2), (0.6, 0.2, 0.0, 0.0, 0.3), 0.9)
+    explored, dataset = solved_by(surrogate), surrogate.open_dataset()
+    answers = answers_of_shares()
+    monkeypatch.setattr(surrogate, "answers", answers)
+    stored = dataset[dataset.cases("train")[0]]
+    of = {"quantity": "branch1_share", "parameters": dict(stored.parameters)}
+    curve = explored.curve(explorer.CurveRequest(over="aperture", **of))
+    assert (curve.at[0], curve.at[-1], len(curve.at)) == (20, 37, 41)
+    assert curve.source == "regression"
+    design = surrogate.scaled({**stored.parameters, "aperture": curve.at[7]})
+    value = float(answers.at(design[None], {})["branch1_share"][0])
+    (band,) = quantity_bands(answers, None, design, {"branch1_share": value}).values()
+    assert (curve.values[7], curve.widths[7]) == pytest.approx((value, band.half_width))
+    ours = stored.parameters["aperture"], dataset.design.loc[stored.id, "branch1_share"]
+    assert curve.solved == [pytest.approx(ours)], "the others differ in other parameters"
+    with pytest.raises(RequestError, match="unknown"):
+        explored.curve(explorer.CurveRequest(over="speed", **of))
 
-    def measure(*of: object) -> dict[str, Dependence]:
-        asked.append(of)
-        assert go.wait(60)
-        return {"branch1_share": {"solved": None, "predicted": indices}}
 
-    few = ended(solved_by(surrogate))
-    assert few.quantities == {} and "40 designs are needed" in few.reason
-    assert ended(explorer.Explored(surrogate, Limits())).reason == explorer.NOT_OPENED
-    monkeypatch.setattr(explorer, "dependences", measure)
-    study = solved_by(surrogate)
-    assert not study.dependences().ready and not study.dependences().ready
-    go.set()
-    answer = ended(study)
-    assert len(asked) == 1 and answer.ready and answer.reason == ""
-    (found,) = answer.quantities.values()
-    assert found["solved"] is None and found["predicted"] is not None
-    assert found["predicted"].first["baffle_angle"] == 0.5
-    assert found["predicted"].total["inlet_velocity"] == 0.3 and found["predicted"].fit == 0.9
+@pytest.mark.openfoam
+@pytest.mark.filterwarnings("ignore:.*outside the training domain")
+def test_a_curve_of_the_fields_predicts_its_designs(explored: explorer.Explored) -> None:
+    of = {"quantity": "branch1_share", "parameters": DESIGN}
+    curve = explored.curve(explorer.CurveRequest(over="inlet_velocity", **of))
+    assert curve.source == "fields" and curve.at == np.linspace(3, 10, 7).tolist()
+    last = explored.section(asked(parameters={**DESIGN, "inlet_velocity": 10.0}))
+    assert curve.values[-1] == last.quantities["branch1_share"] and curve.solved == []

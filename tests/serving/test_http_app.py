@@ -107,7 +107,7 @@ def test_a_request_above_the_limit_is_refused_announced_or_not() -> None:
         assert (status, "more than 0.01 MB" in answered["detail"]) == (413, True)
         assert b"413" in send(port, CHUNKED + 3 * (b"1000\r\n" + b"x" * 4096 + b"\r\n"))
         # A GET has a body where it announces one.
-        for head in (b"GET /dependences", b"POST /predict"):
+        for head in (b"GET /solves/one", b"POST /predict"):
             for length in (b"10001", b"9" * 5000, b"-1"):
                 line = b" HTTP/1.1\r\nhost: x\r\ncontent-length: " + length + b"\r\n\r\n"
                 assert send(port, head + line).split()[1] in (b"413", b"400")

@@ -13,7 +13,7 @@ from courant.serving.predictions import Limits
 from simgen.case import CaseResult
 from simgen.store.schema import Schema
 from tests.serving.chromium import Page, open_page
-from tests.serving.explored_server import serving_explored
+from tests.serving.explored_server import answers_of_shares, serving_explored
 from tests.world import FAMILY, SETTINGS, SPACE, duct, trained_on_pipes
 
 pytestmark = [
@@ -71,6 +71,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Quick]
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         surrogate = courant.load(trained_on_pipes(folder), device="cpu")
         url = surrogate.open_dataset().url
+        patch.setattr(surrogate, "answers", answers_of_shares())
         solving = Solving(solver := Quick(url), commands={"solve": "courant generate"})
         with serving_explored(Explored(surrogate, Limits(), url), solving) as address:
             yield f"{address}/explorer#{solving.token}", solver
@@ -134,7 +135,12 @@ def test_a_slider_moved_by_keys_shows_the_field_and_the_quantities_of_another_de
     assert "speed is no parameter" in text(page, "status")
     page.open(site[0])
     settled(page)
-    wait_for_text(page, "dependence-note", "40 designs")
+    # What the quantity depends on: of each parameter a curve, with its band.
+    page.wait_for("document.querySelectorAll('#curves polyline').length === 5")
+    assert "branch1 share over aperture (mm)" in text(page, "curves")
+    points = "document.querySelector('#curves figure:nth-child(2) {}').points"
+    assert page.see(f"{points.format('polyline')}.length") == 41
+    assert page.see(f"{points.format('.band')}.length") == 82
 
 
 def test_a_number_is_typed_beside_its_slider(page: Page) -> None:
@@ -184,20 +190,21 @@ def test_a_click_in_the_field_names_the_anchors_that_made_the_value(page: Page) 
     assert "is the sum of" in text(page, "place")
 
 
+def window(page: Page) -> list[float]:
+    settled(page)
+    asked = page.see("new URLSearchParams(location.search).get('window')")
+    return [float(each) for each in asked.split()]
+
+
 def test_the_wheel_enlarges_a_drag_moves_and_a_double_click_shows_all_again(
     page: Page, site: tuple[str, Quick]
 ) -> None:
-    def window() -> list[float]:
-        settled(page)
-        asked = page.see("new URLSearchParams(location.search).get('window')")
-        return [float(each) for each in asked.split()]
-
     x, y, width, height = page.box("#picture")
     at = {"x": x + 0.25 * width, "y": y + 0.5 * height}
     page.send("Input.dispatchMouseEvent", type="mouseWheel", deltaX=0, deltaY=-800, **at)
     page.wait_for("location.search.includes('window')")
     wait_for_text(page, "plane", "places for each side")
-    left, right, low, high = window()
+    left, right, low, high = window(page)
     drawn, place = page.see(PICTURE), text(page, "place")
     mouse = {"type": "mousePressed", "button": "left", "clickCount": 1}
     page.send("Input.dispatchMouseEvent", **mouse, **at)
@@ -207,18 +214,14 @@ def test_the_wheel_enlarges_a_drag_moves_and_a_double_click_shows_all_again(
         page.send("Input.dispatchMouseEvent", **held, **moved)
     page.send("Input.dispatchMouseEvent", **{**mouse, "type": "mouseReleased"}, **moved)
     page.wait_for(f"!location.search.includes('window={left:.5g}')")
-    moved_left, moved_right, *_ = window()
+    moved_left, moved_right, *_ = window(page)
     # The place under the pointer stays there: a distance of the picture's inner width.
     size = right - left
     shift, near = 0.15 * size * width / (width - 26), 0.01 * size
     assert [moved_left, moved_right] == pytest.approx([left - shift, right - shift], abs=near)
     assert page.see(PICTURE) != drawn and text(page, "place") == place, "no click"
     page.open(str(page.see(f"{of('link')}.href")))
-    assert window() == [moved_left, moved_right, low, high], "the link shows the same"
-    page.touch_two("#picture", 0.1, 0.3)  # two fingers move apart
-    page.wait_for(f"!location.search.includes('window={moved_left:.5g}')")
-    closer = window()
-    assert closer[1] - closer[0] == pytest.approx(size / 3, rel=0.05)
+    assert window(page) == [moved_left, moved_right, low, high], "the link shows the same"
     for count in (1, 2):
         for kind in ("mousePressed", "mouseReleased"):
             press = {**mouse, "type": kind, "clickCount": count}
@@ -283,4 +286,11 @@ def test_a_finger_moves_a_slider_chooses_a_place_and_turns_the_surface(page: Pag
     page.touch(*((x + share * width, y + 0.5 * height) for share in (0.3, 0.4, 0.6)))
     page.wait_for(f"{PICTURE} !== {turned!r}")
     show(page, "section")
+    page.click("#nearer")
+    page.wait_for("location.search.includes('window')")
+    left, right, *_ = window(page)
+    page.touch_two("#picture", 0.1, 0.3)
+    page.wait_for(f"!location.search.includes('window={left:.5g}')")
+    closer = window(page)
+    assert closer[1] - closer[0] == pytest.approx((right - left) / 3, rel=0.05)
     assert page.errors == [], "nothing that was loaded or drawn has failed"

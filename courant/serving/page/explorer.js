@@ -1,6 +1,6 @@
 /* The page: sliders, moves, and what they change. */
 
-import { followDependences } from "./dependences.js";
+import { showCurves } from "./curves.js";
 import { savePicture, saveText } from "./files.js";
 import { showNearest } from "./nearest.js";
 import { drawScale, drawSection, ends, fieldOf, moved, scaleOf, ticks, transform, valueAt } from "./picture.js";
@@ -152,7 +152,8 @@ async function move() {
     const { section } = frame = found, took = performance.now() - began;
     ended();
     showPosition();
-    if (!shown || !sameDesign(asked, shown)) chosen = solved = null;
+    const is_new = !shown || !sameDesign(asked, shown);
+    if (is_new) chosen = solved = null;
     shown = asked;
     if (!section.known_geometry) meshing = section.seconds.meshing;
     // Answers that are kept are quicker than they once were made.
@@ -163,6 +164,7 @@ async function move() {
       + `${Math.round(took)} ms in all`;
     remember();
     showAll();
+    if (is_new) showCurves(model, asked, section.sources);
     if (!waiting) await compare(asked);
   } catch (error) {
     ended();
@@ -349,20 +351,22 @@ function showQuantities() {
   const shown = model.quantities.map((each) => each.name).filter((name) => name in section.quantities);
   const rows = shown.map((name) => [
     named(name, unit(name)),
-    number(section.quantities[name], digits(section.quantities[name], around[name])),
+    number(section.quantities[name], digits(section.quantities[name], around[name]))
+      + (name in around ? ` ±\u00a0${number(around[name].half_width, 2)}` : ""),
     ...(second ? [number(second.quantities[name])] : []),
-    ...(kinds.length ? [name in around ? `±\u00a0${number(around[name].half_width, 2)}` : "none"] : []),
-    section.sources[name],
     ...(meshes ? [name in fine ? range(fine[name]) : "not studied"] : []),
     ...(solved ? [number(solved[name])] : [])]);
   fill(element("quantities"),
     ["", second ? "A" : "predicted", ...(second ? ["B"] : []),
-      ...(kinds.length ? ["band"] : []), "by", ...(meshes ? ["on a fine mesh"] : []),
+      ...(meshes ? ["on a fine mesh"] : []),
       ...(solved ? ["solver"] : [])], rows);
   if (!rows.length) element("quantities").replaceChildren();
   const missing = Object.entries(section.not_predicted), unknown = shown.filter((name) => section.quantities[name] === null);
   element("missing").textContent = [
+    ...[...new Set(shown.map((name) => section.sources[name]))].map((by, _, all) =>
+      `${all.length > 1 ? shown.filter((name) => section.sources[name] === by).map(words).join(", ") : "Predicted"} by ${by}.`),
     ...[...new Set(kinds)].map((each) => `Bands: ${each}.`),
+    ...(kinds.length ? shown.filter((name) => !(name in around)).map((name) => `No band of ${words(name)} holds.`) : []),
     ...unknown.map((name) => `${words(name)} is unknown: the predicted time is too short for it.`),
     ...missing.map(([name, why]) => `${words(name)} is not predicted: ${words(why).replace(/^needs/, "the model has no")}.`)].join(" ");
   showCommand("all-fields", missing.length && commands.all_fields);
@@ -568,14 +572,13 @@ try {
   Object.assign(element("verdict"), { hidden: !verdict, open: window.innerWidth > 720 }); // a phone shows the picture first
   ["summary", "p"].forEach((part, n) => { element("verdict").querySelector(part).textContent = [word, why.join(". ")][n]; });
   element("title").textContent = `${words(model.family)}, predicted by ${model.run}`;
-  for (const id of ["answers", "depends"]) element(id).hidden = !model.quantities.length;
+  element("answers").hidden = !model.quantities.length;
   document.title = model.run;
   model.fields.forEach((each, n) => element("channel").add(new Option(words(each.name), n)));
   addSliders();
   const wrong = restore();
   await move();
   element("status").textContent = wrong + element("status").textContent;
-  followDependences(model);
   await offerSolving(() => design, () => compare(shown, true));
 } catch (error) {
   element("status").textContent = error.message;

@@ -26,11 +26,11 @@ export async function showNearest(model, design, section, go, beside, newest, is
     ...model.parameters.map((each) => number(parameters[each.name], 3))];
   const rows = answer.designs.map((each) => [
     button(each.case, "Set the sliders to this design", () => go(each.parameters)),
-    button("B", "Show its prediction beside this one", () => beside(each.parameters)), percent(each.distance), each.added ? `${each.split}, since` : each.split,
-    ...cells(each.parameters, each.quantities)]);
-  fill(table, ["solved case", "beside", "differs by", "split",
-    ...[...quantities, ...model.parameters].map((each) => named(each.name, each.unit))],
-  [["predicted here", "", "", "", ...cells(design, section.quantities)], ...rows]);
+    button("B", "Show its prediction beside this one", () => beside(each.parameters)), percent(each.distance),
+    ...cells(each.parameters, each.quantities), each.added ? `${each.split}, since` : each.split]);
+  fill(table, ["solved case", "beside", "differs by",
+    ...[...quantities, ...model.parameters].map((each) => named(each.name, each.unit)), "split"],
+  [["predicted here", "", "", ...cells(design, section.quantities), ""], ...rows]);
   const [first] = answer.designs;
   return first.distance < 1e-7 ? first.quantities : null;
 }

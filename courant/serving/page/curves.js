@@ -1,0 +1,69 @@
+/* What a quantity depends on: its answers over each parameter, with bands and solved designs. */
+
+import { ask } from "./server.js";
+import { element, named, number, words } from "./tables.js";
+
+const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [360, 130, 58, 10, 8, 22];
+let drawn = 0; // curves of an earlier design are dropped
+
+/* Draws them for the design that is shown; predictions of many meshes wait for a click. */
+export function showCurves(model, design, sources, asked = false) {
+  const turn = drawn += 1, choice = element("curve"), place = element("curves"), button = element("draw");
+  const names = model.quantities.map(({ name }) => name).filter((name) => name in sources);
+  if (choice.options.length !== names.length) {
+    choice.replaceChildren(...names.map((name) => new Option(words(name), name)));
+    choice.onchange = () => choice.again();
+    button.onclick = () => choice.again(true);
+  }
+  choice.again = (wanted) => showCurves(model, design, sources, wanted);
+  element("depends").hidden = !choice.options.length;
+  const quantity = choice.value, { unit } = model.quantities.find(({ name }) => name === quantity) || {};
+  button.hidden = asked || !choice.options.length || sources[quantity] === "regression";
+  if (!button.hidden) {
+    element("curve-note").textContent = "The fields have a part in it: its curves take predictions of 7 designs for each parameter.";
+    place.replaceChildren();
+  } else if (choice.options.length) follow(model, design, quantity, unit, place, () => turn === drawn);
+}
+
+async function follow(model, design, quantity, unit, place, isCurrent) {
+  const note = element("curve-note"), found = [];
+  try {
+    for (const { name } of model.parameters) {
+      if (found.length) note.textContent = `${found.length} of ${model.parameters.length} parameters`;
+      found.push(await ask("curves", { parameters: design, quantity, over: name }));
+      if (!isCurrent()) return;
+    }
+  } catch (error) {
+    if (isCurrent()) note.textContent = error.message;
+    return;
+  }
+  const ends = found.flatMap(({ values, widths, solved }) => [...solved.map(([, at]) => at),
+    ...values.flatMap((at, n) => (at === null ? [] : [at - (widths[n] || 0), at + (widths[n] || 0)]))]);
+  const [low, high] = [Math.min(...ends), Math.max(...ends)], room = 0.05 * (high - low) || 1;
+  place.replaceChildren(...model.parameters.map((parameter, n) =>
+    chart(found[n], parameter, design[parameter.name], named(quantity, unit), [low - room, high + room])));
+  note.textContent = `Through the design that is shown, on one scale: the answer by ${found[0].source}, its band, `
+    + "and as dots the solver's values, of designs that differ in other parameters by 5 % of their ranges at most.";
+}
+
+function chart({ at, values, widths, solved }, { name, unit, low, high }, here, title, [least, most]) {
+  const x = (place) => (LEFT + ((place - low) / (high - low || 1)) * (WIDTH - LEFT - RIGHT)).toFixed(1);
+  const y = (value) => (HEIGHT - BOTTOM - ((value - least) / (most - least)) * (HEIGHT - TOP - BOTTOM)).toFixed(1);
+  const known = at.map((_, n) => n).filter((n) => values[n] !== null), banded = known.filter((n) => widths[n] !== null);
+  const line = (numbers, side = 0) => numbers.map((n) => `${x(at[n])},${y(values[n] + side * (widths[n] || 0))}`).join(" ");
+  const figure = document.createElement("figure"), caption = document.createElement("figcaption");
+  caption.textContent = `${title} over ${named(name, unit)}`;
+  const ticks = [least, (least + most) / 2, most].map((value) =>
+    `<text x="${LEFT - 5}" y="${Number(y(value)) + 4}" text-anchor="end">${number(value, 3)}</text>`
+    + `<line class="grid" x1="${LEFT}" x2="${WIDTH - RIGHT}" y1="${y(value)}" y2="${y(value)}"/>`);
+  const below = [low, (low + high) / 2, high].map((place, n) =>
+    `<text x="${x(place)}" y="${HEIGHT - BOTTOM + 16}" text-anchor="${["start", "middle", "end"][n]}">${number(place, 3)}</text>`);
+  figure.innerHTML = `<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img">${ticks.join("")}${below.join("")}`
+    + `<polygon class="band" points="${line(banded, 1)} ${line([...banded].reverse(), -1)}"/>`
+    + `<line class="here" x1="${x(here)}" x2="${x(here)}" y1="${TOP}" y2="${HEIGHT - BOTTOM}"/>`
+    + `<polyline class="curve" points="${line(known)}"/>`
+    + `${solved.map(([place, value]) => `<circle cx="${x(place)}" cy="${y(value)}" r="3.5"/>`).join("")}</svg>`;
+  figure.querySelector("svg").ariaLabel = caption.textContent;
+  figure.prepend(caption);
+  return figure;
+}
