@@ -15,11 +15,12 @@ from courant.prediction.shared_mesh import SharedMesh
 from courant.problems.problem import collected_warnings
 from courant.recipes.fitted import fitted_recipe
 from courant.runs.directory import RunDirectory
+from courant.runs.record import ANSWERS
 from courant.serving.explorer import Explored, SectionRequest
 from courant.serving.predictions import Limits
 from courant.training.train import fit
 from flows.cli.app import app
-from flows.cli.prediction_files import write_prediction
+from flows.cli.prediction_files import predict_to_files, write_prediction
 from simgen.cases.template import Varied
 from simgen.errors import InputError
 from simgen.store.read import Dataset
@@ -91,6 +92,8 @@ def test_a_design_is_predicted_and_explored_on_the_mesh_of_all_cases(
     write_prediction(surrogate.url, "run7", None, None, tmp_path / "run7.npz")
     with pytest.raises(InputError, match="solved elsewhere"):
         surrogate.predict_design({"speed": 3.0}, verify=True)
+    predict_to_files(surrogate.url, {"speed": 3.2}, tmp_path / "design.vtu")
+    assert not RunDirectory(surrogate.url).exists(ANSWERS), "they are fitted by an evaluation alone"
     # Six cases have no calibration: the band is that of the regression on the other five.
     ensure_answers(surrogate, dataset)
     answered = surrogate.predict_design({"speed": 3.2})
