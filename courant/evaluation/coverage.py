@@ -84,15 +84,19 @@ def measure_coverage(
 ) -> Coverage:
     """Compare the bands with the solved cases of a split of the newest version; keep the result.
 
-    Cases outside of the box `inside` are scored apart: have they a band? InputError where the run
-    is not calibrated, or the split has no case inside.
+    A run that is not calibrated has the left-out bands of its quantities alone, of the level that
+    its cases give. Cases outside of the box `inside` are scored apart: have they a band? InputError
+    where there is neither band, for a box without calibration, or with no case of the split inside.
     """
     run, inside = RunDirectory(run_url), inside or {}
     run.check_writable()
     surrogate = load(run_url)
     bands = surrogate.bands
-    if bands is None:
+    if bands is None and (inside or not surrogate.answers.processes):
         raise InputError(f"{run.url} has no bands of these weights: courant calibrate {run.url}")
+    if bands is None:
+        known = min(len(each.scores) for each in surrogate.answers.quantities.values())
+        level = min(level, known / (known + 1))
     dataset, trained_on = newest(surrogate, dataset_url), surrogate.open_dataset(dataset_url)
     names = [each.name for each in dataset.schema.parameters]
     for name, (low, high) in inside.items():
@@ -140,7 +144,7 @@ def measure_coverage(
         num_cases=len(cases),
         without=without,
         bands=scored,
-        outside=_score_outside(surrogate, bands, dataset, beyond, level),
+        outside=_score_outside(surrogate, bands, dataset, beyond, level) if bands else {},
     )
     run.write_json(COVERAGE, coverage.model_dump(mode="json"))
     return coverage
@@ -152,7 +156,7 @@ def is_inside(box: Box, design: Mapping[str, float]) -> bool:
 
 def _compare(
     surrogate: Surrogate,
-    bands: Bands,
+    bands: Bands | None,
     dataset: Dataset,
     case: StoredCase,
     quantities: Pair,
@@ -181,7 +185,9 @@ def _compare(
         worst = np.unravel_index((error / around.field).argmax(), error.shape)
         found[FIELD] = _Held(design, float(error[worst]), float(around.field[worst]))
     begin, none = problem.start(case), around.no_field
-    if begin is not None:
+    if bands is None:
+        none = ""
+    elif begin is not None:
         none = bands.out_of_reach(surrogate.pooled_latents(surrogate.prepare_case(case, begin)))
         if bands.rollout and problem.steps_to_end(case, begin) != bands.rollout.steps:
             none = "it is another rollout than was calibrated"
@@ -191,7 +197,7 @@ def _compare(
     widths = quantity_bands(surrogate.answers, bands, design, found_of, not none, level)
     for name, band in widths.items():
         wrong = abs(found_of[name] - float(true_values(dataset, name, {case.id: quantities})[0]))
-        if np.isfinite(wrong) and band.kind == "calibrated":
+        if np.isfinite(wrong) and band.kind == ("calibrated" if bands else "left out"):
             found[name] = _Held(design, wrong, band.half_width)
     return found, around.no_field
 

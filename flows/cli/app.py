@@ -525,7 +525,7 @@ def coverage(
     inside: Annotated[str | None, option("Score cases outside of NAME=LOW:HIGH,... apart.")] = None,
     dataset: asks.MovedDataset = None,
 ) -> None:
-    """Compare the bands of a calibrated run with solved cases: how often do they hold?"""
+    """Compare bands with solved cases: how often do they hold?"""
     from courant.evaluation.coverage import measure_coverage
 
     box = {} if inside is None else asks.parse_box(inside.split(","))

@@ -1,6 +1,7 @@
 """Bands hold as often as they say, where errors have one size and where they have not."""
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -239,7 +240,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_calibrated_run_has_bands_that_hold_on_fresh_cases(folder: Path) -> None:
+def test_a_calibrated_run_has_bands_that_hold_on_fresh_cases(folder: Path, tmp_path: Path) -> None:
     run = str(folder / "run")
     with pytest.raises(InputError, match="has no bands of these weights: courant calibrate"):
         measure_coverage(run)
@@ -268,6 +269,16 @@ def test_a_calibrated_run_has_bands_that_hold_on_fresh_cases(folder: Path) -> No
     assert len(found.without) <= 0.1 * found.num_cases
     narrow, usual = measure_coverage(run, level=0.5).bands[FIELD], found.bands[FIELD]
     assert narrow.coverage < usual.coverage and narrow.width < usual.width
+    # Without calibration the bands of quantities that are regressed can be checked.
+    shutil.copytree(run, other := tmp_path / "run")
+    (other / BANDS).unlink()
+    left_out = measure_coverage(str(other))
+    assert "pressure_loss" in left_out.bands and FIELD not in left_out.bands
+    score = left_out.bands["pressure_loss"]
+    assert left_out.level == 0.9 and 40 < score.num_cases <= found.num_cases
+    assert 0.6 <= score.coverage <= 1  # so few cases may give bands that are too narrow
+    with pytest.raises(InputError, match="has no bands of these weights"):
+        measure_coverage(str(other), inside={"aperture": (20.0, 30.0)})
 
 
 def test_the_band_of_a_candidate_is_as_wide_as_the_regression_is_uncertain(folder: Path) -> None:
