@@ -45,10 +45,8 @@ if TYPE_CHECKING:
 
 RECORD, TABLE, BEST = "search.json", "optimum.csv", "best.csv"
 SAMPLES, RESTARTS, LOOKED_AT = 128, 8, 4096
-SAME = 1e-3
-"""Distance of scaled designs below which they are one"""
-SURE = 3.0
-"""Standard deviations by which a limit has to be out of reach everywhere"""
+SAME = 1e-3  # Distance of scaled designs below which they are one
+SURE = 3.0  # Standard deviations by which a limit has to be out of reach everywhere
 _LIMIT = re.compile(r"\s*([A-Za-z]\w*)\s*(>=|<=)\s*(\S+)\s*")
 
 

@@ -27,8 +27,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 ATTEMPTS = 3
-PAUSE_S = 5.0
-"""Before another attempt: a store or a disk may be back by then"""
+PAUSE_S = 5.0  # Before another attempt: a store or a disk may be back by then
 LOOK_S = 0.5
 """A wait without an end is not interrupted where the kernel gives the signal to another thread"""
 

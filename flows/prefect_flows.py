@@ -38,12 +38,9 @@ from simgen.store.write import DatasetWriter
 
 logger = logging.getLogger("flows.prefect")
 
-MOST_TASKS = 300
-"""Tasks of one generation"""
-LOOK_S = 5.0
-"""Between two looks at the progress of a case"""
-ANSWER_S = 10.0
-"""For the server to take an artifact"""
+MOST_TASKS = 300  # Tasks of one generation
+LOOK_S = 5.0  # Between two looks at the progress of a case
+ANSWER_S = 10.0  # For the server to take an artifact
 
 
 class _Followed(APILogHandler):

@@ -28,8 +28,7 @@ MAX_SEED = 2**32 - 1
 MOST_TIME_S = 2_000_000
 """Limit of a case's meshing, and of its solver: operating systems wait no longer"""
 STORE, RUNS, REPORTS = "courant-data/store", "courant-data/runs", "courant-data/reports"
-ANSWER_S = 10.0
-"""For Prefect's server to answer"""
+ANSWER_S = 10.0  # For Prefect's server to answer
 
 
 @dataclass(frozen=True)

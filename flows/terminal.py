@@ -36,8 +36,7 @@ from simgen.log_lines import duration_text, without_user_info
 
 logger = logging.getLogger("flows.terminal")
 
-LEAST_WIDTH = 24
-"""Of a column that wraps"""
+LEAST_WIDTH = 24  # Of a column that wraps
 PROGRESS_FILE = "progress.json"
 LEVELS = {"error": logging.ERROR, "warning": logging.WARNING}
 

@@ -26,8 +26,7 @@ from courant.baselines.baseline import (
 from courant.model_config import size
 from courant.models import count_built, register
 
-_LEAST_WEIGHT = 1e-5
-"""Added to a slice's total weight, so that an empty slice divides by something"""
+_LEAST_WEIGHT = 1e-5  # Added to a slice's total weight, so that an empty slice divides by something
 
 
 @dataclass(frozen=True)

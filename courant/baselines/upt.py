@@ -32,8 +32,7 @@ from courant.field_model import FieldModel, Inputs, Queries
 from courant.model_config import size
 from courant.models import count_built, register
 
-_EXTENT = 100.0
-"""The authors scale coordinates to [0, 200]; here they are within [-1, 1]"""
+_EXTENT = 100.0  # The authors scale coordinates to [0, 200]; here they are within [-1, 1]
 _LONGEST_WAVE = 10_000.0
 
 

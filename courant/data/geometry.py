@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 # As in simgen.cases.cylinder.family; repeated, because a machine that only predicts has no mesher
 # to import.
 INLET_X, OUTLET_X, HALF_HEIGHT = -20.0, 40.0, 10.0
-GROUP = 8
-"""Points that represent the volume of one anchor"""
-ROUNDS = 20
-"""Rounds of Lloyd's iteration; anchors hardly move after these"""
+GROUP = 8  # Points that represent the volume of one anchor
+ROUNDS = 20  # Rounds of Lloyd's iteration; anchors hardly move after these
 
 DistanceField = tuple[np.ndarray, np.ndarray]
 """distance (N, K) m and direction (N, K, 3), unit vectors, to the nearest point of each kind"""

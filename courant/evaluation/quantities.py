@@ -73,8 +73,7 @@ def fit_quantity(designs: np.ndarray, values: np.ndarray) -> regression.Gaussian
 FOLDS = 10
 """Of the cases that are left out of the regression; of fewer cases each is left out alone"""
 MOST_VALIDATION = 200
-LEAST_VALIDATION = 5
-"""Cases that give the fields a share; one or two would give it by chance"""
+LEAST_VALIDATION = 5  # Cases that give the fields a share; one or two would give it by chance
 
 
 def ensure_answers(surrogate: Surrogate, dataset: Dataset) -> Answers:

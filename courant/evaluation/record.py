@@ -38,8 +38,7 @@ class MetricValues(RootModel[dict[str, float]], frozen=True):
 
 
 Split = Literal["train", "validation", "test"]
-StepErrors = dict[str, tuple[float, ...]]
-"""A measure for each step, for "all" and each component"""
+StepErrors = dict[str, tuple[float, ...]]  # A measure for each step, for "all" and each component
 
 
 class CaseErrors(BaseModel, frozen=True, extra="forbid"):

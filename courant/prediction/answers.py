@@ -21,8 +21,7 @@ from pydantic import Field, model_validator
 from courant.data_config import Frozen
 from simgen.regression import GaussianProcess
 
-MOST_DESIGNS = 500
-"""A regression takes memory by the square of their number, and time by its cube"""
+MOST_DESIGNS = 500  # A regression takes memory by the square of their number, and time by its cube
 REGRESSION, FIELDS, BOTH = "regression", "fields", "regression and fields"
 
 

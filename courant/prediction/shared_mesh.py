@@ -22,8 +22,7 @@ from simgen.quantities import Quantity
 if TYPE_CHECKING:
     from simgen.store.read import Dataset, StoredCase
 
-MESHES_APART = 1e-5
-"""Of the domain's size: cell centres that differ by less are the same"""
+MESHES_APART = 1e-5  # Of the domain's size: cell centres that differ by less are the same
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,7 @@ if TYPE_CHECKING:
 Calibrated = TypeVar("Calibrated", Answers, banding.Bands, Monitor)
 FieldsOfDesign = Callable[[np.ndarray, Mapping[str, float]], np.ndarray]
 """Points (N, 3) m and design parameters to fields (N, C)"""
-QUERY_CHUNK = 65_536
-"""Query points that go through the decoder at a time"""
+QUERY_CHUNK = 65_536  # Query points that go through the decoder at a time
 NORMALISER = "normaliser.json"
 
 

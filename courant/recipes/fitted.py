@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 CHANNELS_PER_PATCH_KIND = 4
 MOST_ANCHORS, MOST_POINTS, MOST_STEPS = 64, 1024, 10
-BUDGET_S = 180.0
-"""Of a training for which no other time is given"""
+BUDGET_S = 180.0  # Of a training for which no other time is given
 
 
 def fitted_recipe(dataset: Dataset) -> Experiment:

@@ -31,8 +31,7 @@ from simgen.errors import InputError
 
 WARM_UPS = 2
 """Plain calls with new shapes before recording: they compile kernels and allocate moments"""
-MOST_GRAPHS = 512
-"""Combinations of shapes that are recorded; further ones are computed plainly"""
+MOST_GRAPHS = 512  # Combinations of shapes that are recorded; further ones are computed plainly
 
 Tensors = Mapping[str, Tensor]
 Record = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]

@@ -37,8 +37,7 @@ from simgen.errors import InputError
 from simgen.whole_file import local_path
 
 Asked = dict[str, Any]
-MAX_SHOWN = 500
-"""Characters of one setting that are shown"""
+MAX_SHOWN = 500  # Characters of one setting that are shown
 Verbose = Annotated[
     bool, option("Log what cases and trainings do, and Prefect.", "--verbose", "-v")
 ]

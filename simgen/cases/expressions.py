@@ -35,8 +35,7 @@ from simgen.foam.mesh import read_geometry, time_directories
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.quantities import CaseFields, Faces, Quantity
 
-MOST_PAIRS = 4
-"""Pairs of inlet and outlet with a pressure drop each"""
+MOST_PAIRS = 4  # Pairs of inlet and outlet with a pressure drop each
 _OPERATORS: dict[type[ast.operator], Callable[[np.float64, np.float64], np.float64]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

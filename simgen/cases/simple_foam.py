@@ -13,8 +13,7 @@ ITERATION_SETTINGS = (
     Parameter("residual_target", "1", 1e-9, 1e-2, "initial residuals at which the solver ends"),
 )
 C_MU = 0.09
-INTENSITY = 0.05
-"""Turbulence intensity where the flow enters"""
+INTENSITY = 0.05  # Turbulence intensity where the flow enters
 
 
 def turbulent_energy(speed: float) -> float:

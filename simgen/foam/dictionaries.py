@@ -36,8 +36,7 @@ _PLACE = re.compile(r"(?P<file>[^:]+):(?P<entries>[^\[\]]+)(?:\[(?P<index>\d+)\]
 _DIMENSIONS = re.compile(r"\[[^\[\]]*+\]")
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _NUMBER = re.compile(r"[-+]?(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?")
-_COUNTED = re.compile(r"(?:uniform\s+)?\d+\s*[({]")
-"""A list that begins with its number of values"""
+_COUNTED = re.compile(r"(?:uniform\s+)?\d+\s*[({]")  # A list that begins with its number of values
 
 
 @dataclass(frozen=True)

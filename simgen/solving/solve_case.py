@@ -42,8 +42,7 @@ NAME = "result.json"
 PROGRESS_INTERVAL_S = 1.0
 MOST_KILLS = 3
 """Times that a case may run out of memory, in any runs on this machine, until it is failed"""
-FULL = 5_000_000
-"""With fewer free bytes than this, a failure is attributed to the full disk"""
+FULL = 5_000_000  # With fewer free bytes than this, a failure is attributed to the full disk
 
 
 def full_disk(directory: Path) -> str:

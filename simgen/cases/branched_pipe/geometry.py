@@ -26,8 +26,7 @@ PLATE_LENGTH = 0.018
 #: Below this turn (rad) branch 1 is straight: the arc would be shorter than a cell.
 LEAST_TURN = math.radians(3.0)
 
-Point = np.ndarray
-"""(2,) m: x and z"""
+Point = np.ndarray  # (2,) m: x and z
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ import numpy as np
 from simgen.quantities import CaseFields, Faces, Quantity
 
 VISCOSITY, DENSITY, GRAVITY = 1e-6, 998.2, 9.81
-KAPPA, ROUGHNESS = 0.41, 9.8
-"""The law of the wall's constants, as OpenFOAM has them"""
+KAPPA, ROUGHNESS = 0.41, 9.8  # The law of the wall's constants, as OpenFOAM has them
 _ITERATIONS = 30
 
 
