@@ -83,11 +83,9 @@ class Candidate(Frozen):
     case: str
     design: dict[str, float]
     predicted: dict[str, float | None]
-    bands: dict[str, QuantityBand] = Field(default_factory=dict)
-    """Without those that have none"""
+    bands: dict[str, QuantityBand] = Field(default_factory=dict)  # Without those that have none
     sources: dict[str, str] = Field(default_factory=dict)
-    status: str = "chosen"
-    """Then that of the case: accepted, rejected or failed"""
+    status: str = "chosen"  # Then that of the case: accepted, rejected or failed
     reason: str = ""
     solved: dict[str, float | None] = Field(default_factory=dict)
 

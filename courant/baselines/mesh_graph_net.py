@@ -70,8 +70,7 @@ class Graph(NamedTuple):
     """The edges into every site, and their features."""
 
     neighbours: Neighbours
-    edges: Tensor
-    """(B, S, k, d + 1)"""
+    edges: Tensor  # (B, S, k, d + 1)
     num_cloud: int
 
 

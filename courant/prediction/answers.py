@@ -63,15 +63,12 @@ class Outcomes(Frozen):
 class Answers(Frozen):
     """The quantities of a run that are regressed on design parameters."""
 
-    weights: str = ""
-    """Digest of the weights whose fields are asked"""
-    version: str = ""
-    """Of the dataset whose cases were fitted"""
+    weights: str = ""  # Digest of the weights whose fields are asked
+    version: str = ""  # Of the dataset whose cases were fitted
     designs: tuple[tuple[float, ...], ...] = Field(default=(), max_length=MOST_DESIGNS)
     """Scaled to -1..1: of training and validation cases"""
     quantities: dict[str, RegressedQuantity] = Field(default_factory=dict)
-    outcomes: Outcomes | None = None
-    """None of a run that was not evaluated"""
+    outcomes: Outcomes | None = None  # None of a run that was not evaluated
 
     def unsolved_near(self, design: np.ndarray) -> float:
         """Return the share of solves near a scaled design that failed; 0 where none is known."""

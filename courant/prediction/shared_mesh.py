@@ -30,8 +30,7 @@ class SharedMesh:
     """What a family does for the designs of its cases, as far as one mesh allows it."""
 
     dataset: Dataset
-    cloud: PointCloud
-    """Cells and boundary of every case, without fields"""
+    cloud: PointCloud  # Cells and boundary of every case, without fields
     revision: int = 1
 
     @classmethod

@@ -43,10 +43,8 @@ class Window:
 
     start_s: float | None
     """Time of the state that the prediction starts from; None in steady problems"""
-    initial: np.ndarray | None
-    """(N, C), that state"""
-    truth: np.ndarray
-    """(T, N, C)"""
+    initial: np.ndarray | None  # (N, C), that state
+    truth: np.ndarray  # (T, N, C)
 
 
 class Problem(ABC):
@@ -56,12 +54,9 @@ class Problem(ABC):
     takes: ClassVar[tuple[str, ...]]
     """Possible arguments of a request besides points, as far as the data have them"""
     data: SampleData
-    num_steps: int
-    """T of a training sample"""
-    input_steps: int
-    """I, the states in time that a prediction starts from; 0 in steady problems"""
-    step_s: float | None
-    """Time between predicted states; None in steady problems"""
+    num_steps: int  # T of a training sample
+    input_steps: int  # I, the states in time that a prediction starts from; 0 in steady problems
+    step_s: float | None  # Time between predicted states; None in steady problems
 
     def __init__(self, experiment: Experiment, normaliser: Normaliser) -> None:
         self.experiment, self.normaliser, self.data = experiment, normaliser, experiment.data

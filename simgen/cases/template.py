@@ -130,17 +130,14 @@ class TemplateRecord(BaseModel):
     dimension: int
     transient: bool
     fields: tuple[Field, ...]
-    patches: dict[str, str]
-    """Kind by patch"""
+    patches: dict[str, str]  # Kind by patch
     settings: dict[str, float]
     """Those of controlDict: end_time, write_interval and time_step, or max_iterations"""
-    commands: tuple[str, ...]
-    """Applications with their arguments that run before the solver"""
+    commands: tuple[str, ...]  # Applications with their arguments that run before the solver
     quantities: tuple[AskedQuantity, ...] = ()
     given: dict[str, dict[str, tuple[float, ...]]] = {}
     """Values that all designs have on patches, by field and patch"""
-    digest: str = ""
-    """Of the names and contents of the case's files"""
+    digest: str = ""  # Of the names and contents of the case's files
 
 
 class TemplateFamily(CaseFamily):

@@ -176,8 +176,7 @@ def _removes_others(directive: str, name: str) -> bool:
 class _Dictionary:
     around: _Dictionary | None = None
     entries: dict[str, str | _Dictionary] = field(default_factory=dict)
-    unread: list[str] = field(default_factory=list)
-    """Directives and macros that were not followed"""
+    unread: list[str] = field(default_factory=list)  # Directives and macros that were not followed
 
     def merge(self, other: _Dictionary) -> None:
         """Add the entries of another dictionary, whose values count."""

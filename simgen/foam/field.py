@@ -45,8 +45,7 @@ class FoamField:
     """One volume or surface field; arrays are (N, c), or (c,) where uniform."""
 
     internal: np.ndarray
-    boundary: dict[str, np.ndarray] = field(default_factory=dict)
-    """The patches with a value"""
+    boundary: dict[str, np.ndarray] = field(default_factory=dict)  # The patches with a value
     patches: Mapping[str, str] = field(default_factory=dict)
     """All patches in the file with the types of their conditions"""
     given: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
@@ -70,8 +69,7 @@ class PatchEntry:
     condition: str = ""
     at: dict[str, int] = field(default_factory=dict)
     """Where in the file the value of each of its own entries begins"""
-    unread: str = ""
-    """A directive or macro in it, which may bring in other entries"""
+    unread: str = ""  # A directive or macro in it, which may bring in other entries
 
 
 def read_field(path: Path, patches: Mapping[str, PatchRange] | None = None) -> FoamField:

@@ -38,8 +38,7 @@ class SolverLog:
     residuals: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     last_residuals: dict[str, float] = field(default_factory=dict)
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
-    fatal: str = ""
-    """OpenFOAM's own words for the error that ended it, in one line"""
+    fatal: str = ""  # OpenFOAM's own words for the error that ended it, in one line
     _in_fatal_message: bool = False
     _stride: int = 1
     _seen_this_step: set[str] = field(default_factory=set)

@@ -301,16 +301,13 @@ VALIDATION_FROM = 100_000
 class Grid:
     """How finely a benchmark's cases are solved and stored; a frozen dataclass."""
 
-    name: ClassVar[str]
-    """The dataset's"""
+    name: ClassVar[str]  # The dataset's
     case_name: ClassVar[str]
     paper: ClassVar[str]
     solver: ClassVar[str]
-    revision: ClassVar[int] = 1
-    """Changes with what is solved"""
+    revision: ClassVar[int] = 1  # Changes with what is solved
     fields: ClassVar[tuple[Field, ...]]
-    num_train: ClassVar[int] = 1000
-    """Of the published files, as `num_test`"""
+    num_train: ClassVar[int] = 1000  # Of the published files, as `num_test`
     num_test: ClassVar[int] = 200
     test_from: ClassVar[int] = 50_000
     """The number of the first test case: training cases, however many, stay below it"""

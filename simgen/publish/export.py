@@ -52,10 +52,8 @@ class Exported:
 
     target: str
     num_cases: int
-    num_copied: int
-    """By this call; an earlier one has copied the others"""
-    num_bytes: int
-    """Decoded bytes"""
+    num_copied: int  # By this call; an earlier one has copied the others
+    num_bytes: int  # Decoded bytes
 
 
 def export(

@@ -93,8 +93,7 @@ class LeftOut:
     """Snapshots and cases that the training split's statistics of a field leave out."""
 
     snapshots: int = 0
-    of_cases: int = 0
-    """The number of cases that the snapshots are of"""
+    of_cases: int = 0  # The number of cases that the snapshots are of
     cases: Sequence[str] = ()
     """Ids of cases that are left out whole, of statistics, training and validation"""
 

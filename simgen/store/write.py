@@ -52,12 +52,10 @@ _KEPT += (layout.CORE_S, layout.IMPORTED, split.PUBLISHED)
 class CaseRecord:
     """What is written of a case besides its arrays."""
 
-    design: Record
-    """Its row of the design table"""
+    design: Record  # Its row of the design table
     details: Record
     """gates, log_tail, provenance; the digests of its arrays, the checksums of its objects"""
-    moments: Record
-    """By field, and of the points; empty where the case was not accepted"""
+    moments: Record  # By field, and of the points; empty where the case was not accepted
 
 
 class CaseFork:
