@@ -30,11 +30,9 @@ from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.quantities import CaseFields, Quantity, obtainable
 from simgen.store.read import Dataset, StoredCase
 
-Dependence = dict[str, regression.Sensitivity | None]  # of `solved` and `predicted` quantities
 Pair = tuple[dict[str, float], dict[str, float]]  # of the solved and the predicted fields of a case
 LEAST_CASES = 5  # for a rank correlation: one order in six of three is right by chance
 MOST_ALIKE = 1e-3  # of the true values' range: predictions that differ less have no order
-DESIGNS = 12  # predicted for each parameter, at most, to measure dependences
 
 
 def recorded(dataset: Dataset, name: str, cases: Sequence[str]) -> np.ndarray:
@@ -291,29 +289,3 @@ def _error_and_rank(predicted: np.ndarray, truth: np.ndarray) -> tuple[float | N
     from scipy.stats import spearmanr  # half a second, which only an evaluation needs
 
     return error, float(spearmanr(predicted, truth).statistic)
-
-
-def dependences(surrogate: Surrogate, dataset: Dataset) -> dict[str, Dependence]:
-    """Return the dependence of each predicted quantity of which one is known; {} of few designs."""
-    parameters, ids = dataset.schema.parameters, dataset.cases()
-    wanted, _ = obtainable(dataset.computed, surrogate.channels)
-    if not wanted or not parameters or len(ids) < regression.LEAST_DESIGNS * len(parameters):
-        return {}
-    number = min(len(ids), DESIGNS * len(parameters))
-    some = sorted(np.random.default_rng(0).permutation(len(ids))[:number].tolist())
-    predicted = [_predict(surrogate, wanted, dataset[ids[place]])[1] for place in some]
-    designs = [dataset[case].parameters for case in ids]
-
-    def indices(of: list[dict[str, float]], values: Any) -> regression.Sensitivity | None:
-        return regression.sobol_indices(parameters, of, values)
-
-    found: dict[str, Dependence] = {
-        each.name: {
-            "solved": indices(designs, recorded(dataset, each.name, ids)),
-            "predicted": indices(
-                [designs[place] for place in some], [of[each.name] for of in predicted]
-            ),
-        }
-        for each in wanted
-    }
-    return {name: each for name, each in found.items() if any(each.values())}

@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 
 from courant.evaluation import record
 from courant.evaluation.metrics import ALL, METRICS
-from courant.evaluation.quantities import dependences
 from courant.prediction.answers import REGRESSION
 from courant.prediction.bands import QuantityBand, quantity_bands
 from courant.report import drawing
@@ -338,48 +337,3 @@ def quantity_table(quantities: Mapping[str, record.QuantityScore]) -> PanelTable
             row["error, parameters alone"] = percent(score.null_error)
         rows.append(row)
     return PanelTable(rows, words=("quantity", "meaning", "answered by"))
-
-
-SOURCES = {"solved": "#7a7a7a", "predicted": drawing.PALETTE[0]}
-
-
-def sensitivity_panel(context: Context) -> Panel | None:
-    """Show Sobol indices; None where they follow from too few designs."""
-    found = dependences(context.surrogate, context.dataset)
-    if not found:
-        return None
-    parameters = [each.name for each in context.dataset.schema.parameters]
-    arrays = {"parameters": np.array(parameters, dtype=str)}
-    apart = []
-    figure = Figure(figsize=(max(6.0, 4.2 * len(found)), 3.6))
-    axes = figure.subplots(1, len(found), squeeze=False, sharey=True)[0]
-    for axis, (name, sources) in zip(axes, found.items(), strict=True):
-        for (source, indices), shift in zip(sources.items(), (-0.2, 0.2), strict=True):
-            if indices is not None:
-                places = np.arange(len(parameters)) + shift
-                axis.bar(places, indices.first, 0.36, color=SOURCES[source], label=source)
-                axis.vlines(places, 0, indices.total, color="k", lw=1.5)
-                arrays[f"{name}.{source}.first"] = np.array(indices.first)
-                arrays[f"{name}.{source}.total"] = np.array(indices.total)
-        ticks = range(len(parameters))
-        axis.set_xticks(ticks, list(map(plain, parameters)), rotation=30, ha="right")
-        axis.set(title=plain(name), ylim=(0, 1))
-        solved, predicted = sources.values()
-        if solved is not None and predicted is not None:
-            apart.append(float(np.abs(np.subtract(solved.first, predicted.first)).max()))
-    axes[0].set_ylabel("Sobol index")
-    drawing.legend_above(figure, axes)
-    picture = Picture(
-        "sensitivity.png",
-        "Sobol indices: the share of each quantity's variance over the design space that a"
-        " parameter explains, alone (bar) and with its interactions (line), from a Gaussian process"
-        " fitted to the solved designs and one fitted to the model's predictions of them.",
-        figure,
-        look_for="Blue bars as high as the grey ones mean that the model has learned what each"
-        " quantity depends on.",
-        score=f"First indices of solved and predicted designs differ by at most {max(apart):.2f}"
-        if apart
-        else "Indices are known of one of the two only",
-    )
-    title = "Dependence of the quantities on the parameters"
-    return Panel("sensitivity", title, [picture], arrays=arrays)

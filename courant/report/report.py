@@ -33,7 +33,6 @@ SECTIONS: dict[str, tuple[Callable[[Context], pages.Panel | None], ...]] = {
     "Errors": (errors.errors_panel, errors.growth_panel, errors.case_panel),
     "Quantities and trust": (
         errors.quantities_panel,
-        errors.sensitivity_panel,
         dynamics.monitor_panel,
         dynamics.rhythm_panel,
     ),

@@ -47,11 +47,11 @@ NO_START = (
     " solved design"
 )
 NUM_NEAREST, NUM_ANCHORS, MAX_KEPT = 5, 8, 32  # solved designs, contributions, kept designs
-MAX_WINDOWS = 8  # kept
-NUM_ON_CURVE, NUM_PREDICTED, BESIDE = 41, 7, 0.05  # designs on a curve; a share of a range
+MAX_WINDOWS, BESIDE = 8, 0.05  # kept; the share of ranges by which designs beside a curve differ
 SAME_DESIGN = 1e-7  # the difference of a design from itself
 MOST_TRIANGLES, MOST_DIVIDED = 20_000, 3  # of a window, and how often each of its sides is halved
 Interval = tuple[float, float]
+Box = tuple[FiniteFloat, FiniteFloat, FiniteFloat, FiniteFloat]  # left, right, low and high in m
 
 
 class DesignRequest(Strict):
@@ -104,10 +104,10 @@ class SectionRequest(PictureRequest):
     """A design to show in a plane, and what to compare it with."""
 
     anchors: bool = False
-    """left, right, low and high in m; null: around the body, if there is one"""
-    window: Literal["all"] | tuple[FiniteFloat, FiniteFloat, FiniteFloat, FiniteFloat] | None = None
-    """another design, or the solver's field of this one"""
-    beside: dict[str, FiniteFloat] | Literal["solver"] | None = None
+    window: Literal["all"] | Box | None = None  # null: around the body, if there is one
+    beside: dict[str, FiniteFloat] | Literal["solver"] | None = (
+        None  # a design, or this one's solution
+    )
 
 
 class Section(PredictedQuantities):
@@ -118,19 +118,17 @@ class Section(PredictedQuantities):
     plane: str
     position: float
     positions: Interval | None  # m: from where to where the plane may lie; null in 2D
-    window: tuple[float, float, float, float]  # left, right, low and high in m, that is shown
-    whole: tuple[float, float, float, float]
+    window: Box  # that is shown
+    whole: Box
     has_body: bool  # that is shown in a window of its own by default
     divided: int  # parts of a cell's side, at whose ends the model was asked within a window
     x: list[float]  # (V,) m
     y: list[float]
     triangles: list[tuple[int, int, int]]
-    walls: list[tuple[float, float, float, float]]  # x, y, x, y: walls, bodies and plates
-    values: list[list[float]]
-    """by channel, (V,), as half-widths of the band, which are null where none holds"""
-    widths: list[list[float]] | None
-    """what it is compared with, at the same places; null where that has no fluid, or no solution"""
-    other: list[list[float | None]] | None
+    walls: list[Box]  # lines from x, y to x, y: walls, bodies and plates
+    values: list[list[float]]  # by channel, (V,)
+    widths: list[list[float]] | None  # half-widths of the band; null where none holds
+    other: list[list[float | None]] | None  # at the same places; null where there is no fluid
     times: list[float]  # s, of the rollout's steps; empty for a steady model
     step: int  # that is shown
     anchors: list[Interval]  # places in the picture; empty: they have none or are not asked for
@@ -163,9 +161,8 @@ class Surface(BaseModel):
 
     points: list[tuple[float, float, float]]  # m
     triangles: list[tuple[int, int, int]]
-    values: list[list[float]]
-    """by channel, (F,), as half-widths of the band, which are null where none holds"""
-    widths: list[list[float]] | None
+    values: list[list[float]]  # by channel, (F,)
+    widths: list[list[float]] | None  # half-widths of the band; null where none holds
 
 
 class ExportRequest(PictureRequest):
@@ -220,8 +217,7 @@ class Curve(BaseModel):
     values: list[float | None]
     widths: list[float | None]  # half-widths of the bands; null where none holds
     source: str  # regression, fields, or both
-    solved: list[tuple[float, float]]
-    """the solver's, of designs that differ in other parameters by 5 % of the ranges at most"""
+    solved: list[Interval]  # the solver's, where other parameters differ by 5 % of their ranges
 
 
 @dataclass(frozen=True)
@@ -307,11 +303,6 @@ class _Shown:
         assert values is not None
         return values, around
 
-    def by_channel(self, cells: np.ndarray, asked: int | None) -> dict[str, Any]:
-        """Return values and widths of the band in some cells, a list for each channel."""
-        values, widths = (None if of is None else by_column(of[cells]) for of in self.state(asked))
-        return {"values": values, "widths": widths}
-
 
 class Explored:
     """A model, the dataset that it was trained on, and the designs that were shown last."""
@@ -337,17 +328,13 @@ class Explored:
     @cached_property
     def extremes(self) -> dict[str, tuple[float, float]]:
         """The channels' least and largest values in training; empty where they are not known."""
-        try:
-            found, channels = self.trained.statistics, self.surrogate.normaliser.channels
+        normaliser = self.surrogate.normaliser
+        try:  # Colours of fields that are scaled by parameters are not in the dataset's units.
+            known = {} if normaliser.powers else self.trained.statistics
         except RequestError:
-            return {}
-        if self.surrogate.normaliser.powers:  # The colours are not in the dataset's units.
-            return {}
-        low, high = (
-            {each.name: float(found[each.field][end][each.column]) for each in channels}
-            for end in ("min", "max")
-        )
-        return {name: (low[name], high[name]) for name in low}
+            known = {}
+        of = [(each.name, known[each.field], each.column) for each in normaliser.channels if known]
+        return {name: (float(by["min"][n]), float(by["max"][n])) for name, by, n in of}
 
     def _check(self, parameters: Mapping[str, float]) -> None:
         """Raise RequestError for a design outside of the family's design space."""
@@ -448,7 +435,7 @@ class Explored:
         if isinstance(request.window, tuple):
             box = np.reshape(request.window, (2, 2)).T
         view = self._seen(_key(request.parameters), request.position, tuple(box.ravel().tolist()))
-        widths = shown.state(step)[1]
+        widths, size = shown.state(step)[1], float(np.ptp(view.places, axis=0).max())
         return Section(
             **self._quantities(found, shown.warnings, with_field=False),
             values=by_column(view.values[step]),
@@ -462,8 +449,8 @@ class Explored:
             whole=tuple(layer.whole.T.ravel().tolist()),
             has_body=layer.window is not None,
             divided=2 ** len(view.halved),
-            x=fine(view.places[:, 0]),
-            y=fine(view.places[:, 1]),
+            x=short(view.places[:, 0], size),
+            y=short(view.places[:, 1], size),
             triangles=view.triangles.tolist(),
             walls=shown.walls(layer),
             other=None if request.beside is None else self._other(request, shown, view),
@@ -600,11 +587,13 @@ class Explored:
         _, behind = point_tree(cloud.points).query(cloud.boundary.points)
         used, numbers = np.unique(np.concatenate(triangles), return_inverse=True)
         places = cloud.mesh.points[used].astype(float)
+        cells, (values, widths) = behind[np.concatenate(faces)], shown.state(request.step)
         digits = 5 - int(np.floor(np.log10(float(np.ptp(places, axis=0).max()))))
         return Surface(
             points=[(x, y, z) for x, y, z in np.round(places, digits).tolist()],
             triangles=[(a, b, c) for a, b, c in numbers.reshape(-1, 3).tolist()],
-            **shown.by_channel(behind[np.concatenate(faces)], request.step),
+            values=by_column(values[cells]),
+            widths=None if widths is None else by_column(widths[cells]),
         )
 
     def export(self, request: ExportRequest) -> ExportedDesign:
@@ -673,22 +662,20 @@ class Explored:
         known = [each["name"] for each in surrogate.dataset["quantities"]]
         if over is None or name not in known:
             raise RequestError(f"{request.quantity} over {request.over}: one of them is unknown")
-        by_regression = source == REGRESSION
-        at = np.linspace(over.low, over.high, NUM_ON_CURVE if by_regression else NUM_PREDICTED)
-        designs = [{**request.parameters, over.name: each} for each in at.tolist()]
+        at = np.linspace(over.low, over.high, 41 if source == REGRESSION else 7).tolist()
         values, widths = list[float](), list[float | None]()
-        for design in designs:
-            if by_regression:
-                scaled = surrogate.scaled(design)
-                answered = {name: float(surrogate.answers.at(scaled[None], {}, False)[name][0])}
-                around = quantity_bands(surrogate.answers, surrogate.bands, scaled, answered, False)
+        for design in ({**request.parameters, over.name: each} for each in at):
+            if source == REGRESSION:
+                scaled, answers = surrogate.scaled(design), surrogate.answers
+                answered = {name: float(answers.at(scaled[None], {}, False)[name][0])}
+                around = quantity_bands(answers, surrogate.bands, scaled, answered, False)
             else:
                 found = self.shown(design).found
                 answered, around = dict(found.quantities), dict(found.bands.quantities)
             values.append(answered.get(name, math.nan))
             widths.append(around[name].half_width if name in around else None)
         return Curve(
-            at=at.tolist(),
+            at=at,
             values=list(map(finite_or_none, values)),
             widths=widths,
             source=source,
@@ -720,14 +707,9 @@ def by_column(values: np.ndarray) -> list[list[float]]:
     return [short(each) for each in values.T]
 
 
-def fine(places: np.ndarray) -> list[float]:
-    """Round places (V,) to a ten-thousandth of what they span."""
-    digits = 5 - int(np.floor(np.log10(float(np.ptp(places)) or 1.0)))
-    return np.round(places.astype(float), digits).tolist()
-
-
-def short(values: np.ndarray) -> list[float]:
-    """Round to four digits of the largest: a picture shows no more, and the answer is shorter."""
-    size = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+def short(values: np.ndarray, size: float | None = None) -> list[float]:
+    """Round to four digits of the largest, or of a size: a picture shows no more."""
+    if size is None:
+        size = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
     digits = 5 - int(np.floor(np.log10(size))) if size > 0 else 0
     return np.round(values.astype(float), max(digits, 0)).tolist()
