@@ -662,6 +662,8 @@ class Optimisation(asks.OptimisationRequest):
         finer = ""
         if search.front(search.solved) and (size := settings.get("mesh_size")):
             settings["mesh_size"] = float(f"{size / FINER:.2g}")
+            # A steady solve needs more iterations on more cells.
+            settings |= {n: 2 * of for n, of in settings.items() if n == "max_iterations"}
             finer = shlex.join(
                 ["courant", "generate", search.dataset.rpartition("/")[2]]
                 + ["--designs", f"{folder.url}/{optimisation.BEST}"]

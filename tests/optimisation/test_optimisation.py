@@ -168,7 +168,9 @@ def test_candidates_are_solved_added_to_the_training_split_and_learned_from(
     rows = pd.read_csv(found.table)
     assert rows["status"].tolist() == ["accepted"] and Path(found.page).stat().st_size > 10_000
     best = f"{stage.folder.url}/best.csv"
-    assert shlex.split(found.finer)[:5:2] == ["courant", "branched-pipe", best]
+    finer, iterations = shlex.split(found.finer), 2 * w.SETTINGS["max_iterations"]
+    assert finer[:5:2] == ["courant", "branched-pipe", best]
+    assert f"--set=max_iterations={iterations:g}" in finer
     newest = simgen.open_dataset(stage.asked.dataset)
     case = newest[rows["case"][0]]
     assert case.id in newest.cases("train") and case.id not in stage.read().known
