@@ -191,6 +191,10 @@ ELSEWHERE = {
         "infra/compose; kubectl; PEOPLE_HASH; export PREFECT_API_AUTH_STRING=$(kubectl; az ; "
         "terraform; $(terraform; cd ; sbatch"
     ),
+    "docs/optimisation.md": (
+        "courant train STORE/centrifugal-pump; courant optimise RUN --maximise efficiency; "
+        "courant generate centrifugal-pump --designs"
+    ),
     "docs/quantities.md": "courant predict RUN --design radius",
     "docs/sweeps.md": "ray ; tensorboard",
     "docs/training.md": (
