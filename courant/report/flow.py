@@ -73,13 +73,12 @@ def sample_lines(case: StoredCase, plane: Triangles) -> dict[str, np.ndarray]:
     """Return the ends (2, 2) of lines in a plane by their names, in m.
 
     They are the family's; of one that declares none, and of imported cases, three across the longer
-    side of the plane.
+    side of what is shown of the plane.
     """
     family = case.dataset.family
     if declared := family.lines(case.parameters) if family else {}:
         return {n: np.array(ends)[:, list(plane.axes)] for n, ends in declared.items()}
-    shape = plane.triangulation
-    low, high = np.array([[shape.x.min(), shape.y.min()], [shape.x.max(), shape.y.max()]])
+    low, high = plane.box
     main = int(np.argmax(high - low))
     lines = {}
     for share in STATIONS:
