@@ -40,7 +40,7 @@ SMALLEST = 1e-10  # variance of a component that is kept, over the first one's
 MAX_PROBES = 4096  # points at which components are computed
 MAX_PAIRS = 30  # steps of each training case that a DMD learns from, spread over its time
 MAX_FIELDS = 64  # training fields that are taken at a case's points at once
-MIN_DESIGNS = 5  # training cases that coefficients are regressed on
+MIN_DESIGNS = 3  # training cases that coefficients are regressed on
 MEAN_SNAPSHOTS = 30
 """A time mean over this many snapshots (or one per rollout step, if these are more) differs from
 the full one by less than a percent, at a tenth of the reading"""

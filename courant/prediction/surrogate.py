@@ -430,7 +430,10 @@ class Surrogate:
         else:
             values = fields_by(cloud.points, point.parameters)
         seconds = replace(seconds, prediction=time.perf_counter() - began)
-        why = "" if start_of is None else "it starts from the state of another design"
+        why = ""
+        if start_of is not None:
+            away = self.scaled(start_of.parameters) - self.scaled(point.parameters)
+            why = "it starts from the state of another design" if abs(away).max() > 1e-7 else ""
         why = why if fields_by is None else "the fields are not the model's"
         bands = self.bands_around(prepared, values, cloud.points, point.parameters, begin, none=why)
         usable = not bands.no_quantities
