@@ -111,7 +111,7 @@ def unavailable(kind: Kind) -> str | None:
     return None
 
 
-CASES = 3
+CASES = 4
 EPOCHS = 8
 #: Kinds that fit beside a deployment's own: its processes are not the command's.
 BESIDE_A_DEPLOYMENT = ("solver killed", "worker killed", "solver stopped", "scratch deleted")

@@ -76,14 +76,14 @@ def query(environment, ask):
 def generated(worker, places, tiny_experiment):
     """A dataset and a run, made by the main deployment."""
     settings = {"end_time": 12, "mesh_size": 2}
-    parameters = {"cases": 3, "settings": settings, "experiment": str(tiny_experiment)}
+    parameters = {"cases": 4, "settings": settings, "experiment": str(tiny_experiment)}
     start(worker, "generate-and-train/cylinder-flow", parameters, "--watch")
 
 
 def test_the_deployment_runs_to_completion_with_its_cases_and_artifacts_in_sight(
     worker, generated, worker_log, places
 ):
-    assert len(simgen.open_dataset(places["store"] / "cylinder-flow")) == 3
+    assert len(simgen.open_dataset(places["store"] / "cylinder-flow")) == 4
     (page,) = places["reports"].glob("*/index.html")
 
     cases = {
@@ -91,7 +91,7 @@ def test_the_deployment_runs_to_completion_with_its_cases_and_artifacts_in_sight
         for run in query(worker, lambda client: client.read_task_runs(limit=200))
         if run.name.startswith("case ")
     }
-    assert len(cases) == 3
+    assert len(cases) == 4
     artifacts = query(
         worker, lambda client: client.read_artifacts(artifact_filter=ArtifactFilter(), limit=200)
     )
@@ -100,7 +100,7 @@ def test_the_deployment_runs_to_completion_with_its_cases_and_artifacts_in_sight
     assert any(f"Report: `{page}` on " in text for text in texts)
     logs = query(worker, lambda client: client.read_logs(limit=200))
     ends = [log for log in logs if log.message.startswith("case ") and "accepted" in log.message]
-    assert len({log.task_run_id for log in ends} - {None}) == 3, "each on its task's page"
+    assert len({log.task_run_id for log in ends} - {None}) == 4, "each on its task's page"
     # Prefect warns so where its own command is extended in a process that runs an event loop.
     assert "Failed to initialize plugins" not in worker_log.read_text()
 

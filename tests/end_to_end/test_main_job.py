@@ -13,7 +13,7 @@ from tests.end_to_end.processes import listeners_until_end
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
 
-MAIN_JOB = ("run", "cylinder-flow", "--cases", "3", *SHORT)
+MAIN_JOB = ("run", "cylinder-flow", "--cases", "4", *SHORT)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_one_command_makes_a_dataset_a_model_and_a_report_and_again_does_nothing
     assert "simgen.open_dataset" in page
 
     dataset = simgen.open_dataset(out / "store" / "cylinder-flow")
-    assert (dataset.version, len(dataset)) == ("v1", 3)
+    assert (dataset.version, len(dataset)) == ("v1", 4)
     assert set(dataset.design["status"]) == {"accepted"}
     (name,) = RunDirectory(str(out / "runs")).names()
     surrogate = courant.load(out / "runs" / name)
@@ -85,7 +85,7 @@ def test_the_same_job_runs_on_s3(environment, tiny_experiment, s3_server):
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{base}/report/index.html" in done.stdout
     shown = run(environment, "courant", "dataset", "show", f"{base}/store/cylinder-flow")
-    assert "3 accepted cases: 1 train, 1 validation, 1 test" in shown.stdout
+    assert "4 accepted cases: 2 train, 1 validation, 1 test" in shown.stdout
     # No secret has found its way into what was written.
     secret = s3_server.environment["AWS_SECRET_ACCESS_KEY"]
     import s3fs
@@ -109,7 +109,7 @@ SPACE = "design: grid\nparameters: {model.num_anchors: [4, 8]}"
 def test_a_sweep_between_dataset_and_report(environment, tiny_experiment, tmp_path):
     space = tmp_path / "space.yaml"
     space.write_text(SPACE)
-    command = ["run", "cylinder-flow", "--cases", "3", *SHORT, "--out", str(tmp_path / "out")]
+    command = ["run", "cylinder-flow", "--cases", "4", *SHORT, "--out", str(tmp_path / "out")]
     command += ["--experiment", str(tiny_experiment), "--sweep", str(space), "--trials", "2"]
     first = start_courant(environment, *command)
     found = listeners_until_end(first, 400)
