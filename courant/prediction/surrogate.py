@@ -393,6 +393,7 @@ class Surrogate:
                 f" solved case, {nearest}, whose design differs by {100 * away:.2g} %"
                 + ("" if isinstance(family, SharedMesh) else other)
             )
+        is_whole = self.step_s is None  # whether the solver ends where those of the cases did
         if self.step_s is None:
             if from_solver_s is not None or steps is not None:
                 raise InputError("a steady model takes no start and no steps")
@@ -412,6 +413,7 @@ class Surrogate:
                 raise InputError(f"the model knows no state after {known_s:g} s, where cases end")
             end = begin + steps * self.step_s if verify else begin
             point = family.point(parameters, {**settings, family.horizon: end})
+            is_whole = bool(np.isclose(end, settings[family.horizon]))
         known_geometry, measured = False, dict[str, float]()
         if isinstance(family, SharedMesh):
             cloud, seconds, known_geometry = family.cloud, Seconds(0.0), True
@@ -480,7 +482,7 @@ class Surrogate:
             solved=solved,
             solved_quantities=None
             if solved is None
-            else {**quantities(solved), **(of_solver if times is None else {})},
+            else {**quantities(solved), **(of_solver if is_whole else {})},
         )
 
     def scaled(self, parameters: Mapping[str, float]) -> np.ndarray:

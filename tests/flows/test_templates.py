@@ -78,6 +78,12 @@ def test_a_case_is_varied_trained_on_and_asked_for_a_design(
     found = load(folder).predict_design({"speed": 1.1, "W": 0.8, "nu": 0.01}, from_solver_s=0.05)
     assert found.quantities["top"] > 0 and "lid" in found.not_predicted
     assert found.cloud.points[:, 0].max() < 0.08 and found.values.shape[1:] == (100, 3)
+    # To the end of the cases the solver's quantities are those on record, over all their times.
+    case = dataset[dataset.cases()[0]]
+    whole = load(folder).predict_design(case.parameters, from_solver_s=0.05, verify=True)
+    row = dataset.design.loc[case.id]
+    assert whole.times[-1] == pytest.approx(0.15)
+    assert whole.solved_quantities == pytest.approx({n: row[n] for n in whole.solved_quantities})
     forget()
     assert "cavity-case" in run("families", "--store", "store")
     assert "average(U.x, lid)" in run("families", "cavity-case", "--store", "store")
