@@ -46,14 +46,18 @@ class GaussianProcess:
     scale: np.ndarray
     weights: np.ndarray
     by_logarithm: bool = False
+    scatter: float = 0.0
+    """Deviation that is added to its own everywhere, for what is wrong with its lengths"""
 
     @classmethod
-    def of(cls, inputs: np.ndarray, outputs: np.ndarray, logs: np.ndarray) -> GaussianProcess:
+    def of(
+        cls, inputs: np.ndarray, outputs: np.ndarray, logs: np.ndarray, scatter: float = 0.0
+    ) -> GaussianProcess:
         """Condition the process of these lengths and this noise on data."""
         modelled, by_logarithm = _modelled(outputs), spans_decade(outputs)
         mean, scale = modelled.mean(0), _scale(modelled)
         weights = np.linalg.solve(with_noise(inputs, logs), (modelled - mean) / scale)
-        return cls(inputs, logs, mean, scale, weights, by_logarithm)
+        return cls(inputs, logs, mean, scale, weights, by_logarithm, scatter)
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
         found = self.mean + self.scale * (covariance(values, self.inputs, self.logs) @ self.weights)
@@ -64,6 +68,7 @@ class GaussianProcess:
         near, noise = covariance(values, self.inputs, self.logs), np.exp(self.logs[-1])
         known = (near * np.linalg.solve(with_noise(self.inputs, self.logs), near.T).T).sum(axis=1)
         found = np.sqrt(np.maximum(1 - known, 0) + noise)[:, None] * self.scale
+        found = np.hypot(found, self.scatter)
         return found * self(values) if self.by_logarithm else found
 
 

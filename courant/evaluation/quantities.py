@@ -71,7 +71,23 @@ def fit_quantity(designs: np.ndarray, values: np.ndarray) -> regression.Gaussian
 FOLDS = 10
 """Of the cases that are left out of the regression; of fewer cases each is left out alone"""
 MOST_VALIDATION = 200
+SCATTER = 0.5  # over the median left-out error
+
 LEAST_VALIDATION = 5  # Cases that give the fields a share; one or two would give it by chance
+
+
+def left_out_scores(
+    fit: regression.GaussianProcess, designs: np.ndarray, values: np.ndarray
+) -> tuple[np.ndarray, float, np.ndarray]:
+    """Return what a fit without each case gives there (n, 1), its scatter, and scores (n,).
+
+    Lengths that are fitted to few cases can leave hardly any deviation; errors over that alone are
+    of any size (the smoothed scores of Papadopoulos et al. 2011).
+    """
+    without, deviations = regression.left_out(designs, values, FOLDS)
+    errors, sizes = np.abs(values - without), np.abs(without) if fit.by_logarithm else 1.0
+    scatter = SCATTER * float(np.median(errors / sizes))
+    return without, scatter, (errors / np.hypot(deviations, scatter * sizes))[:, 0]
 
 
 def ensure_answers(surrogate: Surrogate, dataset: Dataset) -> Answers:
@@ -103,7 +119,7 @@ def fit_answers(
             continue
         share, known = (shares or {}).get(name, 0.0), np.isfinite(values) & drawn
         truth = values[known, None]
-        without, deviations = regression.left_out(designs[known], truth, FOLDS)
+        without, scatter, scores = left_out_scores(fit, designs[known], truth)
         if shares is None:
             left_out = np.full(len(cases), math.nan)
             left_out[known] = without[:, 0]
@@ -113,7 +129,8 @@ def fit_answers(
             values=tuple(map(finite_or_none, values)),
             logs=tuple(fit.logs.tolist()),
             share=share,
-            scores=(np.abs(truth - without) / deviations)[:, 0].tolist(),
+            scatter=scatter,
+            scores=scores.tolist(),
         )
     # Designs with other settings say nothing of these.
     settings = [dataset.records[case]["settings"] for case in cases]

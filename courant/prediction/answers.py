@@ -33,6 +33,8 @@ class RegressedQuantity(Frozen):
     logs: tuple[float, ...]
     """Logarithms of the length of each parameter, and of the noise over the variance"""
     share: float = Field(ge=0, le=1)
+    scatter: float = Field(default=0.0, ge=0)
+    """Added to the regression's deviation, in logarithms where these are regressed"""
     scores: tuple[float, ...]
     """Of each known case that was drawn: its error over the deviation of a regression without it,
     and without the candidates of searches"""
@@ -90,7 +92,7 @@ class Answers(Frozen):
             values = np.array(each.values, dtype=float)
             known = np.isfinite(values)
             designs, logs = np.asarray(self.designs)[known], np.asarray(each.logs)
-            found[name] = GaussianProcess.of(designs, values[known, None], logs)
+            found[name] = GaussianProcess.of(designs, values[known, None], logs, each.scatter)
         return found
 
     def at(

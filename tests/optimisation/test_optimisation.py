@@ -186,7 +186,9 @@ def test_candidates_are_solved_added_to_the_training_split_and_learned_from(
     assert answers.designs[-1] == tuple(courant.load(trained).scaled(case.parameters))
     # Bands are of designs that were drawn: a candidate is fitted, and gives no error of theirs.
     (loss,) = answers.quantities.values()
-    assert loss.values[-1] == solved and loss.scores == before.quantities["pressure_loss"].scores
+    # With this one values span a decade, so deviations are shares of them.
+    drawn = before.quantities["pressure_loss"].scores
+    assert loss.values[-1] == solved and loss.scores == pytest.approx(drawn, rel=0.3)
 
     # Cut off while its next candidate is solved, the same request solves that one.
     folder, kept_so_far = stage.folder, stage.read()

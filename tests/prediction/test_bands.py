@@ -18,7 +18,7 @@ from bench.synthetic_cases import publish_cases
 from courant.evaluation import coverage
 from courant.evaluation.calibrate import calibrate, grid_errors
 from courant.evaluation.coverage import FIELD, measure_coverage, worst_eighth
-from courant.evaluation.quantities import FOLDS, measure_quantities, scaled_designs
+from courant.evaluation.quantities import left_out_scores, measure_quantities, scaled_designs
 from courant.optimisation import predicted
 from courant.prediction import bands as banding
 from courant.prediction.answers import FIELDS, REGRESSION, Answers, Outcomes, RegressedQuantity
@@ -35,7 +35,6 @@ from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.errors import InputError
 from simgen.regression import gaussian_process
-from simgen.regression import left_out as left_out_of
 from simgen.store.read import Dataset
 from simgen.store.schema import Schema
 from tests import world as w
@@ -87,12 +86,14 @@ def test_a_band_is_the_quantile_of_errors_over_sizes_that_were_fitted_without_th
 
 
 def left_out(designs: np.ndarray, values: np.ndarray, share: float = 0.0) -> Answers:
-    found, deviation = left_out_of(designs, values[:, None], FOLDS)
+    fit = gaussian_process(designs, values[:, None])
+    _, scatter, scores = left_out_scores(fit, designs, values[:, None])
     quantity = RegressedQuantity(
         values=values.tolist(),
-        logs=gaussian_process(designs, values[:, None]).logs.tolist(),
+        logs=fit.logs.tolist(),
         share=share,
-        scores=(np.abs(found - values[:, None]) / deviation)[:, 0].tolist(),
+        scatter=scatter,
+        scores=scores.tolist(),
     )
     return Answers(designs=designs.tolist(), quantities={"head": quantity})
 
@@ -107,7 +108,8 @@ def test_without_calibration_a_band_is_the_quantile_of_cases_that_were_left_out(
         process, scores = answers.processes["head"], answers.quantities["head"].scores
         if number == 6:
             rest = gaussian_process(known[1:], of[1:, None])
-            expected = abs(rest(known[:1]) - of[0]) / rest.deviation(known[:1])
+            error, scatter = abs(rest(known[:1]) - of[0]), answers.quantities["head"].scatter
+            expected = error / np.hypot(rest.deviation(known[:1]), scatter)
             assert scores[0] == pytest.approx(expected[0, 0], rel=1e-6)
         alone = float(process(at[None])[0, 0])
         width = np.sort(scores)[rank - 1] * process.deviation(at[None])[0, 0]
@@ -125,6 +127,19 @@ def test_without_calibration_a_band_is_the_quantile_of_cases_that_were_left_out(
     assert banding.quantity_bands(answers, None, at, {"head": math.nan}) == {}
     assert banding.quantity_bands(Answers(), None, at, {"head": 1.0}) == {}
     assert banding.quantity_bands(answers, None, at + 2, {"head": 1.0}) == {}, "out of ranges"
+
+
+def test_a_regression_that_knows_nothing_has_no_band_of_many_times_the_spread() -> None:
+    widths = []
+    for seed in range(12):  # a greatest speed that is the inlet's but for two designs of nine
+        generator = np.random.default_rng(seed)
+        designs, at = generator.uniform(-1, 1, (9, 2)), np.zeros(2)
+        values = np.maximum(5.05 + 0.001 * designs[:, 0], 5.0 + 0.6 * designs.sum(axis=1))
+        for band in banding.quantity_bands(
+            left_out(designs, values), None, at, {"head": 5.1}
+        ).values():
+            widths.append(band.half_width / max(values.std(), 0.01))
+    assert len(widths) == 12 and max(widths) < 5
 
 
 @pytest.mark.parametrize("number", [6, 12])
