@@ -96,6 +96,7 @@ def settled(page: Page) -> None:
     wait_for_text(page, "status", "in all")
     page.wait_for(f"{of('picture')}.ariaBusy === 'false'")
     page.wait_for("document.querySelectorAll('#nearest button').length > 0")
+    page.wait_for(f"{of('curves')}.ariaBusy !== 'true'")
 
 
 def show(page: Page, view: str) -> None:

@@ -22,11 +22,13 @@ export function showCurves(model, design, sources, asked = false) {
   if (!button.hidden) {
     element("curve-note").textContent = "The fields have a part in it: its curves take predictions of 7 designs for each parameter.";
     place.replaceChildren();
+    place.ariaBusy = "false";
   } else if (choice.options.length) follow(model, design, quantity, unit, place, () => turn === drawn);
 }
 
 async function follow(model, design, quantity, unit, place, isCurrent) {
   const note = element("curve-note"), found = [];
+  place.ariaBusy = "true"; // what is below them moves when they come
   try {
     for (const { name } of model.parameters) {
       if (found.length) note.textContent = `${found.length} of ${model.parameters.length} parameters`;
@@ -34,7 +36,7 @@ async function follow(model, design, quantity, unit, place, isCurrent) {
       if (!isCurrent()) return;
     }
   } catch (error) {
-    if (isCurrent()) note.textContent = error.message;
+    if (isCurrent()) [note.textContent, place.ariaBusy] = [error.message, "false"];
     return;
   }
   const ends = found.flatMap(({ values, widths, solved }) => [...solved.map(([, at]) => at),
@@ -44,6 +46,7 @@ async function follow(model, design, quantity, unit, place, isCurrent) {
     chart(found[n], parameter, design[parameter.name], named(quantity, unit), [low - room, high + room])));
   note.textContent = `Through the design that is shown, on one scale: the answer by ${found[0].source}, its band, `
     + "and as dots the solver's values, of designs that differ in other parameters by 5 % of their ranges at most.";
+  place.ariaBusy = "false";
 }
 
 function chart({ at, values, widths, solved }, { name, unit, low, high }, here, title, [least, most]) {
