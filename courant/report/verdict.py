@@ -89,8 +89,8 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
             elif each.band <= min(USEFUL_BAND, each.spread or math.inf):
                 regressed.append(plain(name))
             else:
-                vague += f" {name[:1].upper()}{plain(name[1:])} is known to ± {each.band:.0%} alone"
-                vague += f"; designs differ by ± {each.spread:.0%}." if each.spread else "."
+                vague += f" The band of {plain(name)}, ± {each.band:.0%}, is too wide to be of use"
+                vague += f": designs differ by ± {each.spread:.0%}." if each.spread else "."
     other = reference(best)
     beaten = f"{other} is about as good, without a network"
     close = f"that is {times(ratio)} the error of {other}, which needs no network"
