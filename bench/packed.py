@@ -330,15 +330,21 @@ def train(
     for seed in seeds:
         for name in contenders:
             row = {"contender": name, "seed": seed}
-            rows.append(row | train_one(pieces, out / f"{name}-{seed}", name, seed, seconds, short))
+            run = RunDirectory(out / f"{name}-{seed}")
+            rows.append(row | train_one(pieces, run, device, name, seed, seconds, short))
             (out / "rows.json").write_text(json.dumps(rows, indent=1))
     show(rows, f"{seconds:g} s each on {records.environment(device, 1)['device']}")
 
 
 def train_one(
-    packed: Packed, out: Path, name: str, seed: int, seconds: float, short: bool
+    packed: Packed,
+    run: RunDirectory,
+    device: torch.device,
+    name: str,
+    seed: int,
+    seconds: float,
+    short: bool,
 ) -> dict[str, Any]:
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     options: dict[str, Any] = {"seed": seed, "budget_s": seconds}
     if device.type == "cuda":
         options["precision"] = "bfloat16"
@@ -346,7 +352,6 @@ def train_one(
     if short:
         few = {"batch_size": 4, "samples_per_epoch": 8, "validation_windows": 4, "epochs": 4}
         experiment = experiment.derive(training=few, model={"width": 24})
-    run = RunDirectory(out)
     task = packed.task(experiment, device)
     experiment = task.problem.experiment = within_budget(task, run, device, 0, 1)
     run.write_json("experiment.json", experiment.model_dump(mode="json"))

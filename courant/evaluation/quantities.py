@@ -72,7 +72,6 @@ FOLDS = 10
 """Of the cases that are left out of the regression; of fewer cases each is left out alone"""
 MOST_VALIDATION = 200
 SCATTER = 0.5  # over the median left-out error
-
 LEAST_VALIDATION = 5  # Cases that give the fields a share; one or two would give it by chance
 
 

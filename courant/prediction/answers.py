@@ -33,7 +33,7 @@ class RegressedQuantity(Frozen):
     logs: tuple[float, ...]
     """Logarithms of the length of each parameter, and of the noise over the variance"""
     share: float = Field(ge=0, le=1)
-    scatter: float = Field(default=0.0, ge=0)
+    scatter: float = Field(ge=0)
     """Added to the regression's deviation, in logarithms where these are regressed"""
     scores: tuple[float, ...]
     """Of each known case that was drawn: its error over the deviation of a regression without it,

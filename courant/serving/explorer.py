@@ -105,9 +105,8 @@ class SectionRequest(PictureRequest):
 
     anchors: bool = False
     window: Literal["all"] | Box | None = None  # null: around the body, if there is one
-    beside: dict[str, FiniteFloat] | Literal["solver"] | None = (
-        None  # a design, or this one's solution
-    )
+    # a design, or this one's solution
+    beside: dict[str, FiniteFloat] | Literal["solver"] | None = None
 
 
 class Section(PredictedQuantities):
@@ -663,21 +662,23 @@ class Explored:
         if over is None or name not in known:
             raise RequestError(f"{request.quantity} over {request.over}: one of them is unknown")
         at = np.linspace(over.low, over.high, 41 if source == REGRESSION else 7).tolist()
-        values, widths = list[float](), list[float | None]()
-        for design in ({**request.parameters, over.name: each} for each in at):
-            if source == REGRESSION:
-                scaled, answers = surrogate.scaled(design), surrogate.answers
-                answered = {name: float(answers.at(scaled[None], {}, False)[name][0])}
-                around = quantity_bands(answers, surrogate.bands, scaled, answered, False)
-            else:
-                found = self.shown(design).found
-                answered, around = dict(found.quantities), dict(found.bands.quantities)
-            values.append(answered.get(name, math.nan))
-            widths.append(around[name].half_width if name in around else None)
+        designs = [{**request.parameters, over.name: each} for each in at]
+        around: list[Mapping[str, QuantityBand]]
+        if source == REGRESSION:
+            answers, scaled = surrogate.answers, np.array([surrogate.scaled(of) for of in designs])
+            values = answers.at(scaled, {}, usable=False)[name].tolist()
+            around = [
+                quantity_bands(answers, surrogate.bands, of, {name: value}, usable=False)
+                for of, value in zip(scaled, values, strict=True)
+            ]
+        else:
+            found = [self.shown(design).found for design in designs]
+            values = [each.quantities.get(name, math.nan) for each in found]
+            around = [each.bands.quantities for each in found]
         return Curve(
             at=at,
             values=list(map(finite_or_none, values)),
-            widths=widths,
+            widths=[of[name].half_width if name in of else None for of in around],
             source=source,
             solved=self._solved_along(request.parameters, name, over.name),
         )

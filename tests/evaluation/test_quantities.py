@@ -146,7 +146,7 @@ def test_fields_have_a_share_where_they_correct_cases_that_were_left_out() -> No
     assert 0.8 < share_of_fields(truth, left_out, unknown) <= 1
 
     quantity = RegressedQuantity(
-        values=truth.tolist(), logs=process.logs.tolist(), share=share, scores=()
+        values=truth.tolist(), logs=process.logs.tolist(), share=share, scatter=0, scores=()
     )
     answers = Answers(designs=designs.tolist(), quantities={"head": quantity})
     at = generator.uniform(-1, 1, (2, 2))

@@ -17,7 +17,7 @@ def answers_of_shares() -> Answers:
     """Answers that regress `branch1_share` on eight designs."""
     designs = np.random.default_rng(0).uniform(-1, 1, (8, 5))
     regressed = RegressedQuantity(
-        values=tuple(designs[:, 1].tolist()), logs=(0.0,) * 6, share=0, scores=(1.0,) * 8
+        values=tuple(designs[:, 1].tolist()), logs=(0.0,) * 6, share=0, scatter=0, scores=(1.0,) * 8
     )
     return Answers(designs=designs.tolist(), quantities={"branch1_share": regressed})
 
