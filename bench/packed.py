@@ -326,6 +326,9 @@ def train(
     """Train all contenders, seed by seed; print and write a row for each."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     pieces, rows = Packed.read(packed), list[dict[str, Any]]()
+    known = CONTENDERS[pieces.content["recipe"]]
+    if unknown := sorted(set(contenders) - {*known}):
+        raise SystemExit(f"error: no contender {unknown[0]}; there are {', '.join(known)}")
     out.mkdir(parents=True, exist_ok=True)
     for seed in seeds:
         for name in contenders:

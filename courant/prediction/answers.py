@@ -33,8 +33,9 @@ class RegressedQuantity(Frozen):
     logs: tuple[float, ...]
     """Logarithms of the length of each parameter, and of the noise over the variance"""
     share: float = Field(ge=0, le=1)
-    scatter: float = Field(ge=0)
-    """Added to the regression's deviation, in logarithms where these are regressed"""
+    scatter: float = Field(default=0.0, ge=0)
+    """Added to the regression's deviation, in logarithms where these are regressed; 0 in scores of
+    runs that were evaluated before there was one"""
     scores: tuple[float, ...]
     """Of each known case that was drawn: its error over the deviation of a regression without it,
     and without the candidates of searches"""
