@@ -68,7 +68,7 @@ def _is_on_gpu(q: Tensor) -> bool:
 
 
 def way_on_gpu(q: Tensor, k: Tensor) -> Callable[..., Tensor]:
-    """Choose how a GPU attends; docs/training.md has the times.
+    """Choose how a GPU attends; docs/gpu.md has the times.
 
     Its fused kernels share work among the multiprocessors by queries, in the backward pass by keys,
     so a few clouds with some hundred anchors leave most of them idle. In float32 they are slow as

@@ -6,7 +6,7 @@ leaves open which windows of a trajectory are trained on; here they are all, and
 many as there are training cases. Runs without clipping have a bound that no norm reaches.
 
 The small runs are for `courant benchmark` on generated cases. Their epochs are short, so that a
-budget of processor time is met closely, and their optimiser is Muon (docs/training.md).
+budget of processor time is met closely, and their optimiser is Muon (docs/accuracy.md).
 """
 
 from collections.abc import Callable

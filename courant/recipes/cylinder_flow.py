@@ -40,7 +40,7 @@ def cylinder_flow() -> Experiment:
 # is symmetric in y = 0, so each design's mirror image trains as well: it doubles the geometries.
 # Small batches learn most from a given number of samples: after 5,760 of them batches of 8 have a
 # validation NMAE of 0.226, batches of 16 of 0.236 (with AdamW). Muon learns more in the same time
-# (docs/training.md).
+# (docs/accuracy.md).
 _SMALL: dict[str, Any] = {
     "data": {"points_per_sample": 512, "queries_per_sample": 512, "mirror_y": True},
     "training": {
@@ -56,7 +56,7 @@ _SMALL: dict[str, Any] = {
 # A model soon memorises some 17 training cases: mirror images and small shifts of each sample's
 # coordinates keep it from recognising the cases by their coordinates. A narrower model, half the
 # anchors and points, a high rate and a cosine schedule over the affordable epochs learn most in
-# this time; the error on unseen designs is lowest at the end (docs/training.md has the comparison).
+# this time; the error on unseen designs is lowest at the end (docs/accuracy.md).
 _DEMO: dict[str, Any] = {
     "model": {"num_anchors": 32, "width": 96},
     "data": {"stride_s": 2.0, "shift": 0.1, "points_per_sample": 256, "queries_per_sample": 256},
@@ -70,7 +70,7 @@ _DEMO: dict[str, Any] = {
         "validation_windows": 16,
     },
 }
-# Its error on the test designs is 0.080 (docs/training.md).
+# Its error on the test designs is 0.080 (docs/accuracy.md).
 _LONGER: dict[str, Any] = {
     "data": {"stride_s": 1.0, "shift": 0.0},
     "training": {

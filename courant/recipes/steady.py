@@ -5,7 +5,7 @@ Their sources are the paper's tables of learning tasks (tab:dataset-details) and
 conditions (`courant.problems.steady`).
 
 The small runs train in minutes on two CPU cores. Their optimiser is Muon, not the paper's AdamW: in
-the same time it reaches a lower error (docs/training.md). Recipes with legible anchors keep AdamW,
+the same time it reaches a lower error (docs/accuracy.md). Recipes with legible anchors keep AdamW,
 with which their scores were measured.
 """
 

@@ -96,7 +96,7 @@ def test_the_gpu_benchmark_needs_only_the_packages_that_the_docs_name(
     target: list[str] | None, tmp_path: Path
 ) -> None:
     """All others that the project declares cannot be imported here."""
-    page = (ROOT / "docs/training.md").read_text()
+    page = (ROOT / "docs/gpu.md").read_text()
     named = re.search(r"uses only packages of that Python \(([^;]+);", page)
     assert named is not None
     there = names_of(named[1].replace("\n", " ").split(", ")) | {"pydantic-core"}

@@ -146,7 +146,7 @@ SETUPS: Mapping[str, Setup] = {
     "docs/serving.md": Setup(
         replaced={"explore RUN": f"explore {STEADY}"}, served=True, serves=True
     ),
-    "docs/training.md": Setup(
+    "docs/predicting.md": Setup(
         given={"import courant, simgen": OWN_STATE, 'surrogate = courant.load("runs/': OWN_GEOMETRY}
     ),
     "docs/where-things-are.md": Setup(
@@ -197,11 +197,10 @@ ELSEWHERE = {
     ),
     "docs/quantities.md": "courant predict RUN --design radius",
     "docs/sweeps.md": "ray ; tensorboard",
-    "docs/training.md": (
-        "make gpu; courant train small-run; make small; pip install; tensorboard; "
-        "python -m bench.packed; courant evaluate RUNS/cylinder-flow-...; "
-        "courant predict RUN --design radius; courant predict RUN case.vtu"
-    ),
+    "docs/accuracy.md": "courant train small-run; make small",
+    "docs/gpu.md": "make gpu; python -m bench.packed; courant evaluate RUNS/cylinder-flow-...",
+    "docs/predicting.md": "courant predict RUN --design radius; courant predict RUN case.vtu",
+    "docs/training.md": "pip install; tensorboard",
     "docs/tutorial.md": "make demo; source",
     "docs/validation.md": "make validate; python -m bench.validation",
     "docs/which-cases.md": "python -m bench.validation",
