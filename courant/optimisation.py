@@ -395,7 +395,7 @@ def parameters_at(parameters: Sequence[Parameter], place: np.ndarray) -> dict[st
     found = {}
     for each, at in zip(parameters, place.tolist(), strict=True):
         value = float(f"{each.low + (at + 1) / 2 * (each.high - each.low):.5g}")
-        found[each.name] = min(max(value, each.low), each.high)
+        found[each.name] = each.check(min(max(value, each.low), each.high))
     return found
 
 

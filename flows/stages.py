@@ -233,6 +233,8 @@ class Generation(asks.GenerationRequest):
                 break
         for each in self.case_family.quantities if self.template else ():
             announce(f"quantity  {each}")
+        for line in self.case_family.notes():
+            announce(line)
         execution = Execution(
             self.time_limit_s, self.cores, self.archive_raw, self.split, self.note
         )

@@ -7,7 +7,7 @@ write a meshed case directory. Solving, checking and converting are the same for
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -200,6 +200,10 @@ class CaseFamily(ABC):
                 f" {interval:g} s; choose a shorter step"
             )
         return checked
+
+    def notes(self) -> Iterable[str]:
+        """Return lines that a user reads before the designs are solved."""
+        return ()
 
     def effort(self, point: DesignPoint) -> float:
         """Return a number that grows with a case's time: the last ones begin with the longest."""

@@ -73,6 +73,7 @@ SAMPLERS: tuple[str, ...] = get_args(Sampler)
 # Of parameters before they are hashed or used, so that an id survives a round trip through CSV.
 SIGNIFICANT_DIGITS = 9
 MOST_POINTS = 1_000_000
+COUNT = "count"  # The unit of whole numbers, to which values are rounded
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ class Parameter:
                 f"{self.name} = {value:g} {self.unit} is outside its range "
                 f"[{self.low:g}, {self.high:g}] {self.unit}; choose a value inside"
             )
+        value = round(value) if self.unit == COUNT else value
         return float(f"{value:.{SIGNIFICANT_DIGITS}g}") + 0.0  # -0.0 is 0.0, and the same design
 
     @property

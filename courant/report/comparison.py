@@ -64,7 +64,7 @@ def write_sweep_page(sweep: Sweep, results: Sequence[TrialResult]) -> str:
     )
     lines = (
         f"courant train {sweep.dataset_url} --version {sweep.version} --experiment"
-        f" {sweep.folder.url}/best.json",
+        f" {sweep.folder.url}/best.json --runs {sweep.folder.url.rpartition('/')[0]}",
         f"tensorboard --logdir {sweep.folder.url}/ray",
         "",
         "import courant",

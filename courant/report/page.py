@@ -117,9 +117,9 @@ def count(number: int, noun: str) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Format some digits of a number, as 1070 or 2.1e-07; a missing one is empty."""
+    """Format some digits of a number, as 1070, 2e+07 or 2.1e-07; a missing one is empty."""
     text = "" if value is None else f"{value:.{digits}g}"
-    return np.format_float_positional(float(text), trim="-") if "e+0" in text else text
+    return f"{float(text):.0f}" if "e+0" in text and text[-1] < "6" else text
 
 
 def percent(error: float | None) -> str:

@@ -132,8 +132,9 @@ def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
     """
     dataset, run, surrogate = context.dataset, shell(context.run.url), context.surrogate
     store, _, name = dataset.url.rstrip("/").rpartition("/")
-    out = context.run.url.rsplit("/", 2)[0]
-    again = f"courant run --dataset {shell(dataset.url)} --out {shell(out)}"
+    out, _, runs = context.run.url.rpartition("/")[0].rpartition("/")
+    place = f"--out {shell(out)}" if runs == "runs" else f"--runs {shell(f'{out}/{runs}')}"
+    again = f"courant run --dataset {shell(dataset.url)} {place}"
     recipe, training = surrogate.experiment.name, surrogate.experiment.training
     again += f" --recipe {recipe}" if recipe in RECIPES else ""
     longer = f"{again} --budget {max(10, round((training.budget_s or 0.0) / 12))}min"

@@ -203,6 +203,8 @@ def find_run(url: str | Path) -> RunDirectory:
 def check_trained(run: RunDirectory, has_weights: bool = True) -> None:
     """Raise InputError if there is no run or, with `has_weights`, one that has none yet."""
     if not run.exists(EXPERIMENT):
+        if run.exists("refs"):
+            raise InputError(f"{run.url} is a dataset, no run: courant train {run.url} makes one")
         raise InputError(
             f"{run.url} has no {EXPERIMENT}; give the folder of a run, <runs>/<name>-<hash>"
         )

@@ -76,7 +76,7 @@ def dataset_ls(
     if not rows:
         raise InputError(
             f"no dataset in {base}; generate one with:"
-            f" courant generate cylinder-flow --store {base}"
+            f" courant generate cylinder-flow --store {shlex.quote(base)}"
         )
     columns = ("version", "cases", "train/validation/test", "published")
     print_table(("dataset", *columns), rows)
@@ -520,7 +520,7 @@ def _import_folder(asked: FolderOptions, reader: CaseReader, dry_run: bool) -> N
         terminal.print_error(
             f"{case} has nearly all of the variance of a field, as a diverged case has: statistics,"
             f" training and validation leave it out, a test does not; to remove it:"
-            f" courant dataset withdraw {done.url} {case}",
+            f" courant dataset withdraw {shlex.quote(done.url)} {case}",
             "note",
             "yellow",
         )

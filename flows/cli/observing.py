@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import platform
+import shlex
 import shutil
 import signal
 import time
@@ -503,7 +504,9 @@ def families(
     quantities = ((each.name, each.unit, each.meaning) for each in family.quantities)
     terminal.print_table(("quantity", "unit", Column("")), quantities)
     header = ",".join(family.design_space.names)
-    command = f"courant generate {name} --cases 24{f' --store {store}' if store else ''}"
+    command = (
+        f"courant generate {name} --cases 24{f' --store {shlex.quote(store)}' if store else ''}"
+    )
     terminal.print_line(f"\nSolve designs: {command}")
     terminal.print_line(f"First line of a file for --designs: {header}")
 

@@ -36,9 +36,9 @@ from simgen.case_description import (
     velocity_conditions,
 )
 from simgen.cases.expressions import AskedQuantity, Expression, SolvedFields, usual_quantities
-from simgen.design_space import DesignPoint, DesignSpace, Parameter
+from simgen.design_space import COUNT, DesignPoint, DesignSpace, Parameter
 from simgen.errors import CaseError, InputError, MeshError, SolverError, StoreError
-from simgen.foam.dictionaries import DictionaryPlace, number_at, read_entry
+from simgen.foam.dictionaries import DictionaryPlace, number_at, read_entry, read_number
 from simgen.foam.field import FoamField, component_columns, read_field
 from simgen.foam.log import SolverLog, residual_figures
 from simgen.foam.mesh import read_boundary, read_points, time_directories
@@ -63,6 +63,9 @@ _RUNS = re.compile(
 _COPIES = re.compile(r"^\s*\\?cp\s+(?:-\w+\s+)*([^\s$*-][^\s$*]*)\s+([^\s$*]+)\s*$", re.MULTILINE)
 #: Lines of scripts that are not run, and that a mesh may need: `m4 blockMeshDict.m4 > …`, `./mesh`.
 _NOT_RUN = re.compile(r"^\s*((?:m4|sed|gunzip|tar|python3?|sh|bash)\s.+|\./.+?)\s*$", re.MULTILINE)
+_COUNT = re.compile(r"n[A-Z]")  # As OpenFOAM calls whole numbers: nCells, nCorrectors
+#: What an import does with an entry that is not read, and what is done in a template.
+_ADVICE = "give the parameter in a table", "write its value out in the case"
 _STANDS_FOR_IT = "courantDesignParameter"
 _WITHOUT_TIME = {"potentialFoam"}
 _PARALLEL = {"decomposePar", "reconstructPar", "reconstructParMesh", "redistributePar"}
@@ -77,7 +80,7 @@ _BY_DICTIONARY = {
 
 
 class Varied(BaseModel):
-    """A design parameter, and the place of its number in the case's dictionaries."""
+    """A design parameter, and the places of its number in the case's dictionaries."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -87,13 +90,22 @@ class Varied(BaseModel):
     high: float
     unit: str = ""
 
+    @property
+    def places(self) -> list[DictionaryPlace]:
+        """Return the places, which commas separate; one without a file is in that before it."""
+        found, file = list[DictionaryPlace](), ""
+        for text in self.place.split(","):
+            found.append(DictionaryPlace.parse(text if ":" in text else f"{file}:{text}"))
+            file = found[-1].file
+        return found
+
     @classmethod
     def parse(cls, text: str) -> Varied:
         """Parse NAME=FILE:ENTRY/ENTRY[INDEX]=LOW:HIGH:UNIT; name and unit may be left out."""
         # The fields of 0 are those of 0.orig.
         parts = [re.sub(r"^0\.orig/", "0/", part.strip()) for part in text.split("=")]
         if len(parts) == 2 and ":" in parts[0]:
-            place = DictionaryPlace.parse(parts[0])
+            place = DictionaryPlace.parse(parts[0].partition(",")[0])
             index = "" if place.index is None else f"_{place.index}"
             parts.insert(0, "_".join(place.entries[-2:]) + index)
         form = (
@@ -104,7 +116,6 @@ class Varied(BaseModel):
             raise InputError(f"--vary '{text}' has no place and range of its own: {form}")
         if not re.fullmatch(r"[A-Za-z]\w*", parts[0]):
             raise InputError(f"--vary '{text}': the name '{parts[0]}' is no word: {form}")
-        DictionaryPlace.parse(parts[1])
         low, _, rest = parts[2].partition(":")
         high, _, unit = rest.partition(":")
         try:
@@ -116,6 +127,10 @@ class Varied(BaseModel):
         if not found.low < found.high:
             wrong = f"low {found.low:g} is not below high {found.high:g}"
             raise InputError(f"--vary '{text}': {wrong}: {form}")
+        if unit in ("", "1") and all(_COUNT.match(place.entries[-1]) for place in found.places):
+            found = found.model_copy(update={"unit": COUNT})
+        if found.unit == COUNT and (found.low % 1 or found.high % 1):
+            raise InputError(f"--vary '{text}': a {COUNT} has whole numbers as limits: {form}")
         return found
 
 
@@ -185,9 +200,26 @@ class TemplateFamily(CaseFamily):
     def write_case(self, point: DesignPoint, directory: Path) -> None:
         copy_case(self.folder, directory)
         for each in self.record.varied:
-            set_number(directory, DictionaryPlace.parse(each.place), point.parameters[each.name])
+            for place in each.places:
+                number = point.parameters[each.name]
+                set_number(directory, place, int(number) if each.unit == COUNT else number)
         set_control(directory, point.settings, self.transient)
         run_commands(self.record.commands, directory)
+
+    def notes(self) -> Iterator[str]:
+        """Yield a line for each varied value of a patch that the cells start from elsewhere."""
+        for each in self.record.varied if self.transient else ():
+            patch = each.places[0]
+            cells = f"{patch.file}:internalField"
+            inside = DictionaryPlace(patch.file, ("internalField",), patch.index)
+            with contextlib.suppress(CaseError):
+                start = read_number(self.folder, inside)
+                if len(each.places) == 1 and start == read_number(self.folder, patch) != 0:
+                    cells += "" if patch.index is None else f"[{patch.index}]"
+                    yield (
+                        f"note: {each.name} varies a patch, and all designs start from {start:g} in"
+                        f" the cells; both by --vary '{each.name}={each.place},{cells}=…'"
+                    )
 
     def figures(self, case: SolvedCase, log: SolverLog) -> dict[str, float]:
         figures = {} if self.transient else residual_figures(log)
@@ -293,7 +325,9 @@ def run_commands(commands: Sequence[str], directory: Path) -> None:
         try:
             run_application(application, directory, arguments=arguments)
         except SolverError as error:
-            raise MeshError(str(error), error.log_tail) from error
+            why = f"{error}; a parameter of whole numbers has the unit {COUNT}"
+            why = why if "expected label" in str(error) else str(error)
+            raise MeshError(why, error.log_tail) from error
 
 
 def commands_of(case: Path, application: str) -> tuple[str, ...]:
@@ -339,15 +373,16 @@ def make_template(
         digest.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
     find_openfoam(("foamDictionary",)).activate()
     try:
-        for each in varied:
-            number_at(folder, DictionaryPlace.parse(each.place))
+        for place in (place for each in varied for place in each.places):
+            number_at(folder, place)
         application, _, steady = read_control(folder)
         control = {
             name: read_entry(folder / "system/controlDict", [name]) or ""
             for name in ("startTime", "endTime", "deltaT", "writeControl", "writeInterval")
         }
     except CaseError as error:
-        raise InputError(str(error).replace(f"{folder}/", "")) from error
+        why = str(error).replace(f"{folder}/", "").replace(*_ADVICE)
+        raise InputError(why) from error
     if not application:
         raise InputError(f"{case}: system/controlDict names no application")
     if application in _WITHOUT_TIME:
@@ -379,7 +414,7 @@ def make_template(
             with contextlib.suppress(CaseError):  # no field of cells; macros, which may be varied
                 field = describe_field(directory / "0" / file, "", "solved", dimension)
                 stored.append(field)
-                if not any(each.place.startswith(f"0/{file}:") for each in varied):
+                if not any(at.file == f"0/{file}" for each in varied for at in each.places):
                     given[field.name] = _given(field, read_field(directory / "0" / file, patches))
     if not stored:
         raise InputError(f"{case}/0 holds no field of cells to store; name some with --fields")

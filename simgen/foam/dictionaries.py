@@ -107,7 +107,8 @@ def number_at(directory: Path, place: DictionaryPlace) -> tuple[str, tuple[int, 
     found = [*_NUMBER.finditer(_WORD.sub(_blank, bare))]
     index = 0 if place.index is None and len(found) == 1 else place.index
     if index is None or index >= len(found):
-        raise CaseError(f"{where}, which holds {len(found)} numbers; choose one with [0], [1], …")
+        many = "no number" if not found else f"{len(found)} numbers, [0] to [{len(found) - 1}]"
+        raise CaseError(f"{where}, which holds {many}{f' and no [{index}]' * (index is not None)}")
     return text, found[index].span()
 
 

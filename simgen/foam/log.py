@@ -1,5 +1,6 @@
 """Parse what an OpenFOAM application prints while it runs, and the files of function objects."""
 
+import math
 import re
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,7 +21,8 @@ _FATAL = re.compile(r"^--> FOAM FATAL (?:IO )?ERROR\s*:(.*)$")
 _RELEASE = re.compile(r"\(openfoam-[^()]*\)")
 _RESIDUAL = re.compile(r"Solving for (\w+), Initial residual = ([-+.\deEinfa]+)")
 _NUMBER_AFTER = re.compile(r"max: ([-+.\deEinfa]+)")
-_CPU = re.compile(r"^ExecutionTime = ([\d.eE+-]+) s")
+_CPU = re.compile(r"ExecutionTime = ([\d.eE+-]+) s")
+_WALL = re.compile(r"ClockTime = ([\d.eE+-]+) s")
 _CONTINUITY = re.compile(r"sum local = ([-+.\deEinfa]+)")
 
 
@@ -35,6 +37,7 @@ class SolverLog:
     finished: bool = False
     cpu_s: float | None = None
     """Processor time so far, of one process of a parallel run; None where it prints none"""
+    wall_s: float = math.nan  # In whole seconds, as OpenFOAM counts them
     residuals: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     last_residuals: dict[str, float] = field(default_factory=dict)
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
@@ -77,7 +80,7 @@ class SolverLog:
         elif line.startswith("time step continuity errors"):
             self.last_continuity_error = _number(_CONTINUITY, line)
         elif line.startswith("ExecutionTime = "):
-            self.cpu_s = _number(_CPU, line)
+            self.cpu_s, self.wall_s = _number(_CPU, line), _number(_WALL, line)
         elif line == "End":
             self.finished = True
         return False

@@ -33,6 +33,7 @@ FOREIGN = (
 )
 #: Relative to the least; a training accepts no more.
 STEP_TOLERANCE = 1e-3
+MOST_NAMED = 5  # Rows of a table without a case that are named
 NOT_STATED = Source("a folder", "a local folder", "not stated")
 _COLUMN = re.compile(r"(?P<name>[^()\[\]]+?)\s*(?:[(\[](?P<unit>[^()\[\]]*)[)\]])?")
 
@@ -246,6 +247,9 @@ def plan_folder(
         accepted = [name for name, row in held.items() if row["status"] == "accepted"]
         drawn = assign_splits(list(dict.fromkeys([*accepted, *(of.name for of in kept)])), bound)
         splits = {case.name: drawn[case.name] for case in kept}
+    if lost := sorted({*(table.parameters if table else ())} - {*map(case_name, places)}):
+        more = f" and {len(lost) - MOST_NAMED} more" if len(lost) > MOST_NAMED else ""
+        notes.append(f"no case is that of these rows: {', '.join(lost[:MOST_NAMED])}{more}")
     # No transient model can be trained on irregular times: it has one step for all.
     steps = [(float(step), case.place) for case in kept for step in np.diff(case.times or ())]
     (least, close), (most, wide) = min(steps, default=(0.0, "")), max(steps, default=(0.0, ""))

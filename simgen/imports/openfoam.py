@@ -10,6 +10,7 @@ boundary.
 
 import fnmatch
 import itertools
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -237,7 +238,7 @@ class FoamFolder:
             gates=(*gates, *limits),
             provenance={
                 "solver": application or "imported",
-                **({"solver_version": f"OpenFOAM {log[1]}"} if log and log[1] else {}),
+                **(log[1] if log else {}),
                 "directory": place,
                 "patches": dict(kind_of),
                 "figures": {name: of for name, of in figures.items() if np.isfinite(of)},
@@ -471,10 +472,14 @@ def parts_of(directory: Path, region: str, fields: Sequence[str]) -> tuple[Path,
 
 _EXEC = re.compile(r"^Exec\s*:\s*(?:\S*/)?([\w.-]+)", re.MULTILINE)
 _VERSION = re.compile(r"^(?:Version|Build)\s*:\s*(\S+)", re.MULTILINE)
+_PROCESSES = re.compile(r"^nProcs\s*:\s*(\d+)", re.MULTILINE)
 
 
-def find_log(directory: Path, application: str) -> tuple[Path, str, SolverLog] | None:
-    """Return the newest log of this application (of any, if it is not known), and its version."""
+def find_log(directory: Path, application: str) -> tuple[Path, Mapping[str, Any], SolverLog] | None:
+    """Return the newest log of this application (of any, if it is not known).
+
+    With it what it has for a case's provenance: the solver's version, its cores and times.
+    """
     found: list[tuple[float, Path, str]] = []
     for path in {*directory.glob("log*"), *directory.glob("*.log")}:
         if not path.is_file():
@@ -483,13 +488,20 @@ def find_log(directory: Path, application: str) -> tuple[Path, str, SolverLog] |
             head = file.read(HEAD_BYTES)
         program = _EXEC.search(head)
         if program and (program[1] == application if application else "Time = " in head):
-            release = _VERSION.search(head)
-            found.append((path.stat().st_mtime, path, release[1] if release else ""))
+            found.append((path.stat().st_mtime, path, head))
     if not found:
         return None
-    _, path, version = max(found)
-    log = SolverLog()
+    _, path, head = max(found)
+    log, of = SolverLog(), dict[str, Any]()
     with path.open(errors="replace") as file:
         for line in file:
             log.read(line.rstrip("\n"))
-    return path, version, log
+    if release := _VERSION.search(head):
+        of["solver_version"] = f"OpenFOAM {release[1]}"
+    if log.cpu_s is not None and math.isfinite(log.cpu_s):
+        processes = _PROCESSES.search(head)
+        of["cores"] = cores = int(processes[1]) if processes else 1
+        of["cpu_time_s"] = {"solve": log.cpu_s * cores}
+        # The clock counts whole seconds.
+        of["wall_time_s"] = {"solve": float(np.fmax(log.wall_s, log.cpu_s))}
+    return path, of, log

@@ -271,6 +271,8 @@ def _no_dataset(url: str) -> InputError:
             near = get_close_matches(name, found, 1) or found[:1]
             there = f"{store} has {', '.join(found[:MOST_NAMED])}: did you mean {store}/{near[0]}?"
             return InputError(f"there is no dataset at {url}; {there}")
+        if place == url and files.exists(f"{path}/experiment.json"):
+            return InputError(f"{url} is a trained run, no dataset; its dataset.json names its own")
     return InputError(f"there is no dataset at {url}; {_WAY_TO_ONE}")
 
 

@@ -105,6 +105,8 @@ def test_a_folder_of_datasets_or_runs_is_named_with_what_is_in_it(waves, tmp_pat
         (tmp_path / run / "experiment.json").write_text("{}")
     line = refused("evaluate", str(tmp_path))
     assert line.endswith("several runs; give one: one-0123456789, two-0123456789")
+    assert "one-0123456789 is a trained run, no" in refused("train", f"{tmp_path}/one-0123456789")
+    assert f"{waves} is a dataset, no run: courant train {waves}" in refused("evaluate", waves)
 
 
 def test_an_experiment_that_does_not_fit_its_dataset(waves, tmp_path):

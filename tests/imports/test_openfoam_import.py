@@ -315,7 +315,8 @@ def test_parameters_and_splits_come_from_a_table(tmp_path) -> None:
     plan = plan_openfoam(asked(tmp_path, table=read_case_table(table)), options)
     assert plan.splits == {"set-run1": "train", "set-run3": "test"}
     assert "has no row for it" in plan.skipped[0].reason
-    assert [each[:40] for each in plan.notes] == ["height is 2 in all cases, so it is no pa"]
+    same, lost = plan.notes
+    assert same.startswith("height is 2 in all cases") and lost.endswith("these rows: set-run9")
     dataset, _ = imported(tmp_path, options, table=read_case_table(table))
     table.write_text(table.read_text().replace("(deg)", "(rad)"))
     with pytest.raises(InputError, match="has angle in deg, and here it is in rad"):
@@ -345,7 +346,8 @@ def test_a_wrong_table_is_one_line(tmp_path, text, says) -> None:
 
 def test_limits_judge_as_far_as_logs_allow(tmp_path) -> None:
     def log(courant: float) -> Callable[[Path], object]:
-        text = f"Exec   : icoFoam\nTime = 1\nCourant Number mean: 0.1 max: {courant}\nEnd\n"
+        text = f"Exec   : icoFoam\nnProcs : 2\nTime = 1\nCourant Number mean: 0.1 max: {courant}\n"
+        text += "ExecutionTime = 3.5 s  ClockTime = 4 s\nEnd\n"
         return lambda directory: (directory / "log.icoFoam").write_text(text)
 
     write_case(tmp_path / "cases/calm", speed=1, change=log(0.5))
@@ -355,6 +357,8 @@ def test_limits_judge_as_far_as_logs_allow(tmp_path) -> None:
     dataset, skipped = imported(tmp_path, options)
     assert skipped == {"wild": "courant in the log is 7, limit <= 1"}
     assert [gate["value"] for gate in dataset["calm"].gates] == [1, 0.5]
+    took = [dataset["calm"].provenance[f"{each}_time_s"] for each in ("wall", "cpu")]
+    assert took == [{"solve": 4.0}, {"solve": 7.0}] and dataset.design["wall_time_s"]["calm"] == 4
     assert [gate["name"] for gate in dataset["silent"].gates] == ["solver finished"]
     _, skipped = imported(tmp_path, replace(options, limits={"courant": 0.4}))
     assert list(skipped) == ["calm", "wild"] and "courant dataset withdraw" in skipped["calm"]

@@ -149,9 +149,10 @@ def test_the_next_step_ends_with_the_next_report_and_names_changed_settings(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unusable = judge(context.evaluation, {})._replace(word="not usable", ahead="")
-    step = report.next_step(context, unusable)[1].splitlines()
-    out = context.run.url.rsplit("/", 2)[0]
-    assert step[-1].startswith(f"courant run --dataset {context.dataset.url} --out {out}")
+    for run, place in {"/a/runs/b-1": "--out /a", "/a/mine/b-1": "--runs /a/mine"}.items():
+        of_run = dataclasses.replace(context, run=RunDirectory(run))
+        step = report.next_step(of_run, unusable)[1].splitlines()
+        assert step[-1].startswith(f"courant run --dataset {context.dataset.url} {place}")
     ahead = report.next_step(context, unusable._replace(ahead="POD + GP"))
     assert "POD + GP has the better fields" in ahead[0] and "courant generate" in ahead[1]
     assert "--reference 'POD + GP' --out fields.vtu" in ahead[1].splitlines()[-1]

@@ -25,7 +25,7 @@ from simgen.cases.template import (
     keep,
     make_template,
 )
-from simgen.errors import CaseError, InputError, StoreError
+from simgen.errors import CaseError, InputError, MeshError, StoreError
 from simgen.foam.dictionaries import DictionaryPlace, read_number
 from simgen.foam.field import read_field
 from simgen.point_cloud import BoundaryCloud, PointCloud
@@ -57,6 +57,7 @@ def test_a_varied_entry_has_a_name_a_place_a_range_and_a_unit() -> None:
         "speed=0/U:x=2:1": "low 2 is not below high 1",
         "speed=0/U:x=0.5-1.5": "'0.5-1.5' is no range",
         "a b=0/U:x=1:2": "'a b' is no word",
+        "n=system/blockMeshDict:nCells=5:20.5": "a count has whole numbers as limits",
     }.items():
         with pytest.raises(InputError, match=f"{why}.*: write NAME=FILE:ENTRY"):
             Varied.parse(wrong)
@@ -258,6 +259,31 @@ def test_a_fixed_value_counts_on_its_patch_and_not_the_cells_behind(
 
 
 @pytest.mark.openfoam
+def test_a_parameter_may_have_several_places_and_be_a_whole_number(tmp_path: Path) -> None:
+    case = shutil.copytree(CASE, tmp_path / "case")
+    for file, old, new in (
+        ("0.orig/U", "internalField uniform (0", "internalField uniform (1"),
+        ("system/blockMeshDict", "scale 0.1;", "scale 0.1; nCells 10; N 10;"),
+        ("system/blockMeshDict", "(10 10 1)", "($nCells $N 1)"),
+    ):
+        (case / file).write_text((case / file).read_text().replace(old, new))
+    lid, cells = "0/U:boundaryField/lid/value[0]", "cells=system/blockMeshDict:nCells=5:20"
+    varied = [Varied.parse(f"speed={lid}=0.5:2"), Varied.parse(cells)]
+    (note,) = make_template(case, "one", varied, None, tmp_path / "one").notes()
+    assert f"start from 1 in the cells; both by --vary 'speed={lid},0/U:internalField[0]=" in note
+    varied[0] = Varied.parse(f"speed={lid},internalField[0]=0.5:2")
+    made = make_template(case, "both", varied, None, tmp_path / "both")
+    point = made.point({"speed": 1.5, "cells": 7.4}, made.settings("template"))
+    made.write_case(point, tmp_path / "solved")
+    numbers = [[read_number(tmp_path / "solved", at) for at in each.places] for each in varied]
+    assert numbers == [[1.5, 1.5], [7.0]] and not [*made.notes()]
+    varied[1] = Varied.parse("N=system/blockMeshDict:N=5:20")
+    made = make_template(case, "real", varied, None, tmp_path / "real")
+    with pytest.raises(MeshError, match="a parameter of whole numbers has the unit count"):
+        made.write_case(made.point({"speed": 1.5, "N": 7.4}, point.settings), tmp_path / "failed")
+
+
+@pytest.mark.openfoam
 def test_of_the_folder_0_what_the_solver_writes_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,8 +394,9 @@ def test_the_limit_of_a_template_s_gate_is_a_setting(
     ("varied", "fields", "break_it", "answer"),
     [
         ("x=0/U:nothing=1:2", None, None, "0/U has no entry nothing; the file has "),
+        ("x=0/U:boundaryField/lid/value[3]=1:2", None, None, "3 numbers, [0] to [2] and no [3]"),
         ("x=0/U:boundaryField/top/value=1:2", None, None, "boundaryField has lid, walls"),
-        ("x=0/U:boundaryField/lid/type=1:2", None, None, "holds 0 numbers"),
+        ("x=0/U:boundaryField/lid/type=1:2", None, None, "holds no number"),
         (SPEED, ["T"], None, "has no field T; it has U, "),
         (SPEED, None, "system/blockMeshDict", "cannot be meshed"),
         (SPEED, None, "system/controlDict", "no system/controlDict"),
