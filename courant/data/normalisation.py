@@ -203,6 +203,14 @@ class Normaliser:
                 found.setdefault(channel.field, []).append(number)
         return found
 
+    def usual_ends(self, dataset: Dataset | None) -> list[tuple[float, float]]:
+        """Return each channel's 5 and 95 % quantiles in training, or those of a normal one."""
+        if dataset is None:
+            moments = zip(self.mean, self.std, strict=True)
+            return [(mean - 1.645 * std, mean + 1.645 * std) for mean, std in moments]
+        of = [dataset.usual_ends[each.field][:, each.column] for each in self.channels]
+        return [(float(low), float(high)) for low, high in of]
+
     @property
     def num_distance_channels(self) -> int:
         return CHANNELS_PER_PATCH_KIND * len(self.distance_kinds)

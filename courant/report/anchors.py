@@ -8,7 +8,7 @@ from PIL import Image
 from courant.analysis import scores as measures
 from courant.analysis.case_scores import AnchorMaps, CaseScores, map_anchors, representative_anchors
 from courant.report import drawing, page
-from courant.report.context import Context, plotted_fields
+from courant.report.context import Context
 from courant.report.drawing import FieldMap, Raster, draw_map, draw_maps
 from courant.report.page import Cell, Panel, PanelTable, Picture, channel_label, number, webp
 from simgen.publish.colours import MAGNITUDES, SIGNED
@@ -92,7 +92,7 @@ def maps_panel(context: Context) -> Panel | None:
         return None
     chosen = representative_anchors(scores.fields.energies, scores.temporal_variance)
     found = map_anchors(surrogate, shown.case, chosen, shown.start_s)
-    plotted = plotted_fields(context.surrogate.normaliser)[0]
+    plotted = context.plotted[0]
     predicted = surrogate.predict_case(shown.case, start_s=shown.start_s)
     flow = plotted.of(predicted.reshape(-1, *predicted.shape[-2:]))
     plane = shown.layer

@@ -27,6 +27,50 @@ MOST_STEPS = 40
 
 
 @dataclass(frozen=True)
+class PlottedField:
+    """What a picture shows: a component, or the magnitude of a vector."""
+
+    label: str  # Such as `velocity x (m/s)`
+    columns: tuple[int, ...]
+    signed: bool  # Whether it is drawn in colours around zero
+    vector: tuple[int, ...] = ()
+    """All columns of the vector that it is a component of; empty for magnitudes and scalars"""
+
+    def of(self, values: np.ndarray) -> np.ndarray:
+        """Return the field (...) of values (..., C)."""
+        if len(self.columns) == 1:
+            return values[..., self.columns[0]]
+        return np.asarray(np.linalg.norm(values[..., list(self.columns)], axis=-1))
+
+    def least(self, values: np.ndarray) -> float:
+        """Return the least end of a scale around zero: 5 % of the largest of values (..., C).
+
+        Of a component they are the vector's: where it vanishes, rounding would fill the scale.
+        """
+        sizes = np.linalg.norm(values[..., list(self.vector or self.columns)], axis=-1)
+        return 0.05 * float(sizes.max())
+
+
+def plotted_fields(normaliser: Normaliser, dataset: Dataset | None) -> list[PlottedField]:
+    """List the magnitudes of the modelled vectors, and then all components."""
+    channels, vectors, magnitudes = normaliser.channels, normaliser.vectors, []
+    for name, columns in vectors.items():
+        # Of a 3D vector perhaps two components alone are modelled.
+        parts = [channels[column].component for column in columns]
+        of = f" of {' and '.join(parts)}" if len(parts) < normaliser.dimension else ""
+        label = with_unit(f"|{component_name(name)}|{of}", channels[columns[0]].unit)
+        if len(columns) > 1:
+            magnitudes.append(PlottedField(label, tuple(columns), False))
+    ends = normaliser.usual_ends(dataset)
+    return magnitudes + [
+        PlottedField(
+            channel_label(each), (n,), is_signed(*ends[n]), tuple(vectors.get(each.field, ()))
+        )
+        for n, each in enumerate(channels)
+    ]
+
+
+@dataclass(frozen=True)
 class ShownCase:
     """A case whose prediction is drawn: the last state of a rollout, or the one field."""
 
@@ -104,6 +148,10 @@ class Context:
     def channels(self) -> tuple[Channel, ...]:
         return self.surrogate.normaliser.channels
 
+    @property
+    def plotted(self) -> list[PlottedField]:
+        return plotted_fields(self.surrogate.normaliser, self.dataset)
+
     @cached_property
     def shown(self) -> tuple[ShownCase, ...]:
         """The cases of median and of largest error; of fewer than three only the latter."""
@@ -180,53 +228,6 @@ def open_context(
 def ranked_cases(evaluation: Evaluation) -> list[str]:
     """List the ids of the cases, the best predicted first."""
     return sorted(evaluation.cases, key=lambda case: evaluation.cases[case].overall[MODEL].nmae)
-
-
-@dataclass(frozen=True)
-class PlottedField:
-    """What a picture shows: a component, or the magnitude of a vector."""
-
-    label: str  # Such as `velocity x (m/s)`
-    columns: tuple[int, ...]
-    signed: bool  # Whether it is drawn in colours around zero
-    vector: tuple[int, ...] = ()
-    """All columns of the vector that it is a component of; empty for magnitudes and scalars"""
-
-    def of(self, values: np.ndarray) -> np.ndarray:
-        """Return the field (...) of values (..., C)."""
-        if len(self.columns) == 1:
-            return values[..., self.columns[0]]
-        return np.asarray(np.linalg.norm(values[..., list(self.columns)], axis=-1))
-
-    def least(self, values: np.ndarray) -> float:
-        """Return the least end of a scale around zero: 5 % of the largest of values (..., C).
-
-        Of a component they are the vector's: where it vanishes, rounding would fill the scale.
-        """
-        sizes = np.linalg.norm(values[..., list(self.vector or self.columns)], axis=-1)
-        return 0.05 * float(sizes.max())
-
-
-def plotted_fields(normaliser: Normaliser) -> list[PlottedField]:
-    """List the magnitudes of the modelled vectors, and then all components."""
-    channels, vectors, magnitudes = normaliser.channels, normaliser.vectors, []
-    for name, columns in vectors.items():
-        # Of a 3D vector perhaps two components alone are modelled.
-        parts = [channels[column].component for column in columns]
-        of = f" of {' and '.join(parts)}" if len(parts) < normaliser.dimension else ""
-        label = with_unit(f"|{component_name(name)}|{of}", channels[columns[0]].unit)
-        if len(columns) > 1:
-            magnitudes.append(PlottedField(label, tuple(columns), False))
-    moments = zip(channels, normaliser.mean, normaliser.std, strict=True)
-    return magnitudes + [
-        PlottedField(
-            channel_label(each),
-            (n,),
-            is_signed(each.component, mean, std),
-            tuple(vectors.get(each.field, ())),
-        )
-        for n, (each, mean, std) in enumerate(moments)
-    ]
 
 
 def in_plane(channels: Sequence[Channel], axes: tuple[int, ...]) -> list[int] | None:

@@ -11,12 +11,12 @@ from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 from PIL import Image
 
-from courant.data.normalisation import Channel, Normaliser
+from courant.data.normalisation import Channel
 from courant.evaluation.metrics import ALL, ErrorSums
 from courant.evaluation.record import MODEL
 from courant.report import drawing
 from courant.report import page as pages
-from courant.report.context import Context, PlottedField, in_plane, plotted_fields
+from courant.report.context import Context, PlottedField, in_plane
 from courant.report.drawing import NO_FLUID, FieldMap, Raster, draw_maps
 from courant.report.page import Panel, Picture, channel_label, webp
 from simgen.cell_mesh import CellMesh
@@ -27,9 +27,9 @@ from simgen.publish.figures import Layer, Triangles, spanning, symmetric
 
 def prediction_panel(context: Context) -> Panel:
     """Show the last predicted state of a rollout, or the predicted field."""
-    evaluation, normaliser = context.evaluation, context.surrogate.normaliser
+    evaluation, plotted = context.evaluation, context.plotted
     pictures, arrays = list[Picture](), dict[str, np.ndarray]()
-    for shown in context.shown:
+    for number, shown in enumerate(context.shown):
         slug = shown.label.replace(" ", "_")
         overall = evaluation.cases[shown.case.id].overall
         best = min(evaluation.references, key=lambda name: overall[name].nmae)
@@ -41,8 +41,12 @@ def prediction_panel(context: Context) -> Panel:
                 f"prediction_{slug}.png",
                 f"Case {shown.case.id} ({shown.label}) of the {evaluation.split} split{how}"
                 f"{shown.inside}.",
+                # The lead picture has the first case's magnitude already.
                 draw_prediction(
-                    shown.layer, shown.truth, shown.predicted, normaliser, first=not len(pictures)
+                    shown.layer,
+                    shown.truth,
+                    shown.predicted,
+                    plotted[number == 0 and len(plotted) > 1 :],
                 ),
                 look_for="The prediction should look like the solution; the error shows where it"
                 " does not.",
@@ -65,19 +69,11 @@ def prediction_panel(context: Context) -> Panel:
 
 @rc_context(rc=drawing.STYLE)
 def draw_prediction(
-    plane: Layer,
-    truth: np.ndarray | None,
-    predicted: np.ndarray,
-    normaliser: Normaliser,
-    first: bool = False,
+    plane: Layer, truth: np.ndarray | None, predicted: np.ndarray, plotted: Sequence[PlottedField]
 ) -> Figure:
-    """Draw truth, prediction and error (N, C) side by side, or the prediction: by magnitudes.
-
-    Of the `first` case of a report another picture shows the magnitude already.
-    """
-    drawn, rows = plane.drawn, []
-    plotted, state = plotted_fields(normaliser), predicted if truth is None else truth
-    for each in plotted[first and len(plotted) > 1 :]:
+    """Draw truth, prediction and error (N, C) side by side, or the prediction, by field."""
+    drawn, rows, state = plane.drawn, [], predicted if truth is None else truth
+    for each in plotted:
         ours, values = each.of(predicted), each.of(state)
         # Across a plane of symmetry there is nothing to see.
         if each.vector and np.abs(values[drawn]).max() < each.least(state):
@@ -111,7 +107,7 @@ def rollout_panel(context: Context) -> Panel | None:
     plane, case, step_s = shown.layer, shown.case, surrogate.step_s
     if rollout is None or not isinstance(plane, Triangles):
         return None
-    plotted = plotted_fields(surrogate.normaliser)[0]
+    plotted = context.plotted[0]
     times, truth, predicted = rollout.times, rollout.truth, rollout.predicted
     nmae = []
     for ours, theirs in zip(predicted, truth, strict=True):
@@ -145,7 +141,7 @@ def rollout_panel(context: Context) -> Panel | None:
 
 def still_panel(context: Context) -> Panel:
     """Show solution, prediction and error of the first case."""
-    shown, plotted = context.shown[0], plotted_fields(context.surrogate.normaliser)[0]
+    shown, plotted = context.shown[0], context.plotted[0]
     own = context.evaluation.cases[shown.case.id].overall[MODEL]
     picture = Picture(
         "lead.png",
@@ -297,7 +293,7 @@ def surface_panel(context: Context) -> Panel | None:
     states = context.shown[0].truth[cell], context.shown[0].predicted[cell]
     truth, values = (of[:, column] for of in states)
     nmae = float(np.abs(values - truth).sum()) / (float(np.abs(truth).sum()) or 1.0)
-    plotted = plotted_fields(context.surrogate.normaliser)[column - len(context.channels)]
+    plotted = context.plotted[column - len(context.channels)]
     limits, colours = scale_of(plotted, states[0], np.arange(len(cell)))
     bounds = symmetric(values - truth)
     maps = {

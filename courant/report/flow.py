@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from courant.evaluation.quantities import on_cloud
 from courant.report import drawing
-from courant.report.context import Context, in_plane, plotted_fields
+from courant.report.context import Context, in_plane
 from courant.report.page import Panel, PanelTable, Picture, plain
 from simgen.publish.figures import Triangles
 from simgen.store.read import StoredCase
@@ -33,9 +33,7 @@ def profiles_panel(context: Context) -> Panel | None:
     lines = sample_lines(shown.case, plane)
     unseen = f"{'xyz'[3 - sum(plane.axes)]} ("
     plotted = [
-        each
-        for each in plotted_fields(context.surrogate.normaliser)
-        if len(each.columns) == 1 and unseen not in each.label
+        each for each in context.plotted if len(each.columns) == 1 and unseen not in each.label
     ]
     figure = Figure(figsize=(drawing.WIDTH, 2.5 * len(plotted) + 0.5))
     grid = figure.subplots(len(plotted), len(lines), squeeze=False, sharey="row")

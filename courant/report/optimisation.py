@@ -7,6 +7,7 @@ from courant.optimisation import BEST, TABLE, Search, table_text
 from courant.prediction.surrogate import Surrogate
 from courant.report import drawing
 from courant.report import page as pages
+from courant.report.context import plotted_fields
 from courant.report.fields import draw_prediction
 from courant.runs.directory import RunDirectory
 from simgen.design_space import with_unit
@@ -152,7 +153,9 @@ def _best(search: Search, surrogate: Surrogate, dataset: Dataset) -> pages.Panel
     picture = pages.Picture(
         "best.png",
         f"Case {case.id}: {pages.listed(design)}.",
-        draw_prediction(layer(case), truth, predicted, surrogate.normaliser),
+        draw_prediction(
+            layer(case), truth, predicted, plotted_fields(surrogate.normaliser, dataset)
+        ),
         look_for="The solver's fields of the best design, what was predicted, and the difference.",
         score="Solved by the solver and accepted by its gates",
     )

@@ -324,16 +324,13 @@ class Explored:
             logger.warning("the run's dataset cannot be read: %s", error)
             raise RequestError(UNREACHABLE) from None
 
-    @cached_property
-    def extremes(self) -> dict[str, tuple[float, float]]:
-        """The channels' least and largest values in training; empty where they are not known."""
-        normaliser = self.surrogate.normaliser
-        try:  # Colours of fields that are scaled by parameters are not in the dataset's units.
-            known = {} if normaliser.powers else self.trained.statistics
+    @property
+    def known(self) -> Dataset | None:
+        """The dataset version of the training; None where it cannot be read."""
+        try:
+            return self.trained
         except RequestError:
-            known = {}
-        of = [(each.name, known[each.field], each.column) for each in normaliser.channels if known]
-        return {name: (float(by["min"][n]), float(by["max"][n])) for name, by, n in of}
+            return None
 
     def _check(self, parameters: Mapping[str, float]) -> None:
         """Raise RequestError for a design outside of the family's design space."""

@@ -109,7 +109,7 @@ class ServedModel:
 
     async def card(self) -> ModelCard:
         explored = self.explored
-        return predictions.describe(explored.surrogate, explored.limits, explored.extremes)
+        return predictions.describe(explored.surrogate, explored.limits, explored.known)
 
 
 class Solve(BaseModel):

@@ -6,7 +6,6 @@ status, body = answer(body, surrogate, limits)
 import json
 import logging
 import math
-from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -20,12 +19,12 @@ from courant.prediction.surrogate import Surrogate
 from courant.problems.problem import check_finite, collected_warnings
 from simgen.errors import InputError
 from simgen.publish.colours import ERRORS, VALUES, colour_map, is_signed
+from simgen.store.read import Dataset
 
 logger = logging.getLogger("courant.serving")
 
 #: Numbers and brackets of a request per allowed point, and characters of an error, which may quote.
 VALUES_PER_POINT, MOST_SHOWN = 64, 500
-Extremes = Mapping[str, tuple[float, float]]  # least and largest value of channels
 Answer = tuple[int, bytes]  # HTTP status, and a body of JSON
 Request = TypeVar("Request", bound=BaseModel)
 
@@ -127,7 +126,7 @@ class RequestError(Exception):
 FAULT = RequestError("the server failed on this request; its log has the reason", 500)
 
 
-def describe(surrogate: Surrogate, limits: Limits, extremes: Extremes) -> ModelCard:
+def describe(surrogate: Surrogate, limits: Limits, trained: Dataset | None) -> ModelCard:
     dataset = surrogate.dataset
     return ModelCard(
         run=surrogate.url.rsplit("/", 1)[-1],
@@ -136,7 +135,7 @@ def describe(surrogate: Surrogate, limits: Limits, extremes: Extremes) -> ModelC
         dataset=dataset["url"].rstrip("/").rsplit("/", 1)[-1],
         version=dataset["version"],
         channels=list(surrogate.channels),
-        fields=shown_fields(surrogate.normaliser, extremes),
+        fields=shown_fields(surrogate.normaliser, trained),
         difference_colours=_colours(ERRORS),
         parameters=dataset["parameters"],
         quantities=dataset["quantities"],
@@ -149,19 +148,23 @@ def describe(surrogate: Surrogate, limits: Limits, extremes: Extremes) -> ModelC
     )
 
 
-def shown_fields(normaliser: Normaliser, extremes: Extremes) -> list[ShownField]:
+def shown_fields(normaliser: Normaliser, trained: Dataset | None) -> list[ShownField]:
     """Return the magnitudes of vectors, then the channels, in colours that `colour_map` gives.
 
-    Colours reach 2.5 standard deviations from the mean, and not beyond the `extremes` where given.
+    Colours reach 2.5 standard deviations from the mean, and not beyond the extremes of the training
+    where these are known; fields that parameters scale are not in the dataset's units.
     """
-    ends = [extremes.get(each.name, (-math.inf, math.inf)) for each in normaliser.channels]
     channels, shown = normaliser.channels, []
+    ends, usual = [(-math.inf, math.inf)] * len(channels), normaliser.usual_ends(trained)
+    if trained is not None and not normaliser.powers:
+        known = [(trained.statistics[each.field], each.column) for each in channels]
+        ends = [(float(by["min"][n]), float(by["max"][n])) for by, n in known]
     for n, each in enumerate(channels):
-        of = each.component, normaliser.mean[n], normaliser.std[n]
-        low, high = max(of[1] - 2.5 * of[2], ends[n][0]), min(of[1] + 2.5 * of[2], ends[n][1])
-        if is_signed(*of):
+        mean, reach = normaliser.mean[n], 2.5 * normaliser.std[n]
+        low, high = max(mean - reach, ends[n][0]), min(mean + reach, ends[n][1])
+        if is_signed(*usual[n]):
             low, high = -max(-low, high), max(-low, high)
-        look: dict[str, Any] = {"limits": (low, high), "colours": _colours(colour_map(*of))}
+        look: dict[str, Any] = {"limits": (low, high), "colours": _colours(colour_map(*usual[n]))}
         shown.append(ShownField(name=each.name, unit=each.unit, columns=[n], **look))
     magnitudes = []
     for field, columns in normaliser.vectors.items():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +23,13 @@ from courant.data.normalisation import Channel, named_arrays
 from courant.evaluation.metrics import METRICS, ErrorSums
 from courant.evaluation.references import of_designs
 from courant.prediction.surrogate import by_field
+from courant.report.context import plotted_fields
 from courant.report.fields import draw_prediction
 from courant.report.page import number, plain
 from flows.settings import check_folder, load_settings
 from flows.terminal import counted, print_line, print_table
 from simgen.cell_mesh import Shape, shape_of
-from simgen.errors import InputError
+from simgen.errors import InputError, SimgenError
 from simgen.foam.mesh import Polygons
 from simgen.imports.vtk import MeshReader
 from simgen.publish import export, figures
@@ -221,7 +223,11 @@ def predict_to_files(
     fields = [*by_field(design.values[last], normaliser.channels).values()]
     layer = figures.layer_of_cloud(cloud, normaliser.dimension, fields)
     solution = None if design.solved is None else design.solved[last]
-    drawn = draw_prediction(layer, solution, design.values[last], normaliser)
+    known = None
+    with suppress(SimgenError):  # without the training's values colours follow mean and deviation
+        known = surrogate.open_dataset(dataset)
+    plotted = plotted_fields(normaliser, known)
+    drawn = draw_prediction(layer, solution, design.values[last], plotted)
     with whole_file(picture) as part:
         part.write_bytes(figures.png_bytes(drawn))
     print_line(f"{out}: {f'{extent} on ' if extent else ''}{counted(cloud.num_points, 'cell')}")

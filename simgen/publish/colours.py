@@ -11,8 +11,6 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import Colormap, ListedColormap
 
-from simgen.case import is_spatial
-
 #: Of magnitudes of contributions and weights, and of values without a natural zero.
 MAGNITUDES, VALUES = "magma_r", "viridis"
 
@@ -47,19 +45,17 @@ SIGNED = _around_zero("signed", (0.40, -0.03, -0.135), (0.40, 0.135, 0.055))
 ERRORS = _around_zero("errors", (0.40, 0.055, -0.135), (0.40, 0.065, 0.080))
 
 
-def is_signed(component: str, mean: float, std: float) -> bool:
-    """Return whether a component of a field has colours around zero, the same in every case.
-
-    Scalars (such as p) have, whose mean over the training cases is below their standard deviation;
-    components of vectors along the axes, such as x, where it is below three of them: else hardly a
-    value is beyond zero.
-    """
-    return abs(mean) < (3 * std if is_spatial(component) else std)
+LEAST_SIDE = 0.2  # of the larger side, that the values beyond zero have to reach
 
 
-def colour_map(component: str, mean: float, std: float) -> Colormap:
+def is_signed(low: float, high: float) -> bool:
+    """Return whether values have colours around zero, by their 5 and 95 % quantiles in training."""
+    return min(-low, high) > LEAST_SIDE * max(-low, high)
+
+
+def colour_map(low: float, high: float) -> Colormap:
     """Return the map of a component: around zero, or from low to high; magnitudes have the latter.
 
     Limits of a map around zero are symmetric, so that white is zero.
     """
-    return SIGNED if is_signed(component, mean, std) else colormaps[VALUES]
+    return SIGNED if is_signed(low, high) else colormaps[VALUES]

@@ -451,8 +451,7 @@ def sample_cases(cases: Sequence[StoredCase], field: str) -> Figure:
     low, high = zip(*map(spanning, shown), strict=True)
     limits, colours = (min(low) if is_scalar else 0.0, max(high)), colormaps[VALUES]
     if is_scalar:
-        found = cases[0].dataset.statistics[field]
-        colours = colour_map(of.components[0], float(found["mean"][0]), float(found["std"][0]))
+        colours = colour_map(*cases[0].dataset.usual_ends[field][:, 0])
     if colours is SIGNED:
         limits = (-max(map(abs, limits)), max(map(abs, limits)))
     for axis, case, triangles, values in zip(axes, cases, layers, shown, strict=False):

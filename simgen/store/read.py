@@ -60,6 +60,7 @@ logger = logging.getLogger(__name__)
 THREADS = 16
 #: What the details table has of a case besides its arrays.
 DETAILS = ("gates", "log_tail", "provenance")
+USUAL_CASES = 8  # of the training, whose values' quantiles are taken for all
 
 
 def open_dataset(url: str | Path, version: str | None = None) -> Dataset:
@@ -221,6 +222,20 @@ class Dataset:
         return {
             field: {name: np.asarray(record[name]) for name in ("mean", "std", "min", "max")}
             for field, record in self.statistics_record.items()
+        }
+
+    @functools.cached_property
+    def usual_ends(self) -> dict[str, np.ndarray]:
+        """The 5 and 95 % quantiles (2, c) of each field at the end of some training cases."""
+        cases = [self[case] for case in (self.cases("train") or self.cases())[:USUAL_CASES]]
+        at = -1 if self.schema.transient else slice(None)
+        return {
+            each.name: np.quantile(
+                np.concatenate([np.asarray(case[each.name][at]) for case in cases]),
+                (0.05, 0.95),
+                axis=0,
+            )
+            for each in self.schema.fields
         }
 
     @functools.cached_property
