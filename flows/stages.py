@@ -22,11 +22,11 @@ from pydantic import TypeAdapter, ValidationError
 
 import simgen
 from courant import optimisation
-from courant.evaluation.record import read_evaluation
+from courant.evaluation.record import EVALUATION, Evaluation, read_evaluation
 from courant.experiment import Experiment, parse_experiment
 from courant.prediction.bands import LEVEL, conformal_quantile
 from courant.recipes import fitted, get_recipe, recipe_of
-from courant.report.page import current_page
+from courant.report.page import INPUTS, current_page
 from courant.report.verdict import judge_run
 from courant.runs import record as records
 from courant.runs.directory import RunDirectory
@@ -451,6 +451,19 @@ class Report:
     run: str
     verdict: str
 
+    def line(self) -> str:
+        """Return what is printed where the report was there already."""
+        return f"evaluated before: to do it again, remove {self.run}/{EVALUATION}"
+
+
+def report_folder(run: str, given: str | None = None) -> str:
+    """Return where a run's report goes: of `courant run --out FOLDER` it stays FOLDER/report."""
+    runs, _, name = absolute(run).rstrip("/").rpartition("/")
+    own = RunDirectory(f"{runs.rpartition('/')[0]}/report")
+    found = own.read_object(INPUTS) if given is None and own.exists(INPUTS) else {}
+    is_own = str(found.get("run")).rpartition("/")[2] == name
+    return own.url if is_own else beside(run, "reports", given)
+
 
 class Measurement(asks.EvaluationRequest):
     """Measure a run's errors, and write its report."""
@@ -463,7 +476,7 @@ class Measurement(asks.EvaluationRequest):
     @property
     def folder(self) -> str:
         """Return the URL of the report's folder."""
-        return beside(self.run, "reports", self.report)
+        return report_folder(self.run, self.report)
 
     def done(self) -> Report | None:
         """Return the report if it is of the run's present weights on this split."""
@@ -471,9 +484,20 @@ class Measurement(asks.EvaluationRequest):
         records.check_trained(run)
         evaluation = read_evaluation(run, self.split)
         page = evaluation and current_page(run, RunDirectory(self.folder), evaluation)
-        return (
-            Report(page, run.url, str(judge_run(run, evaluation))) if evaluation and page else None
-        )
+        return self._report(page, evaluation) if evaluation and page else None
+
+    def _report(self, page: str, evaluation: Evaluation) -> Report:
+        run, known, split = RunDirectory(absolute(self.run)), evaluation.dataset, self.split
+        verdict, newest = str(judge_run(run, evaluation)), None
+        with suppress(SimgenError):
+            newest = simgen.open_dataset(self.place or known["url"])
+        there, here = len(newest.cases(split)) if newest else 0, len(evaluation.cases)
+        if newest and there > here:
+            verdict += (
+                f"\n{newest.version} has {counted(there, f'{split} case')}; evaluated are the"
+            )
+            verdict += f" {here} of {known['version']}: train again to use all"
+        return Report(page, run.url, verdict)
 
     def check(self) -> None:
         """Find the dataset of the training, and check that the evaluation can be kept."""
@@ -490,8 +514,7 @@ class Measurement(asks.EvaluationRequest):
 
         run = absolute(self.run)
         evaluation = evaluate(run, self.split, self.place)
-        page = str(write_report(run, self.folder, self.place))
-        return Report(page, run, str(judge_run(RunDirectory(run), evaluation)))
+        return self._report(write_report(run, self.folder, self.place), evaluation)
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from PIL import Image
 
 from courant.analysis import scores as measures
 from courant.analysis.case_scores import AnchorMaps, CaseScores, map_anchors, representative_anchors
-from courant.report import drawing, page
+from courant.report import drawing
 from courant.report.context import Context
 from courant.report.drawing import FieldMap, Raster, draw_map, draw_maps
-from courant.report.page import Cell, Panel, PanelTable, Picture, channel_label, number, webp
-from simgen.publish.colours import MAGNITUDES, SIGNED
-from simgen.publish.figures import Layer, Triangles, spanning, symmetric
+from courant.report.page import Cell, Panel, PanelTable, Picture, number, webp
+from simgen.publish.colours import MAGNITUDES
+from simgen.publish.figures import Layer, Triangles, spanning
 
 COLUMNS = 4
 
@@ -31,16 +31,6 @@ def decomposition_panel(context: Context) -> Panel | None:
         FieldMap(plane, values, name, style, limits, MAGNITUDES, place)
         for name, values, place in zip(names, found.magnitudes, at, strict=True)
     ]
-    channels = context.channels
-    scales = [symmetric(found.fields[:, drawn, column]) for column in range(len(channels))]
-    parts = [page.component_name(channel.name) for channel in channels]
-    components = [
-        [
-            FieldMap(plane, values, f"{name}, {of}", channel_label(channel), scale, SIGNED, place)
-            for of, channel, values, scale in zip(parts, channels, field.T, scales, strict=True)
-        ]
-        for name, field, place in zip(names, found.fields, at, strict=True)
-    ]
     circles = (
         "These anchors are abstract: they have no position."
         if places is None
@@ -57,22 +47,14 @@ def decomposition_panel(context: Context) -> Panel | None:
             ),
             look_for="Each picture shows what one anchor adds to the prediction, and where.",
             score=found.energy_share,
-        ),
-        Picture(
-            "component_fields.png",
-            "The components of the same fields, an anchor in each row. Parts of several anchors may"
-            " cancel.",
-            draw_maps(components, "column"),
-            look_for="Rows with colour in one place only are anchors that act locally.",
-            score=f"The sum u₀ + Σ δₖ differs from the prediction by at most {found.deviation:.1e}"
-            " standard deviations",
-        ),
+        )
     ]
     return Panel(
         "decomposition",
         "What each anchor contributes",
         pictures,
-        note="Contributions in the arrays are in physical units; their components are"
+        note=f"The sum u₀ + Σ δₖ differs from the prediction by at most {found.deviation:.1e}"
+        " standard deviations. Arrays are in physical units, of"
         f" {', '.join(context.surrogate.channels)}.",
         arrays={
             "points": shown.case.points,

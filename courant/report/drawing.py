@@ -25,6 +25,8 @@ LIMIT_COLOR = "#b3261e"
 Style = dict[str, Any]  # Keyword arguments of matplotlib
 STYLE: Any = {
     "figure.constrained_layout.use": True,
+    "figure.facecolor": "none",  # the page's ground is seen, the light or the dark one
+    "axes.facecolor": "none",
     "axes.grid": True,
     "axes.prop_cycle": cycler(color=PALETTE),
     "grid.alpha": 0.25,
@@ -136,7 +138,7 @@ def draw_maps(
     aspect = max(each.plane.aspect for row in rows for each in row)
     columns = max(map(len, rows))
     width = min(width, max(9.0 if aspect < FLAT else 5.8, 4.6 * columns))
-    height = float(np.clip(0.85 * width / columns * aspect + 0.3, 1.0, 5.0))
+    height = float(np.clip(0.9 * width / columns * aspect + 0.3, 1.0, 5.0))
     figure = Figure(figsize=(width, height * len(rows) + 0.4))
     axes = figure.subplots(len(rows), columns, squeeze=False)
     beside: Style = {"location": "bottom", "aspect": 40} if bars == "column" else {"shrink": 0.85}

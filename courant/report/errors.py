@@ -16,17 +16,6 @@ from courant.report.context import Context, ranked_cases
 from courant.report.page import Cell, Panel, PanelTable, Picture, listed, number, percent, plain
 from simgen.design_space import with_unit
 
-REFERENCES = {
-    record.PERSISTENCE: "Persistence holds the initial state, hard to beat at the first step.",
-    record.TRAINING_MEAN: "The training mean is the mean state of the training cases at the same"
-    " points; of steady cases one number for each component.",
-    record.DMD: "DMD (dynamic mode decomposition) advances the initial state by a linear map.",
-    record.NEAREST_DESIGN: "The nearest design's field is that of the training case with the"
-    " nearest parameters and given fields.",
-    record.POD_GP: "POD (proper orthogonal decomposition) combines principal components of the"
-    " training fields by a Gaussian process (GP) or radial basis functions (RBF) of parameters.",
-}
-
 
 def errors_panel(context: Context) -> Panel:
     """Show one row for each component and one for all; marks show where the model wins or loses."""
@@ -50,15 +39,11 @@ def errors_panel(context: Context) -> Panel:
         }
     rows = []
     for place, name in enumerate(predictors):
-        known = pages.reference(name).partition(" (")[0]
-        row: dict[str, str | Cell] = {"predicted by": known if place else name}
+        row: dict[str, str | Cell] = {"predicted by": pages.reference(name) if place else name}
         for column, values in columns.items():
             # What differs by less than a twentieth may be chance.
-            better, worse = (
-                all(sign * (edge * other - values[0]) > 0 for other in values[1:])
-                for sign, edge in ((1, 0.95), (-1, 1.05))
-            )
-            judged = None if place or better == worse else better
+            ratio = values[0] / max(min(values[1:]), 1e-300)
+            judged = None if place or 0.95 < ratio < 1.05 else ratio < 1
             row[column] = Cell.judged(f"{values[place]:.3f}", judged)
         rows.append(row)
     over, sample = "points, steps and windows", "window and step"
@@ -66,13 +51,11 @@ def errors_panel(context: Context) -> Panel:
         over, sample = "points and cases", "case"
     notes = [f"On {pages.count(len(evaluation.cases), f'{evaluation.split} case')}."]
     notes += [metric.meaning.format(over=over, sample=sample) for metric in shown.values()]
-    notes.append("All points count alike: fine cells weigh more than their share of the volume.")
     if len({name.rpartition(".")[0] for name in evaluation.components}) > 1:
         notes.append(
             "All components together is the mean over the fields, because their units differ."
         )
-    notes.append("Green values are below every reference by a twentieth or more, red ones above.")
-    notes += [REFERENCES[name] for name in evaluation.references if name in REFERENCES]
+    notes.append("Green: a twentieth or more below every reference; red: above the best one.")
     return Panel(
         "errors",
         "Beside the references",
@@ -240,10 +223,14 @@ def quantities_panel(context: Context) -> Panel | None:
         notes.append(f"This model does not predict {', '.join(missing)}.")
     if bands:
         notes.append(
-            "Above, a band is the median half-width over these cases, with its probability. It is"
-            " calibrated, or found by leaving cases out of the regression; on a fine mesh the"
-            " solver's value differs by so much, with 90 % probability, which no band has."
+            "A band is the median half-width over these cases, with its probability. One that is"
+            " left out was found by leaving each case out of the regression."
         )
+        if context.surrogate.bands is not None:
+            notes.append(
+                "On a fine mesh the solver's value differs by so much, with 90 % probability; no"
+                " band has that."
+            )
     return Panel(
         "quantities", "Quantities of interest", pictures, tables, " ".join(notes), arrays=arrays
     )

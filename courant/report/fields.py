@@ -61,8 +61,8 @@ def prediction_panel(context: Context) -> Panel:
         "prediction",
         "Prediction" if context.shown[0].end_s is None else "Prediction at the last rollout step",
         pictures,
-        note="The solution is the solver's. It and the prediction share a colour scale; the error"
-        f" has one of its own. Columns of the arrays: {', '.join(context.surrogate.channels)}.",
+        note="Solution and prediction share a colour scale; the error has one of its own."
+        f" Columns of the arrays: {', '.join(context.surrogate.channels)}.",
         arrays=arrays,
     )
 
@@ -87,7 +87,7 @@ def draw_prediction(
         ]
         row = row[1:2] if truth is None else row
         rows += [[one] for one in row] if plane.aspect < drawing.FLAT else [row]
-    return draw_maps(rows, "each", 10.0)
+    return draw_maps(rows, "each", 11.0)
 
 
 def scale_of(
@@ -130,6 +130,7 @@ def rollout_panel(context: Context) -> Panel | None:
         _animate(plane, plotted, truth, predicted),
         look_for="Does the prediction keep in step with the solution?",
         score=f"NMAE {nmae[0]:.3f} after the first step, {nmae[-1]:.3f} after the last",
+        columns=side_by_side(plane),
         labels=[
             f"step {step} of {len(times)}, after {time:g} s, NMAE {error:.3f}"
             + ("" if step <= horizon else ", beyond the training")
@@ -167,11 +168,14 @@ def _draw_three(
         FieldMap(plane, predicted[first], "prediction", "", limits, colours),
         FieldMap(plane, error[first], "error, prediction less solution", "", bounds, ERRORS),
     ]
-    # Flat domains are drawn one above the other.
-    is_flat = plane.aspect < 0.6
-    return draw_maps(
-        [[each] for each in maps] if is_flat else [maps], "each", 5.8 if is_flat else 8.4
-    )
+    columns = side_by_side(plane)
+    rows = [maps[first : first + columns] for first in range(0, len(maps), columns)]
+    return draw_maps(rows, "each", 6.2 if columns < 3 else 8.4)
+
+
+def side_by_side(plane: Layer) -> int:
+    """Return how many of three pictures are in a row of the page's first screen, to be large."""
+    return 1 if plane.aspect < 0.45 else 2 if plane.aspect < 1.4 else 3
 
 
 def _animate(
@@ -235,8 +239,8 @@ def streamlines_panel(context: Context) -> Panel | None:
         lines = axis.streamplot(raster.x, raster.y, u, v, color=speed, linewidth=0.8).lines
         lines.set_clim(*limits)
         # Grey where there is no fluid.
-        solid = np.ma.getmaskarray(u).astype(float)
-        axis.imshow(solid, "Greys", vmax=4, extent=extent, origin="lower", zorder=0)
+        solid = np.where(np.ma.getmaskarray(u), 1.0, np.nan)
+        axis.imshow(solid, "Greys", vmin=0, vmax=4, extent=extent, origin="lower", zorder=0)
         axis.set(aspect="equal", xticks=[], yticks=[], title=title)
         spins.append(vorticity(raster, u.filled(np.nan), v.filled(np.nan)))
         arrays[f"{title}_vorticity"] = spins[-1]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from courant.data.normalisation import Channel
 
 PAGE, INPUTS, SUMMARY = "index.html", "report.json", "summary.json"
-GENERATOR = 27  # Raise this when the same inputs would give another report
+GENERATOR = 28  # Raise this when the same inputs would give another report
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Picture:
     look_for: str  # One sentence: what to see
     score: str  # The number that the picture stands for, such as `NMAE 0.12`
     labels: Sequence[str] = ()  # Below each frame; of animations only
+    columns: int = 0  # Pictures side by side in it; 0: as many as the figure's axes
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,6 @@ def data_url(picture: bytes) -> str:
 def webp(picture: bytes | Image.Image, width: int = 10_000) -> bytes:
     """Return a picture, or its file, as a WebP file, scaled down to a width in pixels."""
     image = Image.open(io.BytesIO(picture)) if isinstance(picture, bytes) else picture
-    image = image.convert("RGB")
     image.thumbnail((width, 10 * width))
     buffer = io.BytesIO()
     # No difference is seen, and the page of all panels is a third as large as with PNG.
@@ -207,7 +207,7 @@ def write_page(
                 drawn[picture.name] = picture.figure
                 continue
             png = png_bytes(picture.figure)
-            folder.write_bytes(picture.name, png)
+            folder.write_bytes(picture.name, _on_white(png))
             drawn[picture.name] = [webp(png)]
             files.append(picture.name)
         if panel.arrays:
@@ -222,6 +222,7 @@ def write_page(
         drawn=drawn,
         embedded=data_url,
         width=_width,
+        columns=_columns,
         coded=_coded,
     )
     folder.write_bytes(PAGE, page.encode())
@@ -231,6 +232,20 @@ def write_page(
 def _width(picture: bytes) -> int:
     """Return the width of a picture's file in pixels."""
     return Image.open(io.BytesIO(picture)).width
+
+
+def _on_white(picture: bytes) -> bytes:
+    """Return a PNG file on white, for what shows no page behind it."""
+    image, buffer = Image.open(io.BytesIO(picture)).convert("RGBA"), io.BytesIO()
+    Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _columns(picture: Picture) -> int:
+    """Return how many pictures are side by side in one, such as maps of a grid."""
+    places = [] if isinstance(picture.figure, Sequence) else picture.figure.axes[:1]
+    grids = [each.get_subplotspec() for each in places]
+    return picture.columns or max((each.get_gridspec().ncols for each in grids if each), default=1)
 
 
 def _coded(text: str) -> Markup:
@@ -298,11 +313,13 @@ def write_index(reports: str) -> str:
     folder = RunDirectory(reports)
     if not _is_index(folder):
         raise InputError(f"{folder.url}/{PAGE} is another page; move it, or name another folder")
-    found, place = _entries(folder), folder.url.rsplit("/", 1)[-1]
+    found, place = _entries(folder), "/".join(folder.url.split("/")[-2:])
     if not found:
         raise InputError(f"{folder.url} has no folder with a report; name the folder of reports")
     template = TEMPLATES.get_template("index.html.j2")
-    folder.write_bytes(PAGE, template.render(entries=found, mark=MARK, place=place).encode())
+    folder.write_bytes(
+        PAGE, template.render(entries=found, mark=MARK, place=place, counted=count).encode()
+    )
     return page_url(folder)
 
 

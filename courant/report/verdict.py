@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MOST_RAE = 0.5  # of a model that is used at all
 GOOD_RATIO, GOOD_RAE, GOOD_QUANTITY, LEAST_CASES, USEFUL_BAND = 0.5, 0.2, 0.1, 3, 0.5
+VAGUE = " The band of "  # begins each sentence on a band that is too wide
 TIED_RATIO, CLEAR_RATIO = 0.9, 1.2  # from here on a reference is about as good, or better
 
 Word = Literal["not usable", "unproven", "for trends", "usable"]
@@ -89,7 +90,7 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
             elif each.band <= min(USEFUL_BAND, each.spread or math.inf):
                 regressed.append(plain(name))
             else:
-                vague += f" The band of {plain(name)}, ± {each.band:.0%}, is too wide to be of use"
+                vague += f"{VAGUE}{plain(name)}, ± {each.band:.0%}, is too wide to be of use"
                 vague += f": designs differ by ± {each.spread:.0%}." if each.spread else "."
     other = reference(best)
     beaten = f"{other} is about as good, without a network"
@@ -117,7 +118,8 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     besides = ""
     if regressed:
         besides = f" By a regression on the parameters, {listed(regressed)} can"
-        besides += f"{' perhaps' * bool(few)} be used within their bands."
+        within = "their bands" if regressed[1:] else "its band"
+        besides += f"{' perhaps' * bool(few)} be used within {within}."
     return Verdict(word, "; ".join(found), measured, besides + vague, best * (ratio > CLEAR_RATIO))
 
 

@@ -362,8 +362,9 @@ def report(
 ) -> None:
     """Write the report of an evaluated run again, without Prefect."""
     from courant.report.report import write_report
+    from flows.stages import report_folder
 
-    folder = beside(run, "reports", out)
+    folder = report_folder(run, out)
     settings.check_folder(folder)
     print_line(f"report  {write_report(absolute(run), folder, dataset)}")
 
@@ -547,8 +548,8 @@ def coverage(
     print_table(("outside of the box", "cases", "error exceeds band", *refusals), rows)
     if found.without:
         print_line(
-            f"no band for {counted(len(found.without), 'case')} of {found.num_cases}:"
-            f" {next(iter(found.without.values()))}"
+            f"the field has no band in {len(found.without)} of"
+            f" {counted(found.num_cases, 'case')}: {next(iter(found.without.values()))}"
         )
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
 
 from courant.data.normalisation import Channel
 from courant.report import flow
+from courant.report import page as pages
 from courant.report.context import PlottedField, in_plane
-from courant.report.drawing import NO_FLUID, FieldMap, Raster, draw_maps, legend_above
+from courant.report.drawing import NO_FLUID, STYLE, FieldMap, Raster, draw_maps, legend_above
 from courant.report.fields import (
     VIEW,
     draw_prediction,
@@ -22,6 +27,7 @@ from courant.report.fields import (
     shown_channel,
     vorticity,
 )
+from courant.runs.directory import RunDirectory
 from simgen.cases import get_family
 from simgen.cell_mesh import CellMesh
 from simgen.point_cloud import BoundaryCloud
@@ -176,6 +182,19 @@ def test_the_vorticity_of_a_turning_body_is_twice_its_rate() -> None:
         raster.sample(values).filled(np.nan) for values in (-3 * square()[:, 1], 3 * square()[:, 0])
     )
     np.testing.assert_allclose(vorticity(raster, u, v), 6.0)
+
+
+def test_figures_are_transparent_in_the_page_and_on_white_in_their_files(tmp_path: Path) -> None:
+    with rc_context(STYLE):
+        figure = Figure(figsize=(2, 1))
+        figure.subplots(1, 3)
+    panel = pages.Panel("one", "One", [pages.Picture("one.png", "Caption.", figure, "Look.", "1")])
+    lead = pages.Lead("", "Verdict")
+    _, drawn = pages.write_page(RunDirectory(tmp_path), "Run", [], lead, {"": [panel]})
+    (picture,) = drawn["one.png"]
+    assert Image.open(io.BytesIO(picture)).getpixel((1, 1))[3] == 0
+    assert Image.open(tmp_path / "one.png").getpixel((1, 1)) == (255,) * 4
+    assert "--columns: 3" in (tmp_path / pages.PAGE).read_text()
 
 
 def test_the_legend_of_a_narrow_figure_has_as_many_columns_as_fit() -> None:

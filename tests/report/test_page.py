@@ -150,7 +150,7 @@ def test_quantities_without_the_fields_can_be_used_where_they_are_close() -> Non
     for each in found.quantities.values():
         each.source = REGRESSION
     alone = "By a regression on the parameters, head can"
-    assert judge(found, {}).besides == f" {alone} be used within their bands."
+    assert judge(found, {}).besides == f" {alone} be used within its band."
     found.quantities["head"].band = 1.5
     wide = " The band of head, ± {}%, is too wide to be of use"
     assert judge(found, {}).besides == f"{wide.format(150)}."
@@ -158,7 +158,7 @@ def test_quantities_without_the_fields_can_be_used_where_they_are_close() -> Non
     assert judge(found, {}).besides == f"{wide.format(30)}: designs differ by ± 25%."
     found.quantities["head"].spread = 0.4
     found.cases = {0: None}
-    assert str(judge(found, {})).endswith(f" {alone} perhaps be used within their bands.")
+    assert str(judge(found, {})).endswith(f" {alone} perhaps be used within its band.")
 
 
 def test_an_error_is_so_many_times_the_best_references() -> None:
@@ -222,6 +222,7 @@ def test_reports_are_listed_by_family_with_the_best_first_and_damaged_ones_last(
     places = [page.index(f'href="{name}/index.html"') for name in names]
     assert places == sorted(places) and "no-report" not in page and "far-away" not in page
     assert page.count(DOT) == 3 and "v3, test split" in page and "0.200" in page
+    assert f">Reports in {tmp_path.parent.name}/{tmp_path.name}<" in page and ">5 reports." in page
     assert "<b>low" not in page and "&lt;b&gt;low" in page
     assert '<span class="good">0.100' in page and '<span class="bad">0.300' in page
 
