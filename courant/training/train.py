@@ -36,7 +36,7 @@ from courant.data.batch import Batch, Batches, BatchOrder, seeded
 from courant.data.geometry import AnchorChoice
 from courant.data.normalisation import Normaliser
 from courant.ensemble import Ensemble
-from courant.experiment import VALIDATIONS, Experiment
+from courant.experiment import VALIDATIONS, Experiment, TrainingConfig
 from courant.models import build
 from courant.problems import Problem, open_problem
 from courant.problems.problem import Samples
@@ -59,6 +59,7 @@ PARTS = ("load", "train", "validation", "checkpoint")  # The parts of a run's ti
 PACE = "pace.json"
 """Of a training within a budget: the seconds of a step that were measured, and what follows"""
 PACE_STEPS = 20  # Steps that are measured, at most an epoch; the first half warms up
+LATEST_EPOCHS = 8  # By whose median the rest of a budget is planned
 VALIDATION_SHARE = 0.2  # Of a budget, at most
 CHECK_EVERY = 64  # Steps on a GPU between looks at their losses; on a CPU each step is checked
 MAX_CASES = 32  # Cases among whose cells learned anchors start
@@ -101,7 +102,10 @@ def fit(
         if rank == 0:
             fitting.open(dataset)
         try:
-            for epoch in range(fitting.state.epoch + 1, training.epochs + 1):
+            while (epoch := fitting.state.epoch + 1) <= training.epochs:
+                if training.budget_s and epoch > 1:
+                    fitting.plan_again(experiment.training)
+                    training = task.experiment.training
                 last = epoch == training.epochs
                 validate = last or epoch % training.validate_every == 0
                 record = fitting.epoch(epoch, validate)
@@ -225,8 +229,8 @@ def within_budget(
 ) -> Experiment:
     """Return the experiment with the epochs that fit its budget: those on record, or measured.
 
-    Steps are as fast as the median of some, after as many that warm up. Validation takes at most
-    a fifth of the time.
+    Steps are as fast as the median of some, after as many that warm up; `Fitting.plan_again`
+    follows a machine that becomes faster or slower. Validation takes at most a fifth of the time.
     """
     training, num_batches = task.experiment.training, task.train.num_batches
     assert training.budget_s is not None
@@ -310,6 +314,31 @@ class Fitting:
         numbers = (train.num_cases, len(train.samples), an_epoch, train.num_bytes / 1e6)
         text = "%s: %d training cases, %d different samples, %d an epoch, %.0f MB in memory, %s"
         logger.info(text, experiment.name, *numbers, self.device)
+
+    def plan_again(self, asked: TrainingConfig) -> None:
+        """Fit the epochs to the rest of the budget, at the pace of the latest ones.
+
+        After a third of the budget there may only be fewer: a rate that has fallen stays low.
+        """
+        task, state, left, early = self.task, self.state, 0.0, 0.0
+        planned = task.experiment.training
+        if self.rank == 0 and planned.budget_s is not None:
+            spent = sum(seconds for part, seconds in state.seconds.items() if part != "load")
+            validated = sum(each.validation_loss is not None for each in self.records)
+            pace = statistics.median(each.seconds for each in self.records[-LATEST_EPOCHS:])
+            pace += state.seconds["validation"] / max(1, validated) / planned.validate_every
+            left, early = (planned.budget_s - spent) / pace, float(spent < planned.budget_s / 3)
+        left, early = (steps.of_first_worker(of, self.device) for of in (left, early))
+        epochs = min(asked.epochs, state.epoch + max(1, int(left)))
+        if epochs < 0.9 * planned.epochs or (early and epochs > 1.1 * planned.epochs):
+            validations = round(planned.epochs / planned.validate_every)
+            changed = asked.with_epochs(epochs, validations=validations).model_dump()
+            changed["warmup_steps"] = planned.warmup_steps
+            task.problem.experiment = task.experiment.derive(training=changed)
+            if self.rank == 0:
+                self.run.write_json(PACE, {**self.run.read_object(PACE), "epochs": epochs})
+                self.run.write_json(records.EXPERIMENT, task.experiment.model_dump(mode="json"))
+                logger.info("%s: %d epochs fit the budget by now", self.run.url, epochs)
 
     def epoch(self, epoch: int, validate: bool) -> EpochRecord:
         """Train one epoch, then validate."""

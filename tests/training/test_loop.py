@@ -277,16 +277,21 @@ def test_a_budget_limits_the_epochs_to_those_that_fit(
     assert run.read_bytes("model.safetensors") == plain.read_bytes("model.safetensors")
 
 
-def test_a_budget_that_was_interrupted_has_the_epochs_that_were_measured_first(
-    ducts: Dataset, tmp_path: Path
+@pytest.mark.parametrize(("budget_s", "planned", "epochs"), [(1e6, 3, 6), (1e-3, 6, 2)])
+def test_a_budget_is_planned_again_where_the_machine_becomes_faster_or_slower(
+    ducts: Dataset, tmp_path: Path, budget_s: float, planned: int, epochs: int
 ) -> None:
-    run, experiment = RunDirectory(tmp_path), tiny_steady(epochs=6, budget_s=1e6)
+    run = RunDirectory(tmp_path)
+    run.write_json("pace.json", {"epochs": planned, "validations": 2})
+    experiment = tiny_steady(epochs=6, budget_s=budget_s, schedule="cosine")
     with pytest.raises(KilledError):
-        fit(experiment, ducts, run, on_epoch=kill_at(3))
-    run.write_json("pace.json", {"epochs": 4, "validations": 2})
+        fit(experiment, ducts, run, on_epoch=kill_at(2))
     fit(experiment, ducts, run)
-    validated = [each.epoch for each in read_records(run) if each.validation_loss is not None]
-    assert len(read_records(run)) == 4 and validated[-1] == 4
+    found = read_records(run)
+    assert (len(found), run.read_json("pace.json")["epochs"]) == (epochs, epochs)
+    assert run.read_json("experiment.json")["training"]["epochs"] == epochs
+    assert found[-1].validation_loss is not None
+    assert found[-1].learning_rate < 0.2 * found[0].learning_rate
 
 
 def test_training_stops_where_the_validation_loss_has_not_fallen_for_as_long_as_it_may(
