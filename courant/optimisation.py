@@ -22,7 +22,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -166,6 +166,21 @@ class Search(Frozen):
         return all(value is not None for value in numbers.values()) and all(
             each.slack(numbers[each.quantity]) >= 0 for each in self.limits
         )
+
+    def doubts(self, candidate: Candidate) -> Iterator[str]:
+        """Yield why a candidate may be no good: a band of no use, or a limit that it misses."""
+        for name, band in candidate.bands.items():
+            known = [value for of in self.known.values() if (value := of.get(name)) is not None]
+            if name in self.names and known and band.half_width >= np.std(known):
+                yield (
+                    f"the band of {name} is ± {band.half_width:.2g}, the known designs differ by ±"
+                    f" {np.std(known):.2g}: this is hardly better than a random design; more cases"
+                    " make it narrower"
+                )
+        for limit in self.limits:
+            value = candidate.predicted.get(limit.quantity)
+            if value is not None and limit.slack(value) < 0:
+                yield f"{limit} is predicted to be missed ({value:.4g}); solved to learn more of it"
 
     def front(self, values: Mapping[str, Mapping[str, float | None]]) -> list[str]:
         """Return the feasible cases that none dominates: of one goal the best."""

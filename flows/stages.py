@@ -633,6 +633,8 @@ class Optimisation(asks.OptimisationRequest):
                     case = self._generation(design).points[0].id
                     chosen = optimisation.predicted(surrogate, case, design, self.dataset)
                     search = keep(*search.candidates, chosen)
+                    for doubt in search.doubts(chosen):
+                        announce(f"warning: candidate {case}: {doubt}")
                 *earlier, chosen = search.candidates
                 bars.show(done, f"solving {chosen.case}")
                 execute(self._generation(chosen.design))

@@ -72,6 +72,10 @@ def test_the_table_and_the_verdict_have_what_was_solved_beside_what_was_predicte
     assert [each.inside("gain") for each in found.candidates] == [True, False, None]
     assert "gain 4.6 (case two)" in found.verdict and "1 of 2 solved values" in found.verdict
     assert "the best known before had gain 4.5" in found.verdict
+    vague = search(maximise=("gain",), limits=(parse_limit("gain>=5"),), known=known)
+    wide, missed = vague.doubts(inside)
+    assert "the band of gain is ± 0.5, the known designs differ by ± 0:" in wide
+    assert missed.startswith("gain >= 5 is predicted to be missed (4)")
     rows = table_text(found).splitlines()
     assert rows[0].split(",")[:4] == ["solve", "case", "status", "x"] and len(rows) == 4
     assert rows[1].endswith('4.0,0.5,"75% left out, 3 cases",4.4,True,True,False')
