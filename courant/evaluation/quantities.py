@@ -81,8 +81,10 @@ def left_out_scores(
     """Return what a fit without each case gives there (n, 1), its scatter, and scores (n,).
 
     Lengths that are fitted to few cases can leave hardly any deviation; errors over that alone are
-    of any size (the smoothed scores of Papadopoulos et al. 2011).
+    of any size (the smoothed scores of Papadopoulos et al. 2011). A single case has none.
     """
+    if len(values) < 2:
+        return np.full(values.shape, math.nan), 0.0, np.empty(0)
     without, deviations = regression.left_out(designs, values, FOLDS)
     errors, sizes = np.abs(values - without), np.abs(without) if fit.by_logarithm else 1.0
     scatter = SCATTER * float(np.median(errors / sizes))

@@ -69,9 +69,16 @@ def prediction_panel(context: Context) -> Panel:
 
 @rc_context(rc=drawing.STYLE)
 def draw_prediction(
-    plane: Layer, truth: np.ndarray | None, predicted: np.ndarray, plotted: Sequence[PlottedField]
+    plane: Layer,
+    truth: np.ndarray | None,
+    predicted: np.ndarray,
+    plotted: Sequence[PlottedField],
+    by: str | None = None,
 ) -> Figure:
-    """Draw truth, prediction and error (N, C) side by side, or the prediction, by field."""
+    """Draw truth, prediction and error (N, C) side by side, or the prediction, by field.
+
+    `by` names a reference that predicts in place of the model.
+    """
     drawn, rows, state = plane.drawn, [], predicted if truth is None else truth
     for each in plotted:
         ours, values = each.of(predicted), each.of(state)
@@ -82,7 +89,7 @@ def draw_prediction(
         bounds = symmetric((ours - values)[drawn])
         row = [
             FieldMap(plane, values, f"solution, {each.label}", "", limits, cmap),
-            FieldMap(plane, ours, f"prediction, {each.label}", "", limits, cmap),
+            FieldMap(plane, ours, f"{by or 'prediction'}, {each.label}", "", limits, cmap),
             FieldMap(plane, ours - values, f"error, {each.label}", "", bounds, ERRORS),
         ]
         row = row[1:2] if truth is None else row

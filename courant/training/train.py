@@ -320,17 +320,16 @@ class Fitting:
 
         After a third of the budget there may only be fewer: a rate that has fallen stays low.
         """
-        task, state, left, early = self.task, self.state, 0.0, 0.0
-        planned = task.experiment.training
-        if self.rank == 0 and planned.budget_s is not None:
+        task, state, planned, epochs = self.task, self.state, self.task.experiment.training, 0.0
+        if self.rank == 0 and (budget := planned.budget_s):
             spent = sum(seconds for part, seconds in state.seconds.items() if part != "load")
             validated = sum(each.validation_loss is not None for each in self.records)
             pace = statistics.median(each.seconds for each in self.records[-LATEST_EPOCHS:])
             pace += state.seconds["validation"] / max(1, validated) / planned.validate_every
-            left, early = (planned.budget_s - spent) / pace, float(spent < planned.budget_s / 3)
-        left, early = (steps.of_first_worker(of, self.device) for of in (left, early))
-        epochs = min(asked.epochs, state.epoch + max(1, int(left)))
-        if epochs < 0.9 * planned.epochs or (early and epochs > 1.1 * planned.epochs):
+            most = asked.epochs if spent < budget / 3 else planned.epochs
+            epochs = min(most, state.epoch + max(1, int((budget - spent) / pace)))
+        epochs = int(steps.of_first_worker(epochs, self.device))
+        if abs(epochs - planned.epochs) > 0.1 * planned.epochs:
             validations = round(planned.epochs / planned.validate_every)
             changed = asked.with_epochs(epochs, validations=validations).model_dump()
             changed["warmup_steps"] = planned.warmup_steps

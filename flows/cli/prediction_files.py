@@ -227,10 +227,12 @@ def predict_to_files(
     with suppress(SimgenError):  # without the training's values colours follow mean and deviation
         known = surrogate.open_dataset(dataset)
     plotted = plotted_fields(normaliser, known)
-    drawn = draw_prediction(layer, solution, design.values[last], plotted)
+    drawn = draw_prediction(layer, solution, design.values[last], plotted, reference)
     with whole_file(picture) as part:
         part.write_bytes(figures.png_bytes(drawn))
-    print_line(f"{out}: {f'{extent} on ' if extent else ''}{counted(cloud.num_points, 'cell')}")
+    whose = f", fields of {reference} in place of the network's" if reference else ""
+    on = f"{extent} on " if extent else ""
+    print_line(f"{out}: {on}{counted(cloud.num_points, 'cell')}{whose}")
     what = "the prediction" if design.solved is None else "solution, prediction and error"
     print_line(f"{picture}: {what}")
     around = bands.quantities

@@ -15,6 +15,7 @@ from courant.data.normalisation import Normaliser
 from courant.evaluation import quantities
 from courant.evaluation.quantities import (
     fit_answers,
+    left_out_scores,
     measure_quantities,
     scaled_designs,
     share_of_fields,
@@ -122,6 +123,8 @@ def test_a_number_over_decades_is_regressed_by_its_logarithm(decades: float) -> 
     answered, deviation = process(designs[fresh])[:, 0], process.deviation(designs[fresh])[:, 0]
     score = np.abs(answered - truth[fresh]) / deviation
     assert 0.4 < score.mean() < 1.4, "0.8 of a normal distribution"
+    _, scatter, scores = left_out_scores(process, designs[:1], truth[:1, None])
+    assert scatter == len(scores) == 0, "nothing is left where a single case is left out"
     if decades > 1:
         assert deviation[answered.argmax()] > 10 * deviation[answered.argmin()]
     far = process.deviation(np.array([[30.0, 0.0]]))[0, 0]

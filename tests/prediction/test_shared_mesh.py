@@ -47,7 +47,7 @@ def trained(dataset: Dataset, folder: Path) -> courant.Surrogate:
 
 @pytest.mark.parametrize("kind", ["--steady", "--transient"])
 def test_a_design_is_predicted_and_explored_on_the_mesh_of_all_cases(
-    tmp_path: Path, kind: str
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in range(1, 7):
         write_case(tmp_path / f"tunnel/run{number}", speed=number)
@@ -94,7 +94,9 @@ def test_a_design_is_predicted_and_explored_on_the_mesh_of_all_cases(
     write_prediction(surrogate.url, "run7", None, None, tmp_path / "run7.npz")
     with pytest.raises(InputError, match="solved elsewhere"):
         surrogate.predict_design({"speed": 3.0}, verify=True)
-    predict_to_files(surrogate.url, {"speed": 3.2}, tmp_path / "design.vtu")
+    reference = "POD + GP" if kind == "--steady" else None
+    predict_to_files(surrogate.url, {"speed": 3.2}, tmp_path / "design.vtu", reference=reference)
+    assert ("fields of POD + GP in place" in capsys.readouterr().out) is (kind == "--steady")
     assert not RunDirectory(surrogate.url).exists(ANSWERS), "they are fitted by an evaluation alone"
     # Six cases have no calibration: the band is that of the regression on the other five.
     ensure_answers(surrogate, dataset)
