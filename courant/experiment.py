@@ -192,9 +192,7 @@ class Experiment(Frozen):
             sections[section][name] = value
         if "epochs" in sections["training"]:
             sections["training"] = {"budget_s": None, **sections["training"]}
-        return self.derive(
-            model=sections["model"], data=sections["data"], training=sections["training"]
-        )
+        return self.derive(**sections)  # type: ignore[arg-type]
 
     def run_id(self, snapshot_id: str) -> str:
         """Return `<name>-<hash>`; the hash covers the experiment and the dataset snapshot."""

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from courant.runs.directory import RunDirectory
-from simgen.errors import InputError
+from simgen.errors import InputError, first_line
 from simgen.machine import usable_cores
 
 if TYPE_CHECKING:
@@ -88,8 +88,7 @@ def connect_ray(quiet: bool = True, begin_worker: Callable[[], None] | None = No
     except Exception as error:  # of a node that is too slow, Ray raises no class of its own
         address = os.environ.get("RAY_ADDRESS")
         where = f"the Ray cluster at {address} (RAY_ADDRESS)" if address else "Ray"
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f"cannot start {where}: {first}") from error
+        raise InputError(f"cannot start {where}: {first_line(error)}") from error
     finally:
         # Ray's own handler ends the process without a word.
         if threading.current_thread() is threading.main_thread():

@@ -43,7 +43,7 @@ from courant.runs.directory import RunDirectory
 from flows.executor import ATTEMPTS, PAUSE_S, check_cores, may_pass
 from flows.settings import absolute, check_job_reach, host_of, load_settings
 from simgen import log_lines, provenance
-from simgen.errors import InputError, SimgenError
+from simgen.errors import InputError, SimgenError, first_line
 from simgen.whole_file import local_path
 
 POLL_S = 2.0
@@ -142,7 +142,7 @@ def run_job(name: str, place: str, stage: Any, on_line: Callable[[str], None]) -
     if details.status != JobStatus.SUCCEEDED:
         lines = client.get_job_logs(job).splitlines()
         printed = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-        reason = printed[-1] if printed else _first_line(details.message or "no reason given")
+        reason = printed[-1] if printed else first_line(details.message or "no reason given")
         raise JobError(f"job {job} on {address} failed: {reason}")
 
 
@@ -205,7 +205,7 @@ def _follow(client: JobSubmissionClient, job: str, on_line: Callable[[str], None
                 ) from error
             if time.monotonic() - answered > PATIENCE_S:
                 raise JobError(
-                    f"the Ray cluster has not answered for {PATIENCE_S:g} s ({_first_line(error)});"
+                    f"the Ray cluster has not answered for {PATIENCE_S:g} s ({first_line(error)});"
                     f" job {job} may still be at work there: run the same again to follow it"
                 ) from error
             time.sleep(POLL_S)
@@ -236,12 +236,8 @@ def _as_input_errors(address: str) -> Iterator[None]:
         ) from error
     except (RuntimeError, OSError) as error:
         raise InputError(
-            f"the Ray cluster at {address} (RAY_ADDRESS) takes no job: {_first_line(error)}"
+            f"the Ray cluster at {address} (RAY_ADDRESS) takes no job: {first_line(error)}"
         ) from error
-
-
-def _first_line(error: object) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def job_variables(address: str) -> dict[str, str]:

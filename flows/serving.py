@@ -33,7 +33,7 @@ from courant.serving.predictions import Limits
 from flows.settings import check_prefect, host_of, load_settings, prefect_url
 from flows.terminal import errors, print_line
 from simgen.cases import FAMILIES, get_family
-from simgen.errors import InputError, SimgenError
+from simgen.errors import InputError, SimgenError, first_line
 from simgen.store.versions import read_on_record
 
 if TYPE_CHECKING:
@@ -290,5 +290,5 @@ def _load(
         placed = ray_serve.start(run, limits, dataset)
     except RuntimeError as error:
         courant.load(run, device="cpu")  # which says what is wrong with a run; Ray's line does not
-        raise InputError(f"{run} could not be served: {str(error).splitlines()[0]}") from error
+        raise InputError(f"{run} could not be served: {first_line(error)}") from error
     return placed, partial(ray_serve.stop, placed)

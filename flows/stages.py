@@ -602,7 +602,8 @@ class Optimisation(asks.OptimisationRequest):
             raise InputError("courant optimise needs BoTorch: pip install botorch")
         check_folder(self.folder.url)
         self._generation({}).check()
-        self._emulator(self.read())
+        search = self.read()
+        optimisation.Emulator.of(search, simgen.open_dataset(search.dataset))
 
     def execute(self) -> Optimum:
         """Choose, predict and solve one candidate after the other; write table and page each time.
@@ -627,7 +628,8 @@ class Optimisation(asks.OptimisationRequest):
             while (done := sum(c.status != "chosen" for c in search.candidates)) < self.solves:
                 if not search.candidates or search.candidates[-1].status != "chosen":
                     bars.show(done, "choosing a design")
-                    emulator, dataset = self._emulator(search)
+                    dataset = simgen.open_dataset(search.dataset)
+                    emulator = optimisation.Emulator.of(search, dataset)
                     outcomes = outcomes_of(dataset, self._on_record())
                     design = emulator.choose(surrogate, outcomes, dataset, len(search.candidates))
                     case = self._generation(design).points[0].id
@@ -667,14 +669,6 @@ class Optimisation(asks.OptimisationRequest):
         """Return all cases; those without an accepted solution may be in no version yet."""
         found = versions.read_on_record(self.asked.dataset)
         return found.design if found else {}
-
-    def _emulator(
-        self, search: optimisation.Search
-    ) -> tuple[optimisation.Emulator, simgen.Dataset]:
-        """Fit the newest version; InputError for limits that nothing keeps."""
-        dataset = simgen.open_dataset(search.dataset)
-        emulator = optimisation.Emulator.of(search, dataset)
-        return emulator, dataset
 
     def _result(self, search: optimisation.Search) -> Optimum:
         """Return the optimum; SimgenError where no candidate has an accepted solution."""

@@ -57,3 +57,8 @@ class ProgramError(SimgenError):
 
 class StoreError(SimgenError):
     """A dataset store cannot be reached, written or read."""
+
+
+def first_line(error: object) -> str:
+    """Return the first line of an error's message, or the name of its class."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

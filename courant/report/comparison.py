@@ -17,10 +17,11 @@ from courant.prediction.surrogate import load
 from courant.report import drawing
 from courant.report.drawing import FieldMap, draw_maps
 from courant.report.page import Cell, Lead, Panel, PanelTable, Picture, page_url, plain, write_page
-from courant.sweeps.benchmark import SEARCH_SHARE, duration
+from courant.sweeps.benchmark import SEARCH_SHARE
 from courant.sweeps.benchmark_table import BenchmarkTable
 from courant.sweeps.search_space import BASELINE, Setting, Value, describe, label, show
 from courant.sweeps.sweep import Sweep, TrialResult, best_trial, trial_rows
+from simgen.log_lines import duration_text
 from simgen.publish.colours import MAGNITUDES
 from simgen.publish.figures import layer
 
@@ -359,7 +360,7 @@ def _models(table: BenchmarkTable) -> Panel:
             "rate": NONE if row.rate is None else f"{row.rate:g}{'†' if row.rate_at_edge else ''}",
             "epochs": NONE if row.epochs is None else str(row.epochs),
             "seeds": NONE if row.is_reference else seeds,
-            "training": NONE if row.ledger is None else duration(row.ledger.training.mean),
+            "training": NONE if row.ledger is None else duration_text(row.ledger.training.mean),
         }
         if has_paper:
             cells["paper's NMAE"] = NONE if row.paper_nmae is None else f"{row.paper_nmae:g}"
@@ -402,17 +403,17 @@ def _costs(table: BenchmarkTable) -> Panel:
         spread, solver, even = ledger.training.half_width, ledger.solver, ledger.break_even
         cells = {
             "model": row.name,
-            "training": duration(ledger.training.mean)
-            + ("" if spread is None else f" ± {duration(spread)}"),
-            "search": NONE if ledger.tuning_s is None else duration(ledger.tuning_s),
-            "wall time": duration(row.wall_s.mean),
+            "training": duration_text(ledger.training.mean)
+            + ("" if spread is None else f" ± {duration_text(spread)}"),
+            "search": NONE if ledger.tuning_s is None else duration_text(ledger.tuning_s),
+            "wall time": duration_text(row.wall_s.mean),
             "memory": NONE if row.memory_gb is None else f"{row.memory_gb:.2f} GB",
         }
         per, spent = solver.per_prediction, solver.spent_s
         cells |= {
             "prediction": _short(ledger.prediction_s),
-            "solver": UNKNOWN if per is None else duration(per.mean),
-            "solves": f"{NONE if spent is None else duration(spent)} ({solver.num_solved})",
+            "solver": UNKNOWN if per is None else duration_text(per.mean),
+            "solves": f"{NONE if spent is None else duration_text(spent)} ({solver.num_solved})",
             "breaks even after": UNKNOWN if even is None else f"{even.text()} predictions",
         }
         # A reference that is better, and needs no training, comes before the model.
@@ -433,7 +434,7 @@ def _costs(table: BenchmarkTable) -> Panel:
 
 
 def _short(seconds: float) -> str:
-    return f"{1000 * seconds:.3g} ms" if seconds < 1 else duration(seconds)
+    return f"{1000 * seconds:.3g} ms" if seconds < 1 else duration_text(seconds)
 
 
 def _components(table: BenchmarkTable) -> Panel:

@@ -24,7 +24,7 @@ from courant.experiment import Experiment
 from courant.runs.directory import RunDirectory
 from courant.runs.record import DATASET, EpochRecord
 from courant.runs.summary import flatten
-from simgen.errors import StoreError
+from simgen.errors import StoreError, first_line
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -66,8 +66,8 @@ class Trackers:
                 self._client, self._id = _open_mlflow_run(run, experiment)
             except Exception as error:  # whatever its libraries raise
                 raise StoreError(
-                    f"MLflow cannot be used ({_reason(error)}); correct {SERVER} or unset it, and"
-                    " where MLflow is missing: pip install mlflow-skinny"
+                    f"MLflow cannot be used ({first_line(error)}); correct {SERVER} or unset it,"
+                    " and where MLflow is missing: pip install mlflow-skinny"
                 ) from error
 
     def _add(self, event: Event) -> None:
@@ -105,7 +105,7 @@ class Trackers:
             yield
         except Exception as error:  # whatever its libraries raise
             self._client = None
-            logger.warning("MLflow no longer records this run: %s", _reason(error))
+            logger.warning("MLflow no longer records this run: %s", first_line(error))
 
 
 def _open_mlflow_run(run: RunDirectory, experiment: Experiment) -> tuple[MlflowClient, str]:
@@ -128,7 +128,3 @@ def _open_mlflow_run(run: RunDirectory, experiment: Experiment) -> tuple[MlflowC
     found = str(known[0].info.run_id)
     client.update_run(found, status="RUNNING")
     return client, found
-
-
-def _reason(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -13,7 +13,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from courant.runs.directory import MAX_READ_BYTES, RunDirectory
-from simgen.errors import InputError, StoreError
+from simgen.errors import InputError, StoreError, first_line
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,8 +54,7 @@ def read_model(run: RunDirectory, config: ModelConfig) -> tuple[FieldModel, str]
         (length,) = struct.unpack("<Q", content[:8])
         digest = json.loads(content[8 : 8 + length]).get(_METADATA, {}).get(DIGEST)
     except (SafetensorError, ValueError, RuntimeError, KeyError, struct.error) as error:
-        first_line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise StoreError(f"{place} is damaged ({first_line}); copy it again") from error
+        raise StoreError(f"{place} is damaged ({first_line(error)}); copy it again") from error
     if digest not in (None, _digest(tensors)):
         raise StoreError(
             f"{place} is damaged: its weights are not those that were written; copy it again"

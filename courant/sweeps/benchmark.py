@@ -43,6 +43,7 @@ from courant.runs.record import read_records, read_status, write_status
 from courant.sweeps.search_space import BASELINE, CHOICE, SearchSpace, label, show
 from courant.sweeps.sweep import TRIALS, Trial, is_done, read_result
 from simgen.errors import InputError
+from simgen.log_lines import duration_text
 
 if TYPE_CHECKING:
     from simgen.store.read import Dataset
@@ -90,7 +91,7 @@ class Budget(Frozen):
     def text(self) -> str:
         if self.unit == "epochs":
             return f"{self.amount:.0f} epochs"
-        return f"{duration(self.amount)} of processor time"
+        return f"{duration_text(self.amount)} of processor time"
 
 
 class Benchmark(Frozen):
@@ -304,12 +305,6 @@ def parse_budget(text: str) -> Budget:
     return Budget(unit="processor", amount=amount * _UNITS[found[2]])
 
 
-def duration(seconds: float) -> str:
-    """`12 s`, `3.5 min`, `2 h`"""
-    unit = next((unit for unit, size in _UNITS.items() if seconds >= size), "s")
-    return f"{seconds / _UNITS[unit]:.3g} {unit}"
-
-
 def speed_trials(benchmark: Benchmark) -> list[Trial]:
     """Return a short training of each model; none where the budget is epochs.
 
@@ -416,9 +411,9 @@ def _trained(benchmark: Benchmark, name: str, rate: float, share: float = 1.0) -
         epoch_s = used * batches / (tried.samples_per_epoch // tried.batch_size)
         if budget.amount < epoch_s:
             raise InputError(
-                f"budget {duration(budget.amount)} is too small for one epoch of {name}, which"
-                f" takes {duration(epoch_s)} of processor time; raise --budget, leave {name} out,"
-                " or lower training.samples_per_epoch in an experiment of your own"
+                f"budget {duration_text(budget.amount)} is too small for one epoch of {name}, which"
+                f" takes {duration_text(epoch_s)} of processor time; raise --budget, leave {name}"
+                " out, or lower training.samples_per_epoch in an experiment of your own"
             )
         epochs = min(int(budget.amount / epoch_s), MAX_EPOCHS)
     epochs = max(1, round(share * epochs))

@@ -252,12 +252,8 @@ class SearchSpace(Frozen):
                     " counted by; give a number"
                 )
             values[SIZE] = fields + distance if size == WITH_DISTANCE else fields
-        sections: dict[str, dict[str, Value]] = {section: {} for section in SECTIONS}
-        for key, value in values.items():
-            section, _, name = key.partition(".")
-            sections[section][name] = value
         try:
-            return experiment.derive(**sections)  # type: ignore[arg-type]
+            return experiment.with_values(values)
         except InputError as error:
             raise InputError(f"setting {describe(setting)} is impossible: {error}") from error
 

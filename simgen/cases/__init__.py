@@ -10,7 +10,8 @@ import inspect
 import os
 import re
 import tempfile
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections import UserDict
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -26,11 +27,14 @@ MODULES, TEMPLATES = "COURANT_FAMILIES", "COURANT_TEMPLATES"
 GROUP = "courant.families"
 
 
-class Families(MutableMapping[str, CaseFamily]):
+class Families(UserDict[str, CaseFamily]):
     """The families by name; those from outside are imported when one is first looked up."""
 
+    def __init__(self) -> None:  # which would make an empty `data`
+        pass
+
     @cached_property
-    def _known(self) -> dict[str, CaseFamily]:
+    def data(self) -> dict[str, CaseFamily]:  # type: ignore[override]
         known: dict[str, CaseFamily] = {
             family.name: family for family in (CylinderFlow(), BranchedPipe(), CentrifugalPump())
         }
@@ -43,21 +47,6 @@ class Families(MutableMapping[str, CaseFamily]):
             family = read_template(Path(folder))
             known[family.name] = family
         return known
-
-    def __getitem__(self, name: str) -> CaseFamily:
-        return self._known[name]
-
-    def __setitem__(self, name: str, family: CaseFamily) -> None:
-        self._known[name] = family
-
-    def __delitem__(self, name: str) -> None:
-        del self._known[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._known)
-
-    def __len__(self) -> int:
-        return len(self._known)
 
 
 FAMILIES = Families()

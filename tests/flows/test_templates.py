@@ -33,7 +33,7 @@ def test_a_case_is_varied_trained_on_and_asked_for_a_design(
     for name in ("XDG_CACHE_HOME", "COURANT_SCRATCH"):
         monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.setenv(TEMPLATES, "")
-    monkeypatch.setattr(FAMILIES, "_known", {**FAMILIES})
+    monkeypatch.setattr(FAMILIES, "data", {**FAMILIES})
 
     def run(*words: str, exit_code: int = 0) -> str:
         done = CliRunner().invoke(app, words)
@@ -58,7 +58,7 @@ def test_a_case_is_varied_trained_on_and_asked_for_a_design(
 
     def forget() -> None:
         known = {name: family for name, family in FAMILIES.items() if "cavity" not in name}
-        monkeypatch.setattr(FAMILIES, "_known", known)
+        monkeypatch.setattr(FAMILIES, "data", known)
         monkeypatch.setenv(TEMPLATES, "")
 
     forget()  # known beside its dataset from then on, without the case

@@ -105,7 +105,7 @@ def test_designs_of_a_template_are_solved_with_their_parameters(
     keep(made, store, is_used=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv(TEMPLATES, "")
-    monkeypatch.setattr(FAMILIES, "_known", {**FAMILIES})
+    monkeypatch.setattr(FAMILIES, "data", {**FAMILIES})
     family = get_family("cavity", f"{store}/cavity")
     design = {"speed": 1.5, "W": 0.75, "nu": 0.015}
     point = family.point(design, family.settings("template", {"end_time": 0.15}))
@@ -316,7 +316,7 @@ def test_a_first_try_without_an_accepted_case_leaves_the_name_free(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("COURANT_SCRATCH", str(tmp_path / "scratch"))
     monkeypatch.setenv(TEMPLATES, "")
-    monkeypatch.setattr(FAMILIES, "_known", {**FAMILIES})
+    monkeypatch.setattr(FAMILIES, "data", {**FAMILIES})
     tried = Generation(
         "cavity", template=str(case), vary=[SPEED], cases=5, store=str(tmp_path / "store")
     )
@@ -362,7 +362,7 @@ def test_each_dataset_has_the_template_beside_it(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv(TEMPLATES, "")
-    monkeypatch.setattr(FAMILIES, "_known", {**FAMILIES})
+    monkeypatch.setattr(FAMILIES, "data", {**FAMILIES})
     for name, iterations in (("one", 100.0), ("two", 50.0)):
         (folder := tmp_path / name / "room").mkdir(parents=True)
         record = room().model_copy(update={"settings": {"max_iterations": iterations}})
