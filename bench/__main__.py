@@ -6,8 +6,6 @@ processes of their own, so that one's memory and threads do not weigh on the nex
 Name some to run only those; `--short` takes the small sizes that show that it works.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

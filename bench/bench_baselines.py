@@ -10,8 +10,6 @@ would need more memory than there is, is left out from then on. Results are writ
 number of points, so that a run which is cut short keeps what it has.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -4,8 +4,6 @@ It needs torch, numpy, scipy, safetensors, pydantic, fsspec, filelock, tensorboa
 pytest: no Ray, Prefect, store or mesher, and no network. Data are made up, of the paper's sizes.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import re

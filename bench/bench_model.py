@@ -6,8 +6,6 @@ once with the softmax spelled out and once on torch's fused attention kernel. On
 GPU everything runs there.
 """
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ processor time of all processes is compared with the aim: wall time on a busy ma
 The 2D family is the steady one of docs/families/a-new-family.md: those that ship are 3D.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

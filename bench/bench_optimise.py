@@ -21,8 +21,6 @@ drawn at random.
 `optimise-live.json`: BoTorch alone on the first problem, with the solver in place of the stand-in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

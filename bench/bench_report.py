@@ -9,8 +9,6 @@ costs. The evaluation, which the report only reads, is made before and not count
 measures the report of a trained run instead.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess

@@ -5,8 +5,6 @@ Lines are all lines of a file, blank ones and comments included. `python -m benc
 table beside the bounds that the project keeps to, and writes size.json.
 """
 
-from __future__ import annotations
-
 import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence

@@ -6,8 +6,6 @@ paper's Transolver; weights, clouds and gradients are random. The processor time
 other work on the machine does not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

@@ -6,8 +6,6 @@ steps), on travelling waves: the content of a sample costs nothing, its size is 
 case.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

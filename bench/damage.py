@@ -8,8 +8,6 @@ line under --out, so that a campaign that was cut off goes on. Trials that are u
 reader run as nobody where the campaign runs as root, whom permissions do not bind.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import hashlib

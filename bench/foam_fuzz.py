@@ -9,8 +9,6 @@ silent difference; an error where OpenFOAM has a value is a loss. Both make the 
 A case is made of its seed and number alone: `--only 123` repeats one and keeps its files.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import shutil

@@ -7,8 +7,6 @@ tab:pump-hparams); cells, and the faces of the pump's boundary, are those of thi
 presets. Those of the pipe's are chosen: about what the surface of a mesh of so many cells has.
 """
 
-from __future__ import annotations
-
 import gc
 import math
 import tempfile

@@ -1,7 +1,5 @@
 """Wall time, processor time and memory of a call, on the CPU or the current CUDA device."""
 
-from __future__ import annotations
-
 import gc
 import math
 import statistics

@@ -7,8 +7,6 @@ that has the libraries already. Results are lines of `mutate-out/results.jsonl`:
 stopped goes on there, and survivors are tried again when a test of their area has changed.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import hashlib

@@ -10,8 +10,6 @@ postgresql beside what `make setup` installs. Whatever it starts it ends, by pro
 Ctrl-C. Exit code 1 where something was not as it should be, with one line.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

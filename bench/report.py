@@ -4,8 +4,6 @@ A record is rows of the same columns and a summary. `publish` prints both and wr
 with the revision of the source and the class of the machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -2,8 +2,6 @@
 case's.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable
 

@@ -4,8 +4,6 @@ import simgen
 ds = simgen.open_dataset("demo-run/store/cylinder-flow")
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 from simgen.errors import CaseError, InputError, SimgenError, StoreError

@@ -1,7 +1,5 @@
 """What the project declares that it needs, and the modules that the installed packages give."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterable
 from functools import cache

@@ -3,8 +3,6 @@
 Whoever gives up on a run that takes too long reads there which test it was.
 """
 
-from __future__ import annotations
-
 import signal
 import time
 from types import FrameType

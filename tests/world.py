@@ -8,8 +8,6 @@
 Nobody changes a part: a test that does publishes its own, or works on a copy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

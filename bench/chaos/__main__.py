@@ -7,8 +7,6 @@ Ends with exit code 1 where an invariant broke. Of a schedule that broke one, ev
 under OUT/kept/<seed>.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -5,8 +5,6 @@ run that it is compared with. Each breach is a line.
                                                   process, evaluates it, and prints digests
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -4,8 +4,6 @@ A schedule runs from its first command to its last: interrupted, repeated until 
 on record as a line of JSON. Without seeds the undisturbed run is made, where there is none yet.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@ The seeds go round the kinds of fault, so that any run of seeds as long as the l
 kind once. What else strikes, and when, is drawn.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 import random

@@ -2,8 +2,6 @@
 JSON (docs/validation.md). Solved cases are kept under OUT/cases: a study that was cut off goes on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

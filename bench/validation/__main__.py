@@ -7,8 +7,6 @@ OUT/cases: a study that was cut off goes on. What a study NEEDS lies in OUT/<nam
 study is skipped.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

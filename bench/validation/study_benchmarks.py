@@ -1,7 +1,5 @@
 """How far the benchmarks that are made here are from refined solves of the same cases."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

@@ -6,8 +6,6 @@ corners. Run again, only what is missing is solved. The tables are made from the
 newest version; OUT/designs_<family>.json holds them.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 from collections import Counter

@@ -7,8 +7,6 @@ drag coefficient 3.22 to 3.24, maximum lift coefficient 0.98 to 1.02, Strouhal n
 times 20 m / 0.41 m, which makes its channel as high as the family's; the coefficients have no unit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

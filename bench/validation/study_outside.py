@@ -8,8 +8,6 @@ calibrated; `courant coverage RUN --inside` then takes those outside of it. Make
 or let COURANT_PIPES name another place of it. The cases are copied, nothing is solved again.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from itertools import starmap

@@ -4,8 +4,6 @@ order and the extrapolated value.
 Refinement ratio and Richardson extrapolation as in Celik et al., J. Fluids Eng. 130 (2008) 078001.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

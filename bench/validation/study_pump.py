@@ -1,7 +1,5 @@
 """Pictures of the pump's studies: the characteristic curve, and a solved case at half depth."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

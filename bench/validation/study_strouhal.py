@@ -4,8 +4,6 @@ Shows what the dataset holds from its steady to its periodic end, and how far th
 that of a mesh and a time step half as large.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -15,8 +15,6 @@ many coarse ones in the rest of the time, give a process of the coarse value and
 (Kennedy & O'Hagan 2000). Fresh designs are the fine ones without a coarse solution.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ A surrogate's prediction is a start at some part of that way: the table shows ho
 OUT/warm_start.jsonl keeps what was measured: a study that was cut off goes on.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Mapping

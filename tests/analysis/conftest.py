@@ -1,7 +1,5 @@
 """One tiny trained model for all tests of analyses, a model without capabilities, and a grid."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A recipe with a baseline in Courant's place is a complete experiment on the same data."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Several known states: each prediction becomes the newest one, and the oldest one goes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

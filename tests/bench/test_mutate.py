@@ -1,7 +1,5 @@
 """Mutants are what they say, of code alone, and every area has its files and tests."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

@@ -1,7 +1,5 @@
 """Anchors in the middle of equal parts of a cloud's volume; distance fields of designs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

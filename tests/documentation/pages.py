@@ -1,7 +1,5 @@
 """What a page takes as known (the model `RUN`, words, names), and what of it is not run here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field

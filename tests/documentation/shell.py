@@ -4,8 +4,6 @@ A process of the command line takes seconds to start. So bash finds small progra
 which send their arguments and variables to this process and print what it answers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Every snippet of the README and of the docs runs as it stands, or is run by another test."""
 
-from __future__ import annotations
-
 import json
 import re
 import warnings

@@ -5,8 +5,6 @@ wave in closed form; `STORE` ducts that pass for branched pipes and pumps; `RUN`
 model that was trained on either for a second.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace

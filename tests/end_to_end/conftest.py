@@ -1,7 +1,5 @@
 """A real Prefect server on loopback for the whole session, and a training of seconds."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

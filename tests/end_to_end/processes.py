@@ -1,7 +1,5 @@
 """The processes that a command has started, and what they listen on."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import time

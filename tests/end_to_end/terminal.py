@@ -1,7 +1,5 @@
 """A command in a terminal of its own: what it prints, and Ctrl-C as the keyboard sends it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pty

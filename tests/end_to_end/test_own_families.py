@@ -1,7 +1,5 @@
 """Both families of docs/families go to a report; one with a mistake fails at its first case."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A model of several members: its field, its decomposition and its training are the members'."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Regressions and reduced-order models find what is theirs to find."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

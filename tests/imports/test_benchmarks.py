@@ -1,7 +1,5 @@
 """Public benchmarks: those made here are right by refinement; published files keep their splits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import h5py

@@ -1,7 +1,5 @@
 """No OpenFOAM file of a stranger hangs an import, or takes more memory than its size explains."""
 
-from __future__ import annotations
-
 import gzip
 import multiprocessing
 import resource

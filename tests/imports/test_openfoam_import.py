@@ -1,7 +1,5 @@
 """A folder of OpenFOAM cases that somebody else solved: what comes in, and what is printed."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -5,8 +5,6 @@ centres C and volumes V of the cells as fields, with the centres of the faces on
 fields that are imported have to be the geometry that the import computes from the mesh.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Plane and axisymmetric cases train as they come, whatever plane or axis they lie in.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace

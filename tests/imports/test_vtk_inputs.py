@@ -1,7 +1,5 @@
 """Files of VTK as many programs write them: values are those that VTK itself computes of them."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil

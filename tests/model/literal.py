@@ -7,8 +7,6 @@ Gaussian bias, boolean masks. `attention` is the core: `explicit_attention` spel
 call.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

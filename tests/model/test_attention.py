@@ -1,7 +1,5 @@
 """Ways to attend on a GPU, and the decoder's kernel: values, gradients, tiles, what is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Exported programs and torch.compile take the model whole, for numbers of points not traced."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

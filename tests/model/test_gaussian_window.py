@@ -1,7 +1,5 @@
 """Anchors: sampled far apart, and Gaussian windows as a few extra channels of the inner product."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Clouds and queries: checked shapes, exact padding, any order, and no NaN anywhere."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Figures of several runs: the page of a sweep, and what legibility costs."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

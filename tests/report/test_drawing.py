@@ -1,7 +1,5 @@
 """What is drawn of a domain: colours, fields on a grid, streamlines, faces, pictures, scales."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from types import SimpleNamespace

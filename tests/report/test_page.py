@@ -1,7 +1,5 @@
 """A page as a reader uses it, the verdict, and the index of a folder of reports."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace

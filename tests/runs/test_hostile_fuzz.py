@@ -1,7 +1,5 @@
 """Input that somebody else wrote, changed at random: the right answer or one line."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

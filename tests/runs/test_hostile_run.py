@@ -1,7 +1,5 @@
 """A run directory that somebody else wrote: it loads safely, or one line says why not."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A run that no process works on any more is interrupted, and whoever uses it is warned."""
 
-from __future__ import annotations
-
 import os
 import platform
 import signal

@@ -1,7 +1,5 @@
 """Secrets planted in the environment are in nothing that a run leaves behind."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import os

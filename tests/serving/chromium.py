@@ -1,7 +1,5 @@
 """A page in a headless Chromium, driven by the DevTools protocol as a person uses it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The explorer's server over a model of this process."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager

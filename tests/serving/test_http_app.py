@@ -1,7 +1,5 @@
 """A served model over real connections, for most tests a stand-in; requests and their answers."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Small synthetic cases in the real family's schema."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A TCP proxy in front of the S3 server that can be slow, refuse, or cut connections."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading
