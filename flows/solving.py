@@ -1,7 +1,5 @@
 """Solve cases and commit them: each from mesh to arrays in one process, committed as it ends."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 import platform
@@ -12,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from flows.executor import Executor, Item, LocalExecutor, LostWorkerError, as_they_end, closing
 from flows.settings import load_settings
@@ -167,7 +166,7 @@ class Committer:
         self._waiting: list[SolvedFork] = []
         self._not_before = 0.0
 
-    def __enter__(self) -> Committer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

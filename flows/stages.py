@@ -6,8 +6,6 @@ from there. Work is done here, or as a job on a cluster, which leaves it where t
 it. Nothing imports Prefect, so that a command does without; the flows execute the same stages.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +13,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -188,7 +186,7 @@ class Generation(asks.GenerationRequest):
             raise InputError("--until samples further designs of a Sobol sequence, and no others")
         return shares
 
-    def _grown(self, design: Mapping[str, schema.Record], bands: Mapping[str, float]) -> Generation:
+    def _grown(self, design: Mapping[str, schema.Record], bands: Mapping[str, float]) -> Self:
         """Return this with as many cases as `until` asks for, by what is on record."""
         asked, wide = self, [name for name, share in self._shares.items() if bands[name] > share]
         while wide and asked.cases < asked.most and not to_solve(asked.points, design, False):
@@ -879,7 +877,7 @@ class MainJob(asks.MainJobRequest):
     """Run dataset, sweep, model, evaluation and report, or those that are asked for."""
 
     @cached_property
-    def resolved(self) -> MainJob:
+    def resolved(self) -> Self:
         """This job with its dataset version and its recipe named, so that all stages take the same.
 
         InputError for wrong names: it comes now, and not when the cases are solved.
@@ -910,7 +908,7 @@ class MainJob(asks.MainJobRequest):
             return found  # imported: the training fits a recipe to the data
         return found._with_recipe(opened.schema.family)
 
-    def _with_recipe(self, family: str) -> MainJob:
+    def _with_recipe(self, family: str) -> Self:
         """Name the family's recipe for a demonstration if no other is named."""
         if self.until == "dataset":
             return self

@@ -4,13 +4,11 @@ A family declares a design space, solver settings with presets, patches and fiel
 write a meshed case directory. Solving, checking and converting are the same for all families.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -61,12 +59,12 @@ class Gate:
     unit: str = ""
 
     @classmethod
-    def at_most(cls, name: str, value: float, limit: float, unit: str = "") -> Gate:
+    def at_most(cls, name: str, value: float, limit: float, unit: str = "") -> Self:
         """Return a gate that passes where value <= limit; NaN never passes."""
         return cls(name, value, f"<= {limit:g}", value <= limit, unit)
 
     @classmethod
-    def above(cls, name: str, value: float, limit: float, unit: str = "") -> Gate:
+    def above(cls, name: str, value: float, limit: float, unit: str = "") -> Self:
         """Return a gate that passes where value > limit."""
         return cls(name, value, f"> {limit:g}", value > limit, unit)
 

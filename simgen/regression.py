@@ -5,10 +5,9 @@ further inputs (k, d). Sobol indices over the design space are those of a Gaussi
 fitted to the designs, where it predicts designs that it was not fitted to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from scipy.interpolate import RBFInterpolator
@@ -52,7 +51,7 @@ class GaussianProcess:
     @classmethod
     def of(
         cls, inputs: np.ndarray, outputs: np.ndarray, logs: np.ndarray, scatter: float = 0.0
-    ) -> GaussianProcess:
+    ) -> Self:
         """Condition the process of these lengths and this noise on data."""
         modelled, by_logarithm = _modelled(outputs), spans_decade(outputs)
         mean, scale = modelled.mean(0), _scale(modelled)

@@ -17,12 +17,11 @@ that was encoded ("before" the processor). The effect is the mean square change 
 the last step. Without z_k the weights of the other anchors change too, so delta_k does not show it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 import torch
@@ -62,7 +61,7 @@ class ErrorAddresses:
     @classmethod
     def of(
         cls, weights: np.ndarray, errors: np.ndarray, points: np.ndarray, volumes: np.ndarray
-    ) -> ErrorAddresses:
+    ) -> Self:
         """Divide errors (M, C) at points (M, d) by weights (M, L) that sum to one."""
         weights, volumes = weights.astype(np.float64), volumes.astype(np.float64)
         # In single precision the weights sum to one to 1e-7 only.
@@ -73,7 +72,7 @@ class ErrorAddresses:
         return cls(weights.T @ columns, float(volumes.sum()), squared)
 
     @classmethod
-    def joined(cls, parts: Sequence[ErrorAddresses]) -> ErrorAddresses:
+    def joined(cls, parts: Sequence[Self]) -> Self:
         """Join the addresses at parts of the points, in order."""
         return cls(
             np.sum([part.sums for part in parts], axis=0),

@@ -44,13 +44,11 @@ Meaning: the regions of anchors, and which anchors move with the flow.
                        beside the same to the cores of all other steps, which is what chance gives
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -88,7 +86,7 @@ class AnchorFields:
         points: np.ndarray,
         volumes: np.ndarray,
         anchors: np.ndarray | None = None,
-    ) -> AnchorFields:
+    ) -> Self:
         """Reduce fields (L, M, C)."""
         scaled = (fields * np.sqrt(volumes)[:, None].astype(fields.dtype)).reshape(len(fields), -1)
         magnitudes = np.linalg.norm(fields, axis=-1)
@@ -97,7 +95,7 @@ class AnchorFields:
         return cls(points, volumes, magnitudes, total, products, anchors)
 
     @classmethod
-    def joined(cls, parts: Sequence[AnchorFields]) -> AnchorFields:
+    def joined(cls, parts: Sequence[Self]) -> Self:
         """Join the fields at parts of the points, in order."""
         return replace(
             parts[0],

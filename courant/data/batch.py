@@ -4,8 +4,6 @@ The order depends on (seed, epoch) alone, random draws within a batch on (seed, 
 a run that resumes in any epoch draws the samples that it would have drawn.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from abc import ABC, abstractmethod
@@ -14,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -67,7 +65,7 @@ class Batch:
         return inputs, Queries(self.query_points[..., :d], features)
 
     @classmethod
-    def of(cls, tensors: Mapping[str, Tensor]) -> Batch:
+    def of(cls, tensors: Mapping[str, Tensor]) -> Self:
         rest = {name: tensor for name, tensor in tensors.items() if "mask" not in name}
         return cls(mask=tensors.get("mask"), query_mask=tensors.get("query_mask"), **rest)
 
@@ -86,7 +84,7 @@ class Batch:
         return num_bytes(self.tensors.values())
 
     @classmethod
-    def joined(cls, batches: Sequence[Batch]) -> Batch:
+    def joined(cls, batches: Sequence[Self]) -> Self:
         """Join batches of the same shapes."""
         first, *_ = batches
         if len(batches) == 1:
@@ -94,7 +92,7 @@ class Batch:
         joined = {name: torch.cat([b.tensors[name] for b in batches]) for name in first.tensors}
         return replace(first, **joined)
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+    def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """Apply a function to each tensor."""
         return replace(self, **{name: function(value) for name, value in self.tensors.items()})
 

@@ -4,8 +4,6 @@ A checkpoint has everything that the next epoch depends on. Sampler, learning ra
 are functions of the seed and the step and need no state.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import re
@@ -14,7 +12,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +41,7 @@ class Checkpoint:
     """Moving average of the weights, if there is one"""
 
     @classmethod
-    def before_training(cls, weights: dict[str, Tensor], parts: Iterable[str]) -> Checkpoint:
+    def before_training(cls, weights: dict[str, Tensor], parts: Iterable[str]) -> Self:
         """Make the state of a run that begins with `weights`; `parts` are the parts of its time."""
         return cls(0, {}, {}, _copy(weights), 0, math.inf, dict.fromkeys(parts, 0.0))
 

@@ -10,8 +10,6 @@ loaded, Tune gives its processes no environment of their own, and so `run_trial`
 before that.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import os
@@ -19,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from courant.ray_session import available_gpus, gpus_on_demand, ray_session, ray_storage
 
@@ -30,7 +28,7 @@ from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 
 from courant.experiment import Experiment, parse_experiment
 from courant.runs.directory import RunDirectory
-from courant.runs.record import read_records, write_status
+from courant.runs.record import EpochRecord, read_records, write_status
 from courant.sweeps import benchmark as plans
 from courant.sweeps.search_space import label
 from courant.sweeps.sweep import (
@@ -44,11 +42,7 @@ from courant.sweeps.sweep import (
     write_table,
 )
 from simgen.errors import InputError
-from simgen.log_lines import log_context
-
-if TYPE_CHECKING:
-    from courant.runs.record import EpochRecord
-    from simgen.log_lines import LogContext
+from simgen.log_lines import LogContext, log_context
 
 OnTrial = Callable[[TrialResult], None]  # called at the start, with each epoch, and at the end
 OnChange = Callable[[Mapping[int, TrialResult]], None]  # called with results by number
@@ -82,7 +76,7 @@ class Share:
     gpus: float = 0.0
 
     @classmethod
-    def of(cls, experiment: Experiment, cpus: float | None, gpus: float | None) -> Share:
+    def of(cls, experiment: Experiment, cpus: float | None, gpus: float | None) -> Self:
         """Take a whole GPU where none is asked for, there is one, and the experiment may use it.
 
         Take one core where none is asked for, but of a node that comes only with its GPU none: such

@@ -14,14 +14,12 @@ every combination, `random` draws (the only one for ranges). `choices` are one f
 `model.num_features` in words, because its number depends on the family.
 """
 
-from __future__ import annotations
-
 import difflib
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from importlib.resources import files
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import yaml
@@ -92,7 +90,7 @@ class Domain(Frozen):
     log: bool = False
 
     @model_validator(mode="after")
-    def _list_or_range(self) -> Domain:
+    def _list_or_range(self) -> Self:
         if self.values and self.min is None and self.max is None:
             return self
         if self.values or self.min is None or self.max is None:
@@ -135,7 +133,7 @@ class SearchSpace(Frozen):
         }
 
     @model_validator(mode="after")
-    def _design_fits(self) -> SearchSpace:
+    def _design_fits(self) -> Self:
         if not (self.parameters or self.choices):
             raise ValueError("parameters: nothing is varied; name a key, or give choices")
         ranges = [key for key, item in self.parameters.items() if not item.values]
@@ -186,7 +184,7 @@ class SearchSpace(Frozen):
 
     def applied_to(
         self, experiment: Experiment, check: Callable[[Experiment], object] = lambda made: None
-    ) -> tuple[SearchSpace, tuple[str, ...]]:
+    ) -> tuple[Self, tuple[str, ...]]:
         """Return this space with the choices that change the experiment, and a line for each other.
 
         `check` raises InputError for an experiment that does not fit the data, such as by its

@@ -15,14 +15,13 @@ Of a transient case terms are averages over the stored times, extremes those of 
 is averaged over the last half of the time. end(…) is of the last time alone.
 """
 
-from __future__ import annotations
-
 import ast
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -60,7 +59,7 @@ class AskedQuantity(BaseModel):
     unit: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> AskedQuantity:
+    def parse(cls, text: str) -> Self:
         """Parse NAME=EXPRESSION:UNIT; the unit may be left out."""
         name, _, rest = text.partition("=")
         expression, _, unit = rest.partition(":")
@@ -108,7 +107,7 @@ class SolvedFields(CaseFields):
         self.directory = directory
 
     @classmethod
-    def read(cls, case: SolvedCase, family: CaseFamily) -> SolvedFields:
+    def read(cls, case: SolvedCase, family: CaseFamily) -> Self:
         """Read a case directory: patches have their names in place of their kinds."""
         patches = tuple(family.patches)
         needs = {need.rpartition(".")[0] for each in family.quantities for need in each.needs}

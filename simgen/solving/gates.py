@@ -5,12 +5,11 @@ with every time that was asked for and every value, on one mesh. The gates check
 directory against its settings, and the store checks what is written once more, whoever made it.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -151,7 +150,7 @@ class AskedTimes:
     tolerance: float
 
     @classmethod
-    def of(cls, family: CaseFamily, settings: Mapping[str, float]) -> AskedTimes:
+    def of(cls, family: CaseFamily, settings: Mapping[str, float]) -> Self:
         """List multiples of the snapshot interval; a solver stores at the nearest step."""
         interval, step = settings[family.snapshot_interval], settings[family.time_step]
         # 60 s over an interval of 0.1 s is 599.99... in floating point.

@@ -35,14 +35,12 @@ return a chunk that belongs elsewhere, or none, which Zarr fills with zeros. So 
 digest of the line, and the commit of a version a digest of the tables (`version_digest`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import google_crc32c
 import numpy as np
@@ -121,7 +119,7 @@ class Schema:
     expressions"""
 
     @classmethod
-    def of(cls, family: CaseFamily) -> Schema:
+    def of(cls, family: CaseFamily) -> Self:
         return cls(
             family.name,
             family.revision,
@@ -177,7 +175,7 @@ class Schema:
         }
 
     @classmethod
-    def from_attrs(cls, attrs: Mapping[str, Any], url: str) -> Schema:
+    def from_attrs(cls, attrs: Mapping[str, Any], url: str) -> Self:
         """Read the schema of an opened dataset; StoreError where it is of another release."""
         version = attrs.get("schema_version", "none")
         if version != SCHEMA_VERSION:
@@ -187,7 +185,7 @@ class Schema:
             )
         return TypeAdapter(cls).validate_python(attrs["schema"])
 
-    def check_family(self, wanted: Schema, url: str) -> None:
+    def check_family(self, wanted: Self, url: str) -> None:
         """Raise InputError where the dataset at `url` with this schema is of another family."""
         if (self.family, self.family_revision) != (wanted.family, wanted.family_revision):
             raise InputError(
