@@ -42,7 +42,6 @@ from tests.world import SCHEMA, SPACE, design_point, duct, tiny_steady, travelli
 THREADS = 1
 """Threads that wait for each other would count as work on a busy machine"""
 
-
 #: Names, and aims for seconds of processor time and GB.
 REPORT = ("report of a cylinder run, all panels", 90.0, "")
 DECOMPOSITION = ("decomposition at 300,000 points, with figures", 60.0, 4.0)

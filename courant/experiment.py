@@ -29,7 +29,6 @@ VALIDATIONS = 20  # Of a training whose epochs are chosen for it, about
 LARGEST_WARM_UP = 0.1  # Of its steps
 _SHOWN_ERRORS = 8
 
-
 MACHINE = {"data": {"resident_gb", "cache_gb", "cache_folder"}, "training": {"cuda_graphs"}}
 """Settings that fit an experiment to a machine: they do not change the batches, so they are not
 part of a run's identity.

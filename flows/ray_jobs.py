@@ -64,7 +64,6 @@ SEALED = "COURANT_SEALED_VARIABLES"
 PACKAGES = ("simgen", "courant", "flows")
 FILES = ("experiment", "space", "sizes", "designs")  # Parameters of stages that may name a file
 
-
 LEAST_AT_ONCE = 32  # Cases under way on however small a cluster: it may grow
 Result = TypeVar("Result")
 

@@ -22,7 +22,6 @@ from simgen.quantities import Quantity
 #: generation of its design solves it again.
 Status = Literal["accepted", "rejected", "failed", "withdrawn"]
 
-
 Role = Literal["given", "solved"]
 SampleLine = tuple[tuple[float, float, float], tuple[float, float, float]]
 """The ends of a line, in m"""

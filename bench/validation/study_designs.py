@@ -29,7 +29,6 @@ CENTRED = 0.1
 #: m: the jet is looked at in the trunk behind the inlet plates, off the middle of the section.
 JET_X, JET_Z = (PLATES_X + 0.025, PLATES_X + 0.125), 0.008
 
-
 PIPE = {
     "loss (m2/s2)": "pressure_loss",
     "drift": "pressure_loss_drift",

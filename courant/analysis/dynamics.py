@@ -266,7 +266,6 @@ class Pod:
 
     mean: np.ndarray  # (M, C)
     modes: np.ndarray  # phi_r: (R, M, C)
-    coefficients: np.ndarray  # a_r: (T, R)
     energies: np.ndarray  # mean over time of a_r^2, (R,)
     total: float  # the variance of the snapshots: the energies of all modes, kept or not
 
@@ -304,12 +303,11 @@ def pod(snapshots: np.ndarray, volumes: np.ndarray, rank: int | None = None) -> 
     """Decompose snapshots (T, M, C) about their mean into at most `rank` modes."""
     mean = snapshots.mean(axis=0)
     scaled, roots = _weighted(snapshots - mean, volumes)
-    left, values, right = np.linalg.svd(scaled, full_matrices=False)
+    _, values, right = np.linalg.svd(scaled, full_matrices=False)
     kept = _rank(values, scaled.shape, rank)
     modes = (right[:kept] / roots).reshape(kept, *mean.shape)
     energies = values**2 / len(snapshots)
-    coefficients = left[:, :kept] * values[:kept]
-    return Pod(mean, modes, coefficients, energies[:kept], float(energies.sum()))
+    return Pod(mean, modes, energies[:kept], float(energies.sum()))
 
 
 def dmd(snapshots: np.ndarray, volumes: np.ndarray, interval_s: float, rank: int) -> Dmd:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from courant.problems import Problem
     from simgen.store.read import Dataset
 
-
 COVERAGE = 0.95
 
 

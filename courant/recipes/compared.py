@@ -46,7 +46,6 @@ ROWS: dict[str, dict[str, tuple[float, int, int]]] = {
 """Learning rate, epochs and batch size of each row of the tables of the paper's own cases"""
 _CASES = {"cylinder-flow": "Cyl.Flow", "branched-pipe": "Br.Pipe", "centrifugal-pump": "Ctr.Pump"}
 
-
 NODES = {
     "pipe": 129,
     "airfoil": 221,

@@ -35,7 +35,6 @@ from simgen.errors import InputError
 if TYPE_CHECKING:
     from simgen.store.read import Dataset
 
-
 CSV, JSON = "table.csv", "table.json"
 
 

@@ -24,7 +24,6 @@ MESH = KNOWN.model_copy(update={"encoder": "mesh"})
 CONFIG = KNOWN.model_copy(update={"points_per_sample": 30, "queries_per_sample": 20})
 ORDER = BatchOrder(batch_size=4, samples_per_epoch=None, seed=7)
 
-
 CPU = torch.device("cpu")
 
 

@@ -17,7 +17,6 @@ from tests.model.clouds import CHOICES, random_inputs, random_model, relative_er
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
-
 CONFIGS = [pytest.param(config, id=name) for name, config in CHOICES.items()]
 
 

@@ -23,7 +23,6 @@ pytestmark = pytest.mark.end_to_end
 LIMITS = {"max-points": 500, "max-steps": 20, "max-megabytes": 0.05, "max-point-steps": 5000}
 PARAMETERS = {"radius": 2.0, "center_x": 1.0, "center_y": -1.0}
 
-
 CROWD = {"points": [[0.1 * x - 15, 5.0] for x in range(400)], "initial": [[1.0, 0.0]] * 400}
 
 

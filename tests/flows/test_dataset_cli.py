@@ -22,7 +22,6 @@ from tests.store.conftest import FAMILY, SCHEMA, add, make_cloud, make_result
 STORE = "store"
 DATASET = f"{STORE}/cylinder-flow"
 
-
 SETTINGS = FAMILY.settings("trial", {})
 POINTS = [FAMILY.point(values, SETTINGS) for values in FAMILY.design_space.sample(5)]
 REASONS = {2: "maximum Courant number is 7, limit <= 1.5", 4: "time limit of 60 s"}

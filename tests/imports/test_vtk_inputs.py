@@ -335,7 +335,6 @@ UNUSABLE = {
     "no line": [],
 }
 
-
 SERIES = ("", "[1]", '{"files": [{"time": 0}]}')
 
 

@@ -11,7 +11,6 @@ from simgen.log_lines import JsonLines, LogContext, about, log_context, parse_li
 
 logger = logging.getLogger("simgen.test")
 
-
 pytestmark = pytest.mark.usefixtures("own_logs")
 
 

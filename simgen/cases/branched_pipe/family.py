@@ -48,7 +48,6 @@ PATCH_TYPES = {
 }
 TEMPLATES = Path(__file__).parent / "dictionaries"
 
-
 PARAMETERS = (
     Parameter(
         "baffle_angle", "deg", 0.0, 60.0, "middle plate, from the trunk's axis towards branch 1"

@@ -40,7 +40,6 @@ MAX_BACK_FLOW = 0.05
 
 PATCH_TYPES = {"inlet": "patch", "outlet": "patch", "casing": "wall", "impeller": "wall"}
 
-
 PARAMETERS = (
     Parameter(
         "inlet_radius", "mm", 80.0, 100.0, "radius of the impeller's eye and of the suction pipe"
