@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from typer.testing import CliRunner
 
 import courant
 import simgen
@@ -29,14 +28,13 @@ from courant.problems import problem_of
 from courant.report.dynamics import latents_panel
 from courant.report.page import Lead, write_page
 from courant.runs.directory import RunDirectory
-from flows.cli.app import app
-from flows.terminal import screen
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.errors import InputError, StoreError
 from simgen.store.read import Dataset, StoredCase
 from simgen.store.schema import Schema
 from tests.analysis.conftest import grid
+from tests.commands import called, refused
 from tests.world import design_point, tiny_experiment, travelling_wave
 
 
@@ -346,7 +344,6 @@ def planted(long_waves: Dataset, monkeypatch: pytest.MonkeyPatch) -> Surrogate:
     surrogate = surrogate_of(long_waves)
     monkeypatch.setattr("courant.prediction.surrogate.load", lambda url: surrogate)
     monkeypatch.setattr(Surrogate, "open_dataset", lambda self, url=None: long_waves)
-    monkeypatch.setattr(screen, "_width", 200)
     return surrogate
 
 
@@ -355,8 +352,7 @@ def test_the_frequencies_of_test_cases_are_one_table_with_medians(
 ) -> None:
     named = [part for case in long_waves.cases()[:2] for part in ("--case", case)]
     asked = ["analyse", "frequencies", "RUN", *named, "--steps", "30", "--out", str(tmp_path)]
-    done = CliRunner().invoke(app, asked)
-    assert done.exit_code == 0, done.output
+    called(*asked)
     written = json.loads((tmp_path / "frequencies.json").read_text())
     for each in written["cases"]:
         assert each["steps"] == 30 and each["series_name"] == "wake probes"
@@ -384,8 +380,7 @@ def test_the_spectrum_command_finds_the_planted_pair_at_the_steps_that_are_named
 ) -> None:
     case = long_waves.cases()[0]
     asked = ["analyse", "spectrum", "RUN", "--case", case, "--at", "0", "--at", "20"]
-    done = CliRunner().invoke(app, [*asked, "--exact-up-to", "11", "--out", str(tmp_path)])
-    assert done.exit_code == 0, done.output
+    done = called(*asked, "--exact-up-to", "11", "--out", tmp_path)
     (written,) = json.loads((tmp_path / "spectrum.json").read_text())["cases"]
     assert [(each["step"], each["time_s"]) for each in written["states"]] == [(0, 0), (20, 60)]
     assert written["reference_hz"] == pytest.approx(WAVE_HZ, rel=0.02)
@@ -523,16 +518,14 @@ def own(surrogate: Surrogate, tmp_path: Path) -> Surrogate:
 
 
 def test_a_prediction_is_monitored_once_the_command_has_calibrated_the_run(
-    own: Surrogate, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own: Surrogate, dataset: Dataset, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(screen, "_width", 200)
     case = dataset[dataset.cases("test")[0]]
     asked = {"initial": case["velocity"][0], "distance": (case.distance, case.direction)}
     with pytest.raises(InputError, match=r"no calibrated monitor.*courant analyse monitor"):
         own.rollout_quality(own.prepare(case.points, **asked))
     command = ["analyse", "monitor", own.url, "--out", str(tmp_path / "analysis")]
-    done = CliRunner().invoke(app, command)
-    assert done.exit_code == 0, done.output
+    done = called(*command)
     judged = json.loads((tmp_path / "analysis/monitor_judgement.json").read_text())
     assert judged["horizon"] == 2 and judged["rollouts"] == 24
     (long,) = judged["long_rollouts"]
@@ -541,8 +534,9 @@ def test_a_prediction_is_monitored_once_the_command_has_calibrated_the_run(
     truth = own.problem.solution(case, start + 9.0)
     deviation = (own.predict_case(case, start_s=start, steps=3)[2] - truth) / own.normaliser.std
     assert long["error"][2] == pytest.approx(np.sqrt(np.square(deviation).mean()), rel=1e-5)
-    refused = CliRunner().invoke(app, [*command, "--case", dataset.cases("validation")[0]])
-    assert refused.exit_code == 1 and "is of the validation split" in refused.stderr
+    assert "is of the validation split" in refused(
+        *command, "--case", dataset.cases("validation")[0]
+    )
     loaded = courant.load(own.url, device="cpu")
     quality = loaded.rollout_quality(loaded.prepare(case.points, steps=9, **asked))
     assert quality.horizon == 2 and quality.flagged_at == long["flagged_at_step"]

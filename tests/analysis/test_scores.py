@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from typer.testing import CliRunner
 
 import courant
 from courant.analysis import case_scores, comparison, scores
@@ -39,11 +38,10 @@ from courant.models import build
 from courant.prediction.surrogate import Surrogate
 from courant.problems import problem_of
 from courant.runs.directory import RunDirectory
-from flows.cli.app import app
-from flows.terminal import screen
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase
 from tests.analysis.conftest import grid
+from tests.commands import called, refused
 from tests.model.clouds import CHOICES, random_inputs, random_model
 from tests.model.literal import explicit_attention, literal_forward
 from tests.world import World
@@ -369,11 +367,7 @@ def test_pod_of_a_steady_case_is_of_the_training_cases_fields(world: World, duct
 def test_the_command_prints_a_table_and_writes_scores_and_arrays(
     surrogate: Surrogate, case: StoredCase, tmp_path: Path
 ) -> None:
-    screen.width = 200
-    done = CliRunner().invoke(
-        app, ["analyse", surrogate.url, "--case", case.id, "--out", str(tmp_path)]
-    )
-    assert done.exit_code == 0, done.output
+    done = called("analyse", surrogate.url, "--case", case.id, "--out", tmp_path)
     written = json.loads((tmp_path / "scores.json").read_text())
     scores = written["cases"][case.id]["scores"]
     assert written["mean"] == scores
@@ -395,8 +389,7 @@ def test_the_strongest_fields_are_written_in_physical_units(
 ) -> None:
     monkeypatch.setattr(case_scores, "MAX_VALUES", 7 * 2 * 8 * 2)
     asked = ["analyse", "fields", surrogate.url, "--case", case.id, "--top", "3"]
-    done = CliRunner().invoke(app, [*asked, "--out", str(tmp_path)])
-    assert done.exit_code == 0, done.output
+    called(*asked, "--out", tmp_path)
     start = surrogate.problem.shown_start(case)
     whole = surrogate.decompose_case(case, start_s=start)
     energies = case_scores.score_case(surrogate, case).fields.energies
@@ -414,12 +407,10 @@ def test_unknown_cases_and_models_that_do_not_decompose_are_errors_of_one_line(
     surrogate: Surrogate, plain: Surrogate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked = ["analyse", surrogate.url, "--out", str(tmp_path / "out"), "--case", "nowhere"]
-    done = CliRunner().invoke(app, asked)
-    assert done.exit_code == 1 and "nowhere" in done.stderr
+    assert "nowhere" in refused(*asked)
     monkeypatch.setattr(comparison, "load", lambda url: plain)
-    done = CliRunner().invoke(app, asked)
-    assert done.exit_code == 1 and not (tmp_path / "out").exists()
-    assert done.stderr.count("\n") == 1 and "a model of kind fno" in done.stderr
+    assert "a model of kind fno" in refused(*asked)
+    assert not (tmp_path / "out").exists()
 
 
 def test_effects_are_the_changes_of_the_prediction_without_one_anchor(
@@ -477,8 +468,7 @@ def test_the_command_writes_the_decoder_weights_of_a_rollout(
     surrogate: Surrogate, case: StoredCase, tmp_path: Path
 ) -> None:
     asked = ["analyse", "maps", surrogate.url, "--anchor", "5", "--anchor", "2"]
-    done = CliRunner().invoke(app, [*asked, "--out", str(tmp_path)])
-    assert done.exit_code == 0, done.output
+    called(*asked, "--out", tmp_path)
     start = surrogate.problem.shown_start(case)
     whole = surrogate.decomposition(case, start_s=start).whole()
     weights = whole.weights[0].mean(dim=1).numpy()  # (T, M, L)
@@ -604,14 +594,12 @@ def test_cases_are_those_of_all_versions(
 def test_the_command_writes_one_table_and_goes_on_where_it_was_cut_off(
     runs: list[str], tmp_path: Path
 ) -> None:
-    screen.width = 200
     asked = ["analyse", "compare", *runs, "--out", str(tmp_path / "out")]
-    assert CliRunner().invoke(app, asked).exit_code == 0
+    called(*asked)
     first, second = sorted((tmp_path / "out").glob("seed-?-*.json"))
     first.unlink()
     kept = second.stat().st_mtime_ns
-    done = CliRunner().invoke(app, asked)
-    assert done.exit_code == 0, done.output
+    called(*asked)
     assert first.exists() and second.stat().st_mtime_ns == kept
     written = json.loads((tmp_path / "out/comparison.json").read_text())
     (row,) = written["rows"]

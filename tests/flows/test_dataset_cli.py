@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 import zarr
-from typer.testing import CliRunner
 
 import simgen
-from flows import terminal
-from flows.cli.app import app
 from simgen.case import Gate
 from simgen.store import versions as collect
 from simgen.store.schema import Source
 from simgen.store.write import DatasetWriter
+from tests.commands import called
 from tests.store.conftest import FAMILY, SCHEMA, add, make_cloud, make_result
 
 STORE = "store"
@@ -52,14 +50,7 @@ def courant(made, tmp_path, monkeypatch):
     """Run a command in a folder that holds the dataset."""
     shutil.copytree(made, tmp_path / DATASET)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(terminal.screen, "_width", 200)
-
-    def run(*words, exit_code=0):
-        ran = CliRunner().invoke(app, list(words))
-        assert ran.exit_code == exit_code, ran.output
-        return ran.output
-
-    return run
+    return lambda *words, **ends: called(*words, **ends).output
 
 
 def test_versions_are_listed_and_shown_with_rejected_cases_and_how_to_make_them_again(courant):

@@ -6,16 +6,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import simgen
 from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
 from courant.runs.record import write_dataset_record
 from courant.runs.weights import WEIGHTS
-from flows.cli.app import app
 from flows.stages import Generation
 from simgen.errors import InputError
+from tests.commands import called, refused
 from tests.world import publish_waves
 
 SHORT = ("--cases", "2", "--set", "end_time=12", "--set", "mesh_size=2")
@@ -24,15 +23,6 @@ SHORT = ("--cases", "2", "--set", "end_time=12", "--set", "mesh_size=2")
 @pytest.fixture
 def waves(world) -> str:
     return world.waves()
-
-
-def refused(*arguments: str) -> str:
-    done = CliRunner(env={"COLUMNS": "250"}).invoke(app, list(arguments))
-    assert isinstance(done.exception, SystemExit), done.exception
-    assert done.exit_code == 1, done.output
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("error: ") and "Traceback" not in done.stdout
-    return line
 
 
 def generate(*arguments: str) -> str:
@@ -76,8 +66,8 @@ def test_a_bad_request_is_one_line(command, message, tmp_path, monkeypatch):
     ],
 )
 def test_a_wrong_option_is_a_usage_error(command, message):
-    done = CliRunner(env={"COLUMNS": "200"}).invoke(app, command.split())
-    assert done.exit_code == 2 and message in done.stderr.replace("\n", " ")
+    done = called(*command.split(), exit_code=2)
+    assert message in done.stderr.replace("\n", " ")
 
 
 @pytest.mark.parametrize("command", ["train", "sweep", "benchmark", "run --dataset"])

@@ -4,15 +4,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import courant
 from courant.runs.directory import RunDirectory
 from courant.runs.summary import list_runs, read_run
 from courant.training.train import fit
-from flows.cli.app import app
 from flows.terminal import screen
 from simgen.errors import InputError
+from tests.commands import called
 from tests.world import tiny_experiment
 
 
@@ -27,9 +26,7 @@ def runs(waves, tmp_path_factory) -> Path:
 
 
 def shown(*arguments: str) -> str:
-    done = CliRunner().invoke(app, ["runs", *arguments])
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    return called("runs", *arguments).stdout
 
 
 def test_runs_are_listed_with_their_dataset_version_size_and_errors(runs, waves):
@@ -85,4 +82,4 @@ def test_an_unfinished_run_and_an_empty_place(runs, tmp_path):
     )
     ((found,), _) = list_runs(str(tmp_path))
     assert (found.state, found.epoch, found.num_parameters) == ("waiting", 0, None)
-    assert CliRunner().invoke(app, ["runs", "ls", str(tmp_path / "nowhere")]).exit_code == 1
+    called("runs", "ls", tmp_path / "nowhere", exit_code=1)

@@ -5,14 +5,13 @@ import socket
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import simgen
 from courant.prediction.surrogate import load
-from flows.cli.app import app
 from simgen.cases import FAMILIES, TEMPLATES
 from simgen.errors import InputError
 from simgen.publish.card import how_to_make
+from tests.commands import called
 from tests.simgen.test_template import CASE, NU, SPEED, WIDTH
 
 pytestmark = pytest.mark.openfoam
@@ -35,21 +34,16 @@ def test_a_case_is_varied_trained_on_and_asked_for_a_design(
     monkeypatch.setenv(TEMPLATES, "")
     monkeypatch.setattr(FAMILIES, "data", {**FAMILIES})
 
-    def run(*words: str, exit_code: int = 0) -> str:
-        done = CliRunner().invoke(app, words)
-        assert done.exit_code == exit_code, done.output
-        return done.output
-
     varied = [word for text in (SPEED, WIDTH, NU) for word in ("--vary", text)]
     varied += ["--quantity", "lid=average(U.x, lid)", "--quantity", "top=max(U)"]
     template = ("generate", "--template", str(CASE), *varied, "--store", "store")
-    run(*template, "--cases", "4", "--set", "end_time=0.15")
+    called(*template, "--cases", "4", "--set", "end_time=0.15")
     dataset = simgen.open_dataset("store/cavity-case")
     assert [each.name for each in dataset.schema.parameters] == ["speed", "W", "nu"]
     assert len(dataset.cases()) == 4
     assert [*dataset.design["lid"]] == pytest.approx([*dataset.design["speed"]])
     (remake,) = how_to_make(dataset, "again")
-    run(*shlex.split(remake)[1:])
+    called(*shlex.split(remake)[1:])
     assert {*simgen.open_dataset("again").cases()} == {*dataset.cases()}
     for case in map(dataset.__getitem__, dataset.cases()):
         assert case.time is not None and case.time.tolist() == [0.05, 0.1, 0.15]
@@ -63,16 +57,16 @@ def test_a_case_is_varied_trained_on_and_asked_for_a_design(
 
     forget()  # known beside its dataset from then on, without the case
     again = ("generate", "cavity-case", "--store", "store", "--set", "end_time=0.15")
-    assert "4 cases" in run(*again, "--cases", "4")
+    assert "4 cases" in called(*again, "--cases", "4").output
     settings = [word for item in SMALL.items() for word in ("--set", "=".join(item))]
-    run("train", "store/cavity-case", "--runs", "runs", *settings)
+    called("train", "store/cavity-case", "--runs", "runs", *settings)
     (folder,) = Path("runs").iterdir()
     shorter = ("generate", "cavity-case", "--store", "store", "--set", "end_time=0.1")
-    assert "--set end_time=0.15" in run(*shorter, "--cases", "1")
+    assert "--set end_time=0.15" in called(*shorter, "--cases", "1").output
     forget()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        assert port in run("explore", str(folder), "--port", port, exit_code=1)
+        assert port in called("explore", str(folder), "--port", port, exit_code=1).output
     with pytest.raises(InputError, match=r"knows no state after 0\.15 s, where cases"):
         load(folder).predict_design({"speed": 1.1, "W": 0.8, "nu": 0.01}, from_solver_s=9.0)
     found = load(folder).predict_design({"speed": 1.1, "W": 0.8, "nu": 0.01}, from_solver_s=0.05)
@@ -85,9 +79,9 @@ def test_a_case_is_varied_trained_on_and_asked_for_a_design(
     assert whole.times[-1] == pytest.approx(0.15) and "lid" in whole.solved_quantities
     assert whole.solved_quantities == pytest.approx({n: row[n] for n in whole.solved_quantities})
     forget()
-    assert "cavity-case" in run("families", "--store", "store")
-    assert "average(U.x, lid)" in run("families", "cavity-case", "--store", "store")
+    assert "cavity-case" in called("families", "--store", "store").output
+    assert "average(U.x, lid)" in called("families", "cavity-case", "--store", "store").output
     with pytest.raises(InputError, match="--verify needs --from-solver"):
         load(folder).predict_design({"speed": 1.1, "W": 0.8, "nu": 0.01}, verify=True)
-    assert "name a family" in run("generate", "--store", "store", exit_code=2)
-    assert "give --template" in run(*again, *varied[:2], exit_code=1)
+    assert "name a family" in called("generate", "--store", "store", exit_code=2).output
+    assert "give --template" in called(*again, *varied[:2], exit_code=1).output

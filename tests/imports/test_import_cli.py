@@ -7,11 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from flows import terminal
-from flows.cli.app import app
 from simgen.cases.template import Varied
+from tests.commands import called
 from tests.imports.foam_cases import write_case
 
 PARAMETER = "speed (m/s)=0/U:boundaryField/inlet/value[0]"
@@ -20,14 +18,7 @@ PARAMETER = "speed (m/s)=0/U:boundaryField/inlet/value[0]"
 @pytest.fixture
 def courant(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(terminal.screen, "_width", 200)
-
-    def run(*words, exit_code=0):
-        ran = CliRunner().invoke(app, ["dataset", *words])
-        assert ran.exit_code == exit_code, ran.output
-        return ran.output
-
-    return run
+    return lambda *words, **ends: called("dataset", *words, **ends).output
 
 
 def test_a_folder_is_described_then_imported_and_listed(courant, tmp_path) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import courant
 import simgen
@@ -19,11 +18,11 @@ from courant.runs.record import ANSWERS
 from courant.serving.explorer import Explored, SectionRequest
 from courant.serving.predictions import Limits
 from courant.training.train import fit
-from flows.cli.app import app
 from flows.cli.prediction_files import predict_to_files, write_prediction
 from simgen.cases.template import Varied
 from simgen.errors import InputError
 from simgen.store.read import Dataset
+from tests.commands import called
 from tests.imports.foam_cases import box, write_case
 
 SPEED = "speed (m/s)=0/U:boundaryField/inlet/value[0]"
@@ -31,9 +30,7 @@ SPEED = "speed (m/s)=0/U:boundaryField/inlet/value[0]"
 
 def imported(folder: Path, kind: str, *words: str) -> Dataset:
     place = ("--fields", "U", "--store", str(folder / "store"), kind)
-    asked = ["dataset", "import", "openfoam", str(folder / "tunnel"), *place, *words]
-    done = CliRunner().invoke(app, asked)
-    assert done.exit_code == 0, done.output
+    called("dataset", "import", "openfoam", folder / "tunnel", *place, *words)
     return simgen.open_dataset(folder / "store/tunnel")
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import courant
 import simgen
@@ -15,8 +14,8 @@ from courant.evaluation.evaluate import evaluate
 from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
 from courant.runs.summary import list_runs, pack_run
-from flows.cli.app import app
 from simgen.errors import InputError, StoreError
+from tests.commands import called, refused
 from tests.world import publish_waves
 
 STORE = "store/cylinder-flow"
@@ -37,19 +36,6 @@ def demo(waves_run: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def alone(demo, tmp_path) -> Path:
     """The run without its dataset."""
     return Path(shutil.copytree(demo / "runs" / "tiny", tmp_path / "alone" / "tiny"))
-
-
-def called(*arguments: object) -> str:
-    done = CliRunner(env={"COLUMNS": "250"}).invoke(app, list(map(str, arguments)))
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
-def refused(*arguments: object) -> str:
-    done = CliRunner(env={"COLUMNS": "250"}).invoke(app, list(map(str, arguments)))
-    assert isinstance(done.exception, SystemExit) and done.exit_code == 1, done.output
-    (line,) = done.stderr.splitlines()
-    return line
 
 
 def test_a_run_finds_its_dataset_in_a_folder_that_was_moved_as_a_whole(demo):
@@ -76,7 +62,7 @@ def test_an_evaluation_and_its_report_take_the_datasets_new_place(demo, alone, t
     assert evaluate(str(alone), dataset_url=str(demo / STORE)).dataset["url"] == str(demo / STORE)
     with pytest.raises(InputError, match="--dataset URL"):
         write_report(str(alone), str(tmp_path / "report"))
-    page = called("report", alone, "--out", tmp_path / "report", "--dataset", demo / STORE)
+    page = called("report", alone, "--out", tmp_path / "report", "--dataset", demo / STORE).stdout
     assert str(demo / STORE) in Path(page.split()[1]).read_text()
 
 
@@ -84,7 +70,7 @@ def test_an_evaluation_and_its_report_take_the_datasets_new_place(demo, alone, t
 def packed(alone) -> Path:
     """The run in one file, and no longer as a folder."""
     file = alone.parent / "m.zip"
-    assert called("runs", "export", alone, "--out", file).split() == ["packed", str(file)]
+    assert called("runs", "export", alone, "--out", file).stdout.split() == ["packed", str(file)]
     again = alone.parent / "again.zip"
     pack_run(RunDirectory(alone), str(again))
     assert file.read_bytes() == again.read_bytes()

@@ -1,0 +1,22 @@
+"""Commands as a person gives them, in the test's process, on a screen that is wide enough."""
+
+from click.testing import Result
+from typer.testing import CliRunner
+
+from flows.cli.app import app
+
+
+def called(*words: object, exit_code: int = 0) -> Result:
+    """Run `courant WORDS`; it ends with this exit code."""
+    done = CliRunner(env={"COLUMNS": "250"}).invoke(app, list(map(str, words)))
+    assert done.exit_code == exit_code, done.output
+    return done
+
+
+def refused(*words: object) -> str:
+    """Run a command that cannot do what is asked, and return the one line that says why."""
+    done = called(*words, exit_code=1)
+    assert isinstance(done.exception, SystemExit), done.exception
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ") and "Traceback" not in done.stdout
+    return line
