@@ -6,7 +6,6 @@ costs milliseconds. A client learns nothing of this machine; its log has it all.
 
 from __future__ import annotations
 
-import io
 import logging
 import math
 import tempfile
@@ -17,6 +16,7 @@ from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import torch
 from pydantic import BaseModel, Field, FiniteFloat
 
@@ -47,10 +47,11 @@ NO_START = (
     " solved design"
 )
 NUM_NEAREST, NUM_ANCHORS, MAX_KEPT = 5, 8, 32  # solved designs, contributions, kept designs
-MAX_WINDOWS, BESIDE = 8, 0.05  # kept; the share of ranges by which designs beside a curve differ
+MAX_WINDOWS, MAX_ALONG = 8, 512  # kept windows, and kept answers along curves
 SAME_DESIGN = 1e-7  # the difference of a design from itself
 MOST_TRIANGLES, MOST_DIVIDED = 20_000, 3  # of a window, and how often each of its sides is halved
 Interval = tuple[float, float]
+_Key = tuple[tuple[str, float], ...]
 Box = tuple[FiniteFloat, FiniteFloat, FiniteFloat, FiniteFloat]  # left, right, low and high in m
 
 
@@ -75,6 +76,7 @@ class DesignBandsAnswer(BaseModel):
 class PredictedQuantities(BaseModel):
     """What the answers to all requests for a predicted design have."""
 
+    design: str  # its id, as of a case
     channels: list[str]
     quantities: dict[str, float | None]  # null where the fields do not give one
     sources: dict[str, str]  # what each is made of: regression, fields, or both
@@ -173,7 +175,6 @@ class ExportRequest(PictureRequest):
 class ExportedDesign(BaseModel):
     """A text file with the fields of a design on all cells, and the half-widths of its band."""
 
-    name: str
     content: str
 
 
@@ -311,6 +312,7 @@ class Explored:
         self.surrogate, self.limits, self._place = surrogate, limits, dataset
         self._newest: Dataset | None = None
         self._kept, self._seen = lru_cache(MAX_KEPT)(self._show), lru_cache(MAX_WINDOWS)(self._see)
+        self._along = lru_cache(MAX_ALONG)(self._answer)
         self._axis: int | None = None  # across the section: for all designs that of the first
 
     @cached_property
@@ -365,7 +367,7 @@ class Explored:
         """Return a design that was shown before, or predict it."""
         return self._kept(_key(parameters))
 
-    def _show(self, key: tuple[tuple[str, float], ...]) -> _Shown:
+    def _show(self, key: _Key) -> _Shown:
         parameters, case, start = dict(key), None, ""
         if self.surrogate.step_s is not None:
             self._check(parameters)
@@ -412,6 +414,7 @@ class Explored:
             unsolved=bands.unsolved,
         )
         return {
+            "design": found.point.id,
             "channels": list(self.surrogate.channels),
             "quantities": {n: finite_or_none(value) for n, value in found.quantities.items()},
             "sources": dict(found.sources),
@@ -595,17 +598,14 @@ class Explored:
     def export(self, request: ExportRequest) -> ExportedDesign:
         """Predict a design and write its fields as a file."""
         shown, normaliser = self.shown(request.parameters), self.surrogate.normaliser
-        cloud, point = shown.found.cloud, shown.found.point
-        state = {"": (of := shown.state(request.step))[0]}
+        cloud, state = shown.found.cloud, {"": (of := shown.state(request.step))[0]}
         state |= {} if of[1] is None else {"_band": of[1]}
         if request.kind == "csv":
             columns = dict(zip("xyz", cloud.points.T, strict=True))
             for ending, values in state.items():
                 names = (f"{name}{ending}" for name in self.surrogate.channels)
                 columns |= dict(zip(names, values.T, strict=True))
-            text, table = io.StringIO(), np.column_stack(list(columns.values()))
-            np.savetxt(text, table, "%.7g", ",", header=",".join(columns), comments="")
-            content = text.getvalue()
+            content = pd.DataFrame(columns).to_csv(index=False, float_format="%.7g")
         else:
             arrays: dict[str, np.ndarray] = {}
             for ending, values in state.items():
@@ -613,7 +613,7 @@ class Explored:
             with tempfile.NamedTemporaryFile(suffix=".vtu") as file:
                 shape_of(cloud.mesh, cloud.points).filled(arrays).write(file.name)
                 content = file.read().decode()
-        return ExportedDesign(name=f"{point.family}-{point.id}.{request.kind}", content=content)
+        return ExportedDesign(content=content)
 
     def _solved(self, newest: bool = False) -> Dataset:
         """Return the dataset's version with the solved designs, kept until the newest is wanted."""
@@ -660,29 +660,29 @@ class Explored:
             raise RequestError(f"{request.quantity} over {request.over}: one of them is unknown")
         at = np.linspace(over.low, over.high, 41 if source == REGRESSION else 7).tolist()
         designs = [{**request.parameters, over.name: each} for each in at]
-        around: list[Mapping[str, QuantityBand]]
         if source == REGRESSION:
             answers, scaled = surrogate.answers, np.array([surrogate.scaled(of) for of in designs])
             values = answers.at(scaled, {}, usable=False)[name].tolist()
-            around = [
-                quantity_bands(answers, surrogate.bands, of, {name: value}, usable=False)
-                for of, value in zip(scaled, values, strict=True)
+            found = [
+                ({name: y}, quantity_bands(answers, surrogate.bands, x, {name: y}, usable=False))
+                for x, y in zip(scaled, values, strict=True)
             ]
         else:
-            found = [self.shown(design).found for design in designs]
-            values = [each.quantities.get(name, math.nan) for each in found]
-            around = [each.bands.quantities for each in found]
+            found = [self._along(_key(design)) for design in designs]
         return Curve(
             at=at,
-            values=list(map(finite_or_none, values)),
-            widths=[of[name].half_width if name in of else None for of in around],
+            values=[finite_or_none(quantities.get(name, math.nan)) for quantities, _ in found],
+            widths=[of[name].half_width if name in of else None for _, of in found],
             source=source,
-            solved=self._solved_along(request.parameters, name, over.name),
+            solved=self._solved_along(request),
         )
 
-    def _solved_along(
-        self, parameters: Mapping[str, float], quantity: str, over: str
-    ) -> list[tuple[float, float]]:
+    def _answer(self, key: _Key) -> tuple[dict[str, float], dict[str, QuantityBand]]:
+        """Predict the quantities of a design on a curve, with bands; its fields are not kept."""
+        found = self._show(key).found
+        return dict(found.quantities), dict(found.bands.quantities)
+
+    def _solved_along(self, request: CurveRequest) -> list[Interval]:
         try:
             dataset = self._solved()
         except (RequestError, SimgenError):
@@ -690,13 +690,13 @@ class Explored:
         table = dataset.design.loc[dataset.cases()]
         rows: Any = table[[each.name for each in self.surrogate.space]].to_dict("records")
         away = np.array([self.surrogate.scaled(row) for row in rows])
-        away = np.abs(away - self.surrogate.scaled(parameters))
-        away[:, [each.name == over for each in self.surrogate.space]] = 0
-        near = table[(away <= 2 * BESIDE).all(axis=1) & table[quantity].notna()]
-        return list(zip(near[over].tolist(), near[quantity].tolist(), strict=True))
+        away = np.abs(away - self.surrogate.scaled(request.parameters))
+        away[:, [each.name == request.over for each in self.surrogate.space]] = 0
+        near = table[[request.over, request.quantity]][(away <= 0.1).all(axis=1)].dropna()
+        return [(x, y) for x, y in near.to_numpy().tolist()]
 
 
-def _key(parameters: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+def _key(parameters: Mapping[str, float]) -> _Key:
     return tuple(sorted(parameters.items()))
 
 

@@ -262,5 +262,6 @@ def test_a_curve_of_the_fields_predicts_its_designs(explored: explorer.Explored)
     of = {"quantity": "branch1_share", "parameters": DESIGN}
     curve = explored.curve(explorer.CurveRequest(over="inlet_velocity", **of))
     assert curve.source == "fields" and curve.at == np.linspace(3, 10, 7).tolist()
+    assert explored._kept.cache_info().currsize == 0, "designs that were looked at are kept"
     last = explored.section(asked(parameters={**DESIGN, "inlet_velocity": 10.0}))
     assert curve.values[-1] == last.quantities["branch1_share"] and curve.solved == []

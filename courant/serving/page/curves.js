@@ -20,7 +20,7 @@ export function showCurves(model, design, sources, asked = false) {
   const quantity = choice.value, { unit } = model.quantities.find(({ name }) => name === quantity) || {};
   button.hidden = asked || !choice.options.length || sources[quantity] === "regression";
   if (!button.hidden) {
-    element("curve-note").textContent = "The fields have a part in it: its curves take predictions of 7 designs for each parameter.";
+    element("curve-note").textContent = `The fields have a part in it: its curves take predictions of ${7 * model.parameters.length} designs.`;
     place.replaceChildren();
     place.ariaBusy = "false";
   } else if (choice.options.length) follow(model, design, quantity, unit, place, () => turn === drawn);

@@ -7,7 +7,7 @@ import { drawScale, drawSection, ends, fieldOf, moved, scaleOf, ticks, transform
 import { ask } from "./server.js";
 import { offerSolving } from "./solving.js";
 import { drawSurface, turnBy, turnByKey } from "./surface.js";
-import { element, fill, named, number, words } from "./tables.js";
+import { element, exact, fill, named, number, withUnit, words } from "./tables.js";
 
 const FRAME_MS = 250, SOON_MS = 200, POINT = "Point at a place to read its value.";
 const picture = element("picture");
@@ -56,20 +56,15 @@ function addSliders() {
     typed.addEventListener("change", () => {
       const at = Number(typed.value.trim().replace(",", ".") || NaN), { low, high } = each;
       if (at >= low && at <= high) return go({ ...design, [each.name]: at });
-      typed.setCustomValidity(`${words(each.name)} = ${typed.value} is not from ${number(low)} to ${number(high)} ${each.unit === "1" ? "" : each.unit}`);
-      element("status").textContent = `${typed.validationMessage}.`;
+      typed.setCustomValidity(`${words(each.name)} = ${typed.value} is not from ${number(low)} to ${withUnit(high, each.unit)}`);
+      say(`${typed.validationMessage}.`, true);
       typed.reportValidity();
     });
     slider.addEventListener("input", () => { slider.set(Number(slider.value)); move(); });
-    const range = document.createElement("small");
-    range.append(...[each.low, each.high].map((end) => {
-      const text = document.createElement("span");
-      text.textContent = number(end);
-      return text;
-    }));
-    const line = document.createElement("div");
-    line.append(label, unit);
-    box.append(line, slider, range);
+    const [line, track] = [["div", label, unit], ["div", ...[each.low, each.high].map((end) => number(end, 3))]]
+      .map(([tag, ...parts]) => { const made = document.createElement(tag); made.append(...parts); return made; });
+    track.firstChild.after(slider);
+    box.append(line, track);
     element("sliders").append(box);
   }
 }
@@ -111,7 +106,7 @@ function restore() {
     if (!state.has(name)) continue;
     const at = Number(state.get(name));
     if (state.get(name) !== "" && at >= low && at <= high) asked[name] = at;
-    else wrong.push(`${words(name)} = ${state.get(name)} is not from ${low} to ${high} ${unit}`);
+    else wrong.push(`${words(name)} = ${state.get(name)} is not from ${number(low)} to ${withUnit(high, unit)}`);
   }
   const known = [...CHOICES, "b", "anchors", "position", "step", "window", ...model.parameters.map((each) => each.name)];
   for (const name of state.keys()) if (!known.includes(name)) wrong.push(`${name} is no parameter`);
@@ -138,6 +133,13 @@ function keep(parameters) {
   element("beside").options[2].disabled = false;
 }
 
+/* Below the title; the picture is pale while it is not that of the sliders. */
+function say(text, isWrong = false, isStale = false) {
+  element("status").textContent = text;
+  element("status").classList.toggle("warning", isWrong);
+  element("panes").classList.toggle("stale", isStale);
+}
+
 /* One request at a time; of the moves meanwhile only the last is asked for. */
 async function move() {
   if (asking) { waiting = true; return; }
@@ -159,16 +161,16 @@ async function move() {
     // Answers that are kept are quicker than they once were made.
     const made = 1000 * (section.seconds.meshing + section.seconds.prediction) <= took;
     const meshed = section.known_geometry ? "known mesh" : `meshed in ${number(section.seconds.meshing, 2)} s`;
-    element("status").textContent = `${section.num_cells} cells, ` + (made
-      ? `${meshed}, predicted in ${Math.round(1000 * section.seconds.prediction)} ms; ` : "shown before; ")
-      + `${Math.round(took)} ms in all`;
+    say(`${section.num_cells.toLocaleString("en")} cells, ` + (made
+      ? `${meshed}, predicted in ${number(section.seconds.prediction, 2)} s; ` : "shown before; ")
+      + `${number(took / 1000, 2)} s in all`);
     remember();
     showAll();
     if (is_new) showCurves(model, asked, section.sources);
     if (!waiting) await compare(asked);
   } catch (error) {
     ended();
-    element("status").textContent = error.message;
+    say(error.message, true, shown && !sameDesign(asked, shown));
   }
   asking = false;
   picture.ariaBusy = "false"; // a move that waits makes it busy again at once
@@ -194,8 +196,7 @@ function announce() {
   const show = () => {
     const seconds = (performance.now() - began) / 1000;
     bar.hidden = false;
-    element("status").textContent = "meshing and predicting"
-      + (meshing ? `, some ${number(meshing, 2)} s for a new mesh` : "");
+    say(`meshing and predicting${meshing ? `, about ${number(meshing, 2)} s for a new mesh` : ""}`);
     if (meshing) bar.value = Math.min(seconds / meshing, 0.97);
     else bar.removeAttribute("value");
   };
@@ -215,7 +216,7 @@ async function showStep(wanted) {
     showAll();
   } catch (error) {
     playing = false;
-    element("status").textContent = error.message;
+    say(error.message, true);
   }
 }
 
@@ -293,37 +294,54 @@ function panes() {
   return all.map((each, n) => ({ ...each, scale: scales[n] }));
 }
 
+/* The parameters in which B differs. */
+const differing = () => model.parameters.filter(({ name }) => kept && kept[name] !== shown[name])
+  .map(({ name, unit }) => `${words(name)} ${withUnit(kept[name], unit, 3)}`).join(", ");
+
+/* Places panes of this ratio of height to width so that they are largest: one above the other, or in a
+   row; what is below them stands beside a single tall one. Returns the most that a pane is high, in px. */
+function arrange(ratio, number) {
+  const area = element("field"), all = element("panes"), small = window.innerWidth <= 720;
+  const line = number > 1 ? 26 : 0, wide = area.clientWidth;
+  const room = window.innerHeight - (all.getBoundingClientRect().top + window.scrollY) - 12;
+  const is_tall = !small && number === 1 && !turnable() && (room - 110) / ratio < 0.5 * wide;
+  area.classList.toggle("tall", is_tall);
+  if (small) return 0.45 * window.innerHeight;
+  const high = Math.max(room - (is_tall ? 0 : element("tools").offsetHeight), 280);
+  const [rows, row] = [Math.max(high / number, 150) - line, high - line];
+  const across = number > 1 && Math.min(wide / number, row / ratio) > Math.min(wide, rows / ratio);
+  all.classList.toggle("across", across);
+  return across || number === 1 ? row : rows;
+}
+
 function draw() {
   const { unit, name } = field(), all = panes(), [first] = all, { section } = frame;
-  if (turnable() && frame.surface) drawSurface(picture, frame.surface, first.values, first.scale);
   picture.classList.toggle("surface", turnable());
   const [left, right, low, high] = section.window;
   element("zoom").hidden = turnable();
   element("around").hidden = !section.has_body;
   element("panes").classList.toggle("zoomed", Array.isArray(view));
-  const is_long = (high - low) / (right - left) < 0.6, compared = all.length > 1;
+  const compared = all.length > 1;
   element("panes").classList.toggle("compared", compared);
-  element("panes").classList.toggle("across", compared && !is_long);
-  for (const id of ["second", "difference"]) element(id).parentElement.hidden = !compared;
-  const most = compared && is_long ? 260 : 416;
+  for (const id of ["second", "difference", "difference-scale"]) element(id).parentElement.hidden = !compared;
+  showScale("colours", "ticks", "scale-name", first.scale, named(words(name), unit));
+  if (compared) showScale("difference-colours", "difference-ticks", "difference-scale", all[2].scale, named("difference", unit));
+  const most = arrange((high - low) / (right - left), all.length);
   for (const each of turnable() ? [] : all) {
     drawSection(element(each.id), each.section, each.values, each.scale,
       { most, ...(each.id === "picture" ? { chosen, anchors: element("anchors").checked } : {}) });
   }
+  if (turnable() && frame.surface) drawSurface(picture, frame.surface, first.values, first.scale, most);
   const by_solver = value("beside") === "solver", lacking = value("beside") && !section.other;
+  const of_phase = model.step_s ? "; where flows oscillate, mostly a difference of phase" : "";
   element("first-name").textContent = compared ? (by_solver ? "prediction" : "A, this design") : "";
-  element("second-name").textContent = by_solver ? "solver"
-    : `B: ${model.parameters.filter(({ name }) => kept && kept[name] !== shown[name])
-      .map(({ name, unit }) => `${words(name)} ${number(kept[name], 3)} ${unit}`).join(", ")}`;
-  element("difference-name").textContent = by_solver ? "error: prediction - solver" : "A - B";
-  showScale("colours", "ticks", "scale-name", first.scale, named(words(name), unit));
-  element("difference-scale").parentElement.hidden = !compared;
-  if (compared) showScale("difference-colours", "difference-ticks", "difference-scale", all[2].scale, named("difference", unit));
+  element("second-name").textContent = by_solver ? "solver" : `B: ${differing() || "the same design; move a slider"}`;
+  element("difference-name").textContent = (by_solver ? "error: prediction - solver" : "A - B") + of_phase;
   const [least, greatest] = ends(first.values), [bottom, top] = first.scale.limits;
   const beyond = first.values.filter((each) => each < bottom || each > top).length / first.values.length;
-  element("range").textContent = `In this picture from ${number(least, 3)} to ${number(greatest, 3)} ${unit}`
+  element("range").textContent = `In this picture from ${number(least, 3)} to ${withUnit(greatest, unit, 3)}`
     + (beyond ? `; ${number(100 * beyond, 2)} % of its points are beyond the ends of the colours.` : ".")
-    + (lacking && by_solver ? " The solver has not solved this design at this time: choose one of the nearest." : "");
+    + (lacking && by_solver ? ` The solver has not solved this design${section.times.length ? " at this time" : ""}: choose one of the nearest.` : "");
   element("plane").textContent = turnable()
     ? "The boundary, with the value in the cell behind each face; z is up. Drag it, or turn it by the arrow keys."
     : `${section.across} to the right, ${section.up} up, ${section.plane}${section.divided > 1
@@ -342,22 +360,26 @@ function showScale(canvas, below, name, scale, text) {
 
 function showQuantities() {
   const { section, second } = frame;
-  const bands = section.bands, around = bands.quantities, fine = bands.fine, meshes = Object.keys(fine).length;
+  const bands = section.bands, around = bands.quantities, fine = second ? {} : bands.fine, meshes = Object.keys(fine).length;
   const unit = (name) => model.quantities.find((each) => each.name === name)?.unit;
-  const kinds = Object.values(around).map((of) => `${Math.round(100 * of.level)} % ${of.kind}, ${of.num_cases} cases`);
-  /* As many as the band's two, and at least four. */
-  const digits = (value, of) => (value && of ? Math.min(12, Math.max(4, Math.ceil(Math.log10(Math.abs(value) / of.half_width)) + 2)) : 4);
+  const kinds = Object.values(around).map((of) => `${Math.round(100 * of.level)} % of designs, by ${of.num_cases} `
+    + (of.kind === "calibrated" ? "calibration cases" : "cases that the regression was made without"));
+  /* As many digits as the band's two, and at least three. */
+  const banded = ({ quantities, bands: { quantities: of } }, name) => {
+    const at = quantities[name], half = of[name]?.half_width;
+    const size = (of) => Math.floor(Math.log10(Math.abs(of)));
+    return exact(at, at && half ? Math.min(Math.max(size(at) - size(half) + 2, 3), 12) : 4) + (half === undefined ? "" : ` ±\u00a0${exact(half, 2)}`);
+  };
+  const less = (one, other) => (one === null || other === null ? "unknown" : number(one - other, 3));
   const range = (ends) => `${number(ends[0], 3)} to ${number(ends[1], 3)}`;
   const shown = model.quantities.map((each) => each.name).filter((name) => name in section.quantities);
   const rows = shown.map((name) => [
-    named(name, unit(name)),
-    number(section.quantities[name], digits(section.quantities[name], around[name]))
-      + (name in around ? ` ±\u00a0${number(around[name].half_width, 2)}` : ""),
-    ...(second ? [number(second.quantities[name])] : []),
+    named(name, unit(name)), banded(section, name),
+    ...(second ? [banded(second, name), less(section.quantities[name], second.quantities[name])] : []),
     ...(meshes ? [name in fine ? range(fine[name]) : "not studied"] : []),
     ...(solved ? [number(solved[name])] : [])]);
   fill(element("quantities"),
-    ["", second ? "A" : "predicted", ...(second ? ["B"] : []),
+    ["", second ? "A" : "predicted", ...(second ? ["B", "A - B"] : []),
       ...(meshes ? ["on a fine mesh"] : []),
       ...(solved ? ["solver"] : [])], rows);
   if (!rows.length) element("quantities").replaceChildren();
@@ -365,12 +387,15 @@ function showQuantities() {
   element("missing").textContent = [
     ...[...new Set(shown.map((name) => section.sources[name]))].map((by, _, all) =>
       `${all.length > 1 ? shown.filter((name) => section.sources[name] === by).map(words).join(", ") : "Predicted"} by ${by}.`),
-    ...[...new Set(kinds)].map((each) => `Bands: ${each}.`),
+    ...[...new Set(kinds)].map((each) => `± holds for ${each}.`),
     ...(kinds.length ? shown.filter((name) => !(name in around)).map((name) => `No band of ${words(name)} holds.`) : []),
     ...unknown.map((name) => `${words(name)} is unknown: the predicted time is too short for it.`),
-    ...missing.map(([name, why]) => `${words(name)} is not predicted: ${words(why).replace(/^needs/, "the model has no")}.`)].join(" ");
+    ...[...new Set(missing.map(([, why]) => why))].map((why) => {
+      const names = missing.filter(([, of]) => of === why).map(([name]) => words(name));
+      return `Not predicted: ${names.join(", ")}; ${words(why).replace(/^needs/, "the model has no")}.`;
+    })].join(" ");
   showCommand("all-fields", missing.length && commands.all_fields);
-  element("start").textContent = section.start && `${section.start}. No band of the fields holds for that.`;
+  element("start").textContent = section.start && `${section.start}.`;
   const notes = section.warnings.map((each) => `${each}.`);
   if (bands.no_field) notes.push(`No band ${kinds.length ? "of the fields " : ""}holds: ${bands.no_field}.`);
   if (bands.unsolved >= 0.1) {
@@ -396,8 +421,8 @@ function showContributions() {
   const { unit } = field();
   element("place").textContent =
     `${section.across} ${number(chosen.x, 3)} m, ${section.up} ${number(chosen.y, 3)} m: ` +
-    `${number(chosen.value, 3)} ${unit} is the sum of`;
-  fill(element("contributions"), ["part", unit], [
+    `${withUnit(chosen.value, unit, 3)} is the sum of`;
+  fill(element("contributions"), ["part", named("value", unit)], [
     ["the offset", number(chosen.offset, 3)],
     ...chosen.anchors.map((each) => [`anchor ${each.anchor}`, number(each.value, 3)]),
     ["all other anchors", number(chosen.rest, 3)]]);
@@ -434,7 +459,7 @@ function read(event) {
   const values = all.map((each) => valueAt(each.section, each.values, x, y));
   element("readout").textContent = values.every((each) => each === null) ? POINT
     : `${across} ${number(x, 3)} m, ${up} ${number(y, 3)} m: `
-      + values.map((each, n) => `${names[n]}${each === null ? "no fluid" : `${number(each, 3)} ${unit}`}`).join(", ");
+      + values.map((each, n) => `${names[n]}${each === null ? "no fluid" : withUnit(each, unit, 3)}`).join(", ");
 }
 
 for (const id of ["picture", "second", "difference"]) {
@@ -551,14 +576,21 @@ element("keep").addEventListener("click", () => {
   element("beside").value = "b";
   move();
 });
-element("png").addEventListener("click", () => savePicture(`${model.run}.png`));
+/* Of a file with the design that is shown: its name as a case, and the step. */
+const fileName = (kind) => `${model.family}-${frame.section.design}`
+  + `${frame.section.times.length ? `-step-${frame.section.step + 1}` : ""}.${kind}`;
+element("png").addEventListener("click", () => savePicture(fileName("png"), [
+  `${model.family}, predicted by ${model.run}`,
+  model.parameters.map(({ name, unit }) => `${words(name)} ${withUnit(shown[name], unit)}`).join(", "),
+  [named(words(field().name), field().unit) + (value("shown") === "widths" ? ", half-width of the band" : ""),
+    turnable() ? "boundary" : frame.section.plane, element("moment").value].filter(Boolean).join("; ")]));
 for (const kind of ["vtu", "csv"]) {
   element(kind).addEventListener("click", async () => {
     try {
-      const { name, content } = await ask("exports", { parameters: shown, position, step, kind });
-      saveText(name, content);
+      const name = fileName(kind);
+      saveText(name, (await ask("exports", { parameters: shown, step, kind })).content);
     } catch (error) {
-      element("status").textContent = error.message;
+      say(error.message, true);
     }
   });
 }
@@ -569,8 +601,8 @@ try {
   let verdict;
   ({ commands, verdict } = await ask("solving"));
   const [word, ...why] = verdict.split(". ");
-  Object.assign(element("verdict"), { hidden: !verdict, open: window.innerWidth > 720 }); // a phone shows the picture first
-  ["summary", "p"].forEach((part, n) => { element("verdict").querySelector(part).textContent = [word, why.join(". ")][n]; });
+  element("verdict").hidden = !verdict;
+  ["b", "span"].forEach((part, n) => { element("verdict").querySelector(part).textContent = [word, why.join(". ")][n]; });
   element("title").textContent = `${words(model.family)}, predicted by ${model.run}`;
   element("answers").hidden = !model.quantities.length;
   document.title = model.run;
@@ -578,8 +610,8 @@ try {
   addSliders();
   const wrong = restore();
   await move();
-  element("status").textContent = wrong + element("status").textContent;
+  if (wrong) say(wrong + element("status").textContent, true);
   await offerSolving(() => design, () => compare(shown, true));
 } catch (error) {
-  element("status").textContent = error.message;
+  say(error.message, true);
 }

@@ -14,27 +14,30 @@ export function saveText(name, content) {
   URL.revokeObjectURL(url);
 }
 
-/* All panes one above the other, with their names and the scales below. */
-export function savePicture(name) {
+/* The lines of a caption, the panes as they stand in the page, with their names, and the scales. */
+export function savePicture(name, caption) {
   const ratio = window.devicePixelRatio || 1, line = 20 * ratio, { color, backgroundColor } = getComputedStyle(document.body);
-  const panes = [...document.querySelectorAll("#panes figure:not([hidden])")]
-    .map((each) => [each.querySelector("canvas"), each.textContent.trim()]);
-  const scales = [...document.querySelectorAll(".scale:not([hidden])")];
-  const whole = document.createElement("canvas"), pen = whole.getContext("2d");
-  whole.width = Math.max(...panes.map(([canvas]) => canvas.width));
-  whole.height = panes.reduce((sum, [canvas]) => sum + canvas.height + line, 0) + 3 * line * scales.length;
-  pen.fillStyle = backgroundColor;
+  const panes = element("panes").getBoundingClientRect(), scales = [...document.querySelectorAll(".scale:not([hidden])")];
+  const whole = document.createElement("canvas"), pen = whole.getContext("2d"), font = `${13 * ratio}px sans-serif`;
+  whole.width = Math.max(panes.width, 480) * ratio;
+  pen.font = font;
+  const lines = caption.flatMap((each) => wrapped(pen, each, whole.width - 8));
+  whole.height = (lines.length + 1 + 3 * scales.length) * line + panes.height * ratio;
+  Object.assign(pen, { fillStyle: backgroundColor, font }); // a canvas that is resized forgets
   pen.fillRect(0, 0, whole.width, whole.height);
   pen.fillStyle = color;
-  pen.font = `${13 * ratio}px sans-serif`;
-  let at = 0;
-  for (const [canvas, title] of panes) {
-    pen.fillText(title, 4, at + 0.7 * line);
-    pen.drawImage(canvas, 0, at + line);
-    at += line + canvas.height;
+  lines.forEach((each, n) => pen.fillText(each, 4, (n + 0.8) * line));
+  let at = (lines.length + 0.5) * line;
+  for (const each of document.querySelectorAll("#panes figure:not([hidden])")) {
+    const canvas = each.querySelector("canvas"), box = canvas.getBoundingClientRect();
+    const [x, y] = [(box.x - panes.x) * ratio, at + (box.y - panes.y) * ratio];
+    const names = wrapped(pen, each.textContent.trim(), canvas.width - 8);
+    names.forEach((text, n) => pen.fillText(text, x + 4, y + (n - names.length + 0.7) * line));
+    pen.drawImage(canvas, x, y);
   }
+  at += panes.height * ratio;
   for (const each of scales) {
-    const ticks = [...each.querySelectorAll("div div span")], wide = whole.width - 8 * line;
+    const ticks = [...each.querySelectorAll(":scope > div span")], wide = whole.width - 8 * line;
     pen.textAlign = "left";
     pen.fillText(each.querySelector("span").textContent, 4, at + 0.8 * line);
     pen.drawImage(each.querySelector("canvas"), 4 * line, at + line, wide, 0.6 * line);
@@ -43,4 +46,15 @@ export function savePicture(name) {
     at += 3 * line;
   }
   save(name, whole.toDataURL());
+}
+
+/* A text in lines that are not wider. */
+function wrapped(pen, text, width) {
+  const lines = [];
+  for (const word of text.split(" ")) {
+    const longer = lines.length ? `${lines.at(-1)} ${word}` : word;
+    if (lines.length && pen.measureText(longer).width <= width) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  return lines;
 }

@@ -82,8 +82,13 @@ export function moved(canvas, section, [fx, fy], [tx, ty], factor = 1) {
 }
 
 export function drawSection(canvas, section, values, scale, { chosen, anchors, most }) {
-  const [pen, ratio] = begin(canvas, section, most), { to } = transform(canvas, section);
-  pen.putImageData(filled(pen, section, values, scale, to), 0, 0);
+  const [pen, ratio] = begin(canvas, section, most), { to } = transform(canvas, section), [left, right, low, high] = section.window;
+  // Beyond a window there are but parts of triangles.
+  const [[x, y], [last_x, last_y]] = [to(left, high), to(right, low)], margin = MARGIN * ratio;
+  const seen = [x - margin, y - margin, last_x - x + 2 * margin, last_y - y + 2 * margin];
+  pen.putImageData(filled(pen, section, values, scale, to), 0, 0, ...seen);
+  pen.rect(...seen);
+  pen.clip();
   pen.strokeStyle = getComputedStyle(canvas).color;
   pen.lineWidth = 1.5 * ratio;
   pen.beginPath();

@@ -6,8 +6,10 @@ export async function ask(route, body, headers = {}) {
     headers: { "content-type": "application/json", ...headers },
     body: JSON.stringify(body),
   };
-  const response = await fetch(route, options);
-  const answer = await response.json();
-  if (!response.ok) throw new Error(answer.detail || `the server answered ${response.status}`);
+  const response = await fetch(route, options).catch(() => {
+    throw new Error("the server does not answer: start courant explore again on this port, then move a slider");
+  });
+  const answer = await response.json().catch(() => ({})); // a busy server answers without JSON
+  if (!response.ok) throw new Error(answer.detail || `the server answered with status ${response.status}; try again`);
   return answer;
 }

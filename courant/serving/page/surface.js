@@ -29,9 +29,9 @@ function seen(points) {
   });
 }
 
-export function drawSurface(canvas, surface, values, scale) {
+export function drawSurface(canvas, surface, values, scale, most) {
   const ratio = window.devicePixelRatio || 1, pen = canvas.getContext("2d");
-  canvas.style.height = "26rem";
+  canvas.style.height = `${most}px`;
   canvas.width = canvas.clientWidth * ratio;
   canvas.height = canvas.clientHeight * ratio;
   const places = seen(surface.points);
