@@ -161,6 +161,12 @@ def test_a_number_is_typed_beside_its_slider(page: Page) -> None:
     page.click("#middle")
     settled(page)
     assert page.see(f"{of('n-inlet_velocity')}.value") == "6.5"
+    # Of a server that has stopped the page says so, and the picture of another design is pale.
+    page.see("window.fetch = () => Promise.reject(new TypeError())")
+    enter("7")
+    wait_for_text(page, "status", "the server does not answer: start courant explore again")
+    page.wait_for(f"{of('panes')}.className === 'stale'")
+    page.send("Page.reload")
 
 
 def choose(page: Page, name: str, option: str) -> None:
@@ -169,21 +175,11 @@ def choose(page: Page, name: str, option: str) -> None:
     settled(page)
 
 
-def test_a_server_that_has_stopped_is_named_and_the_picture_is_pale(page: Page) -> None:
-    page.see("window.fetch = () => Promise.reject(new TypeError())")
-    page.see(f"{of('p-aperture')}.focus()")
-    page.press("ArrowRight")
-    wait_for_text(page, "status", "the server does not answer: start courant explore again")
-    assert page.see(f"{of('panes')}.className").split() == ["stale"]
-    page.send("Page.reload")
-    page.wait_for(f"!{of('panes')}?.className.includes('stale')")
-
-
 def test_a_click_in_the_field_names_the_anchors_that_made_the_value(page: Page) -> None:
     assert "choose a component" in text(page, "place")
     choose(page, "channel", "1")
     ticks = text(page, "ticks").split()
-    assert len(ticks) == 5 and float(ticks[2]) == 0 and float(ticks[0]) == -float(ticks[4])
+    assert len(ticks) == 5 and float(ticks[0]) >= 0, "no value of it is below zero"
     assert "In this picture from" in text(page, "range")
     x, y, width, height = page.box("#picture")
     place = {"x": x + width / 2, "y": y + height / 2}
@@ -256,19 +252,16 @@ def test_a_solved_neighbour_sets_the_sliders_and_stands_beside_its_prediction(pa
     settled(page)
     assert "aperture" in text(page, "second-name")
     heads, shares = text(page, "quantities").split("\n")
-    assert heads.split() == ["A", "B", "A", "-", "B"] and shares.count("±") == 2
+    assert heads.split() == ["A", "B", "A", "−", "B"] and shares.count("±") == 2
     # A saved picture says in itself what it shows.
     page.see(
-        "(() => { window.words = []; const write = CanvasRenderingContext2D.prototype.fillText;"
-        " CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {"
-        " window.words.push(text); write.call(this, text, ...at); };"
-        " HTMLAnchorElement.prototype.click = function () { window.saved = this.download; };"
-        f" {of('png')}.click(); }})()"
+        "window.saved = []; CanvasRenderingContext2D.prototype.fillText = (x) => saved.push(x);"
+        "HTMLAnchorElement.prototype.click = function () { saved.push(this.download); };"
+        f"{of('png')}.click()"
     )
-    written, name = " ".join(page.see("window.words")), page.see("window.saved")
-    assert "predicted by pipes" in written and "aperture 28.5 mm" in written
-    assert "y = " in written and "A - B" in written and "(m/s)" in written
-    assert name.startswith("branched-pipe-") and name.endswith(".png")
+    written = " ".join(page.see("saved"))
+    shown = ("by pipes", "aperture 28.5 mm", "y = ", "A − B", "(m/s)", " branched-pipe-")
+    assert all(each in written for each in shown), written
     before = page.see(DIFFERENCE)
     page.click("#nearest tr:nth-child(4) td:nth-child(2) button")
     page.wait_for(f"{DIFFERENCE} !== {before!r}")

@@ -41,22 +41,35 @@ async function follow(model, design, quantity, unit, place, isCurrent) {
   }
   const ends = found.flatMap(({ values, widths, solved }) => [...solved.map(([, at]) => at),
     ...values.flatMap((at, n) => (at === null ? [] : [at - (widths[n] || 0), at + (widths[n] || 0)]))]);
-  const [low, high] = [Math.min(...ends), Math.max(...ends)], room = 0.05 * (high - low) || 1;
+  if (!ends.length) {
+    place.replaceChildren();
+    [note.textContent, place.ariaBusy] = ["No value along its curves is known.", "false"];
+    return;
+  }
+  const across = round(Math.min(...ends), Math.max(...ends));
   place.replaceChildren(...model.parameters.map((parameter, n) =>
-    chart(found[n], parameter, design[parameter.name], named(quantity, unit), [low - room, high + room])));
+    chart(found[n], parameter, design[parameter.name], named(quantity, unit), across)));
   note.textContent = `Through the design that is shown, on one scale: the answer by ${found[0].source}, its band, `
     + "and as dots the solver's values, of designs that differ in other parameters by 5 % of their ranges at most.";
   place.ariaBusy = "false";
 }
 
-function chart({ at, values, widths, solved }, { name, unit, low, high }, here, title, [least, most]) {
+/* Round numbers, equally far apart, from below the low end to above the high one. */
+function round(low, high) {
+  const apart = (high - low) / 3 || Math.abs(high) || 1, size = 10 ** Math.floor(Math.log10(apart));
+  const step = size * [1, 2, 2.5, 5, 10].find((each) => each * size >= apart), first = Math.floor(low / step);
+  return Array.from({ length: Math.max(Math.ceil(high / step) - first, 1) + 1 }, (_, n) => (first + n) * step);
+}
+
+function chart({ at, values, widths, solved }, { name, unit, low, high }, here, title, across) {
+  const [least, most] = [across[0], across.at(-1)];
   const x = (place) => (LEFT + ((place - low) / (high - low || 1)) * (WIDTH - LEFT - RIGHT)).toFixed(1);
   const y = (value) => (HEIGHT - BOTTOM - ((value - least) / (most - least)) * (HEIGHT - TOP - BOTTOM)).toFixed(1);
   const known = at.map((_, n) => n).filter((n) => values[n] !== null), banded = known.filter((n) => widths[n] !== null);
   const line = (numbers, side = 0) => numbers.map((n) => `${x(at[n])},${y(values[n] + side * (widths[n] || 0))}`).join(" ");
   const figure = document.createElement("figure"), caption = document.createElement("figcaption");
   caption.textContent = `${title} over ${named(name, unit)}`;
-  const ticks = [least, (least + most) / 2, most].map((value) =>
+  const ticks = across.map((value) =>
     `<text x="${LEFT - 5}" y="${Number(y(value)) + 4}" text-anchor="end">${number(value, 3)}</text>`
     + `<line class="grid" x1="${LEFT}" x2="${WIDTH - RIGHT}" y1="${y(value)}" y2="${y(value)}"/>`);
   const below = [low, (low + high) / 2, high].map((place, n) =>

@@ -298,20 +298,20 @@ function panes() {
 const differing = () => model.parameters.filter(({ name }) => kept && kept[name] !== shown[name])
   .map(({ name, unit }) => `${words(name)} ${withUnit(kept[name], unit, 3)}`).join(", ");
 
-/* Places panes of this ratio of height to width so that they are largest: one above the other, or in a
-   row; what is below them stands beside a single tall one. Returns the most that a pane is high, in px. */
+/* Places panes of this ratio of height to width in the columns in which they are largest; what is below
+   them stands beside a single tall one. Returns the most that a pane is high, in px. */
 function arrange(ratio, number) {
   const area = element("field"), all = element("panes"), small = window.innerWidth <= 720;
   const line = number > 1 ? 26 : 0, wide = area.clientWidth;
   const room = window.innerHeight - (all.getBoundingClientRect().top + window.scrollY) - 12;
   const is_tall = !small && number === 1 && !turnable() && (room - 110) / ratio < 0.5 * wide;
   area.classList.toggle("tall", is_tall);
-  if (small) return 0.45 * window.innerHeight;
   const high = Math.max(room - (is_tall ? 0 : element("tools").offsetHeight), 280);
-  const [rows, row] = [Math.max(high / number, 150) - line, high - line];
-  const across = number > 1 && Math.min(wide / number, row / ratio) > Math.min(wide, rows / ratio);
-  all.classList.toggle("across", across);
-  return across || number === 1 ? row : rows;
+  const heights = small ? [0.45 * window.innerHeight]
+    : [1, 2, 3].slice(0, number).map((columns) => Math.max(high / Math.ceil(number / columns), 150) - line);
+  const widths = heights.map((most, n) => Math.min(wide / (n + 1), most / ratio)), best = widths.indexOf(Math.max(...widths));
+  all.style.gridTemplateColumns = `repeat(${best + 1}, minmax(0, 1fr))`;
+  return heights[best];
 }
 
 function draw() {
@@ -336,7 +336,7 @@ function draw() {
   const of_phase = model.step_s ? "; where flows oscillate, mostly a difference of phase" : "";
   element("first-name").textContent = compared ? (by_solver ? "prediction" : "A, this design") : "";
   element("second-name").textContent = by_solver ? "solver" : `B: ${differing() || "the same design; move a slider"}`;
-  element("difference-name").textContent = (by_solver ? "error: prediction - solver" : "A - B") + of_phase;
+  element("difference-name").textContent = (by_solver ? "error: prediction - solver" : "A − B") + of_phase;
   const [least, greatest] = ends(first.values), [bottom, top] = first.scale.limits;
   const beyond = first.values.filter((each) => each < bottom || each > top).length / first.values.length;
   element("range").textContent = `In this picture from ${number(least, 3)} to ${withUnit(greatest, unit, 3)}`
@@ -379,7 +379,7 @@ function showQuantities() {
     ...(meshes ? [name in fine ? range(fine[name]) : "not studied"] : []),
     ...(solved ? [number(solved[name])] : [])]);
   fill(element("quantities"),
-    ["", second ? "A" : "predicted", ...(second ? ["B", "A - B"] : []),
+    ["", second ? "A" : "predicted", ...(second ? ["B", "A\u00a0−\u00a0B"] : []),
       ...(meshes ? ["on a fine mesh"] : []),
       ...(solved ? ["solver"] : [])], rows);
   if (!rows.length) element("quantities").replaceChildren();
