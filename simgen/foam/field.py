@@ -287,7 +287,7 @@ def patch_values(
     raise PatchValueError(
         f"its patch {name} has no value, and {condition or 'a condition without a type'} does not"
         " say what it is; an import takes that of the cells behind by --patch-value"
-        f" {condition or 'NAME'}=cell"
+        f" {condition or 'NAME'}=cell, a template needs another condition there"
     )
 
 
