@@ -138,7 +138,7 @@ def draw_maps(
     aspect = max(each.plane.aspect for row in rows for each in row)
     columns = max(map(len, rows))
     width = min(width, max(9.0 if aspect < FLAT else 5.8, 4.6 * columns))
-    height = float(np.clip(0.9 * width / columns * aspect + 0.3, 1.0, 5.0))
+    height = float(np.clip(0.84 * width / columns * aspect + 0.4, 1.0, 5.0))
     figure = Figure(figsize=(width, height * len(rows) + 0.4))
     axes = figure.subplots(len(rows), columns, squeeze=False)
     beside: Style = {"location": "bottom", "aspect": 40} if bars == "column" else {"shrink": 0.85}

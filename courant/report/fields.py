@@ -29,7 +29,9 @@ def prediction_panel(context: Context) -> Panel:
     """Show the last predicted state of a rollout, or the predicted field."""
     evaluation, plotted = context.evaluation, context.plotted
     pictures, arrays = list[Picture](), dict[str, np.ndarray]()
-    for number, shown in enumerate(context.shown):
+    # The lead picture has the first case's magnitude already; of the worst, magnitudes are enough.
+    of_cases = (plotted[len(plotted) > 1 :], [each for each in plotted if len(each.vector) < 2])
+    for shown, drawn in zip(context.shown, of_cases, strict=False):
         slug = shown.label.replace(" ", "_")
         overall = evaluation.cases[shown.case.id].overall
         best = min(evaluation.references, key=lambda name: overall[name].nmae)
@@ -41,13 +43,7 @@ def prediction_panel(context: Context) -> Panel:
                 f"prediction_{slug}.png",
                 f"Case {shown.case.id} ({shown.label}) of the {evaluation.split} split{how}"
                 f"{shown.inside}.",
-                # The lead picture has the first case's magnitude already.
-                draw_prediction(
-                    shown.layer,
-                    shown.truth,
-                    shown.predicted,
-                    plotted[number == 0 and len(plotted) > 1 :],
-                ),
+                draw_prediction(shown.layer, shown.truth, shown.predicted, drawn),
                 look_for="The prediction should look like the solution; the error shows where it"
                 " does not.",
                 score=f"NMAE {overall[MODEL].nmae:.3f} in this case; {pages.reference(best)} has"

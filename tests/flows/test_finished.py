@@ -171,7 +171,6 @@ def test_a_report_is_finished_only_of_the_present_weights_split_and_files(job):
     assert found is not None and found.url == f"{folder}/{PAGE}"
     assert "On 1 test case, which proves little, the mean error is 10.0%" in found.verdict
     assert Measurement(run.url).folder == str(folder), "where `courant run --out` left it"
-    assert Measurement(f"{run.url}-2").folder.endswith(f"reports/{run.url.rpartition('/')[2]}-2")
     assert found.line().endswith(f"to do it again, remove {run.url}/evaluation.json")
     assert replace(asked, split="train").done() is None
     assert replace(asked, report=f"{folder}-2").done() is None

@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from courant.data.normalisation import Channel
-from courant.report import flow
+from courant.report import drawing, flow
 from courant.report import page as pages
 from courant.report.context import PlottedField, in_plane
-from courant.report.drawing import NO_FLUID, STYLE, FieldMap, Raster, draw_maps, legend_above
+from courant.report.drawing import NO_FLUID, FieldMap, Raster, draw_maps, legend_above
 from courant.report.fields import (
     VIEW,
     draw_prediction,
@@ -183,12 +183,11 @@ def test_the_vorticity_of_a_turning_body_is_twice_its_rate() -> None:
 
 
 def test_figures_are_transparent_in_the_page_and_on_white_in_their_files(tmp_path: Path) -> None:
-    with rc_context(STYLE):
-        figure = Figure(figsize=(2, 1))
-        figure.subplots(1, 3)
+    with rc_context(drawing.STYLE):
+        figure, _ = drawing.axes_grid(3, 3, 1.0, 1.0)
     panel = pages.Panel("one", "One", [pages.Picture("one.png", "Caption.", figure, "Look.", "1")])
-    lead = pages.Lead("", "Verdict")
-    _, drawn = pages.write_page(RunDirectory(tmp_path), "Run", [], lead, {"": [panel]})
+    folder, lead = RunDirectory(tmp_path), pages.Lead("", "Verdict")
+    _, drawn = pages.write_page(folder, "Run", [], lead, {"": [panel]})
     (picture,) = drawn["one.png"]
     assert Image.open(io.BytesIO(picture)).getpixel((1, 1))[3] == 0
     assert Image.open(tmp_path / "one.png").getpixel((1, 1)) == (255,) * 4

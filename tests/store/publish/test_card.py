@@ -36,6 +36,7 @@ def test_a_card_describes_the_version_to_a_stranger(dataset, tmp_path):
     readme = write_card(dataset, tmp_path / "card", "CC-BY-4.0", lambda *step: steps.append(step))
     text = readme.read_text()
     velocity = dataset.statistics["velocity"]["mean"][1]
+    assert (np.diff(dataset.usual_ends["velocity"], axis=0) > 0).all()
     for expected in (
         "# cylinder-flow v2",
         "| licence | CC-BY-4.0 |",
