@@ -139,6 +139,18 @@ class Scalogram:
     magnitude: np.ndarray  # (F, T) in the series' unit
 
     @property
+    def decibels(self) -> np.ndarray:
+        """20 log10 of the magnitude over its largest, at least -60: (F, T)."""
+        largest = float(self.magnitude.max()) or 1.0
+        return 20 * np.log10(np.maximum(self.magnitude / largest, 1e-3))
+
+    @property
+    def trusted(self) -> np.ndarray:
+        """Where the ends of the record have no influence, sqrt(2) s from both: (F, T) bool."""
+        from_ends = np.minimum(self.times, self.times[-1] - self.times)
+        return from_ends[None] >= end_reach(self.frequencies)[:, None]
+
+    @property
     def peaks(self) -> np.ndarray:
         """The frequency of largest magnitude at each time, (T,) Hz, by a log-parabola."""
         places = np.argmax(self.magnitude, axis=0)

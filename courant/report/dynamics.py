@@ -38,7 +38,12 @@ def latents_panel(context: Context) -> Panel | None:
     return Panel(
         "latents",
         "Frequencies of the latents",
-        [shedding_picture(found), latents_picture(found), eigenvalues_picture(found)],
+        [
+            scalogram_picture(found),
+            shedding_picture(found),
+            latents_picture(found),
+            eigenvalues_picture(found),
+        ],
         [frequency_table(found)],
         note="Frequencies of the flow are peaks of a zero-padded periodogram. Latents also drift"
         " slowly, so theirs is the frequency at which they change fastest: of the principal"
@@ -115,6 +120,31 @@ def rhythm_picture(found: CaseDynamics, case: StoredCase) -> Picture:
         score=f"The prediction oscillates at {found.predicted_hz:.3g} Hz, the solution at"
         f" {found.reference_hz:.3g} Hz ({away:.1%} apart). In the second half its size is"
         f" {size:.0%} of the solution's",
+    )
+
+
+def scalogram_picture(found: CaseDynamics) -> Picture:
+    """Draw the scalogram of the leading anchor (fig:cf_latent_scalogram)."""
+    figure = Figure(figsize=(drawing.WIDTH, 3.4))
+    axis, times, heat = figure.subplots(), found.times, found.scalogram
+    decibels: drawing.Style = {"vmin": -40, "vmax": 0, "cmap": "magma", "rasterized": True}
+    drawn = axis.pcolormesh(times, heat.frequencies, heat.decibels, **decibels)
+    pale: drawing.Style = {"levels": (-0.5, 0.5), "colors": "white", "alpha": 0.45}
+    axis.contourf(times, heat.frequencies, heat.trusted.astype(float), **pale)
+    axis.axhline(found.reference_hz, **LIMIT)
+    axis.plot(times, heat.peaks, ":", color="#7fd4ff", lw=1.6)
+    axis.set(yscale="log", xlabel=TIME, ylabel="frequency (Hz)")
+    axis.set_title(f"anchor {found.leading_anchor}, first component")
+    axis.grid(visible=False)
+    figure.colorbar(drawn, ax=axis, label="dB", pad=0.01)
+    kept = "to the end" if found.lost_s is None else f"until {found.lost_s:g} s"
+    return Picture(
+        "scalogram.png",
+        "The strength of each frequency in the leading anchor; its strongest is dotted, the"
+        " solution's is red, and what is pale depends on the ends of the record.",
+        figure,
+        look_for="The dotted line should stay on the red one.",
+        score=f"The leading anchor's frequency is within {BAND:.0%} of it {kept}",
     )
 
 

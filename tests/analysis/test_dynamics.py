@@ -84,6 +84,7 @@ def test_a_scalogram_follows_a_tone_with_its_amplitude(frequency: float) -> None
     middle = slice(200, 400)
     np.testing.assert_allclose(found.peaks[middle], frequency, rtol=0.01)
     np.testing.assert_allclose(found.magnitude.max(axis=0)[middle], 2.0, rtol=0.03)
+    assert found.trusted[:, 300].any() and not found.trusted[:, 3].any()
     drifts = (found.peaks - frequency) / frequency
     assert lost_at(found.times, drifts, frequency) is None
 
