@@ -433,11 +433,17 @@ class Explored:
         box = layer.whole if request.window == "all" else layer.box
         if isinstance(request.window, tuple):
             box = np.reshape(request.window, (2, 2)).T
-        view = self._seen(_key(request.parameters), request.position, tuple(box.ravel().tolist()))
+        corners = tuple(box.ravel().tolist())
+        view = self._seen(_key(request.parameters), request.position, corners)
         widths, size = shown.state(step)[1], float(np.ptp(view.places, axis=0).max())
         return Section(
             **self._quantities(found, shown.warnings, with_field=False),
-            values=by_column(view.values[step]),
+            # Beside what is known in cells alone, both are linear between them.
+            values=by_column(
+                view.spread(view.values[step, : len(view.cell)])
+                if request.beside == "solver"
+                else view.values[step]
+            ),
             widths=None if widths is None else by_column(view.spread(widths[view.cell])),
             across="xyz"[layer.axes[0]],
             up="xyz"[layer.axes[1]],
@@ -452,7 +458,7 @@ class Explored:
             y=short(view.places[:, 1], size),
             triangles=view.triangles.tolist(),
             walls=shown.walls(layer),
-            other=None if request.beside is None else self._other(request, shown, view),
+            other=None if request.beside is None else self._other(request, shown, view, corners),
             times=[] if times is None else times.tolist(),
             step=step,
             # They take an encoding of their own, and most moves do not show them.
@@ -499,7 +505,9 @@ class Explored:
             values = np.concatenate([values, between.reshape(len(values), -1, values.shape[-1])], 1)
         return _View(cell, corners[:, list(layer.axes)], inside, tuple(halved), values)
 
-    def _other(self, request: SectionRequest, shown: _Shown, view: _View) -> list[Any] | None:
+    def _other(
+        self, request: SectionRequest, shown: _Shown, view: _View, box: tuple[float, ...]
+    ) -> list[Any] | None:
         """Return what a section is compared with at its corners, a list for each channel.
 
         None where the solver has not solved the design, or not at this time.
@@ -521,6 +529,9 @@ class Explored:
             assert request.beside is not None
             other = self.shown(request.beside)
             points, (values, _) = other.found.cloud.points, other.state(request.step)
+            if np.array_equal(points, shown.found.cloud.points):
+                place = (_key(request.beside), request.position, box)
+                return by_column(self._seen(*place).values[other.step(request.step)])
         tree = point_tree(points)
         away, near = tree.query(shown.found.cloud.points[view.cell], min(4, len(points)))
         weights = 1 / np.maximum(away, 1e-9 * float(np.ptp(points)))[..., None] ** 2

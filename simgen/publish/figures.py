@@ -31,6 +31,7 @@ from simgen.store.split import RATIOS, SPLITS, counts_of
 
 #: The longest side of a triangle in a middle plane, in cells.
 LONGEST_SIDE = 3.0
+TURN = np.radians(20)  # From which angle on a boundary has a corner
 FLOWN_THROUGH = ("inlet", "outlet", "farfield")  # kinds of patches that are no edge of the fluid
 ABOUT_AS_MUCH = 0.9  # of the variation, from which on a larger picture is chosen
 #: Where no boundary is known, a triangle's size is compared with a point's distance to this
@@ -152,12 +153,25 @@ def crossings(
 def _rim(
     case: StoredCase | PointCloud, axis: int, position: float
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return (E, 3) m, the ends of these lines, each once, and the window around a body."""
+    """Return (E, 3) m, corners on these lines, each once, and the window around a body.
+
+    They are the lines' middles, and the ends at which the boundary turns or stops. A middle is at
+    the height of its cell, so that long thin cells beside it make no triangles across others.
+    """
     lines, faces = crossings(case, axis, position)
     ends, step = lines.reshape(-1, 3), 1e-6 * float(np.ptp(case.points, axis=0).max())
     kinds = np.array(case.patch_kinds)[case.boundary.patch[faces]] if case.boundary else faces
     window = body_window(np.delete(lines, axis, axis=2), kinds, step) if len(lines) else None
-    return ends[np.unique(np.round(ends / step), axis=0, return_index=True)[1]], window
+    along = lines[:, 1] - lines[:, 0]
+    along /= np.maximum(np.linalg.norm(along, axis=1, keepdims=True), 1e-300)
+    _, first, number = np.unique(
+        np.round(ends / step), axis=0, return_index=True, return_inverse=True
+    )
+    away = np.zeros((len(first), 3))  # Where a line goes straight on, its sides' directions cancel
+    np.add.at(away, number.ravel(), np.stack([along, -along], axis=1).reshape(-1, 3))
+    turns = np.linalg.norm(away, axis=1) > 2 * np.sin(TURN / 2)
+    corners = np.concatenate([lines.mean(axis=1), ends[first[turns]]])
+    return corners[np.unique(np.round(corners / step), axis=0, return_index=True)[1]], window
 
 
 def body_window(lines: np.ndarray, kinds: np.ndarray, step: float) -> np.ndarray | None:
@@ -248,8 +262,8 @@ def _spacing(points: np.ndarray, neighbour: int = NEIGHBOUR) -> np.ndarray:
 def triangulate(case: StoredCase | PointCloud) -> Triangles:
     """Triangulate by Delaunay, and mask triangles outside the domain.
 
-    The ends of boundary faces, or their centres without a mesh, are corners too, with their nearest
-    cell's value.
+    The boundary's middles and turns, or its faces' centres without a mesh, are corners too, with
+    their nearest cell's value.
     """
     cells, boundary = case.points[:, :2].astype(float), case.boundary
     if boundary is None:

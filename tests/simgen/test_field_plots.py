@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.tri import Triangulation
+from matplotlib.tri import LinearTriInterpolator, Triangulation
 
 import simgen
 from simgen.case import Field
@@ -134,6 +134,32 @@ def test_cells_that_are_stretched_in_a_plane_are_drawn(stretched: float) -> None
     sizes = np.full(len(points), 1 / stretched)
     shape = section(points, sizes, 2, 0.0).triangulation
     assert len(shape.get_masked_triangles()) > 0.9 * 2 * 23 * 23
+
+
+def test_long_thin_cells_at_a_wall_are_drawn_by_their_own_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A channel flow, across cells that are some 50 times as long as high, is seen as one."""
+    width, height = np.cumsum(1.2 ** np.arange(13)), np.cumsum(0.9 ** np.arange(12)) / 30
+    middle = [(of[:-1] + of[1:]) / 2 for of in (width, height)]
+    x, y = (of.ravel() for of in np.meshgrid(*middle, indexing="ij"))
+    rows = [np.stack([width, 0 * width + end, 0 * width], axis=1) for end in height[[0, -1]]]
+    rows += [np.stack([0 * height + end, height, 0 * height], axis=1) for end in width[[0, -1]]]
+    lines = np.concatenate([np.stack([row[:-1], row[1:]], axis=1) for row in rows])
+    monkeypatch.setattr(
+        "simgen.publish.figures.crossings", lambda *_: (lines, np.arange(len(lines)))
+    )
+    middles, centre = lines.mean(axis=1), [width.mean(), height.mean(), 0]
+    normals = np.where(np.ptp(lines, axis=1) > 0, 0, np.sign(middles - centre)) * [1, 1, 0]
+    kinds = np.zeros(len(lines), np.uint8)
+    boundary = BoundaryCloud(middles, normals, np.ones(len(lines)), kinds, {})
+    cloud = PointCloud(np.stack([x, y, 0 * x], 1), None, None, None, ("wall",), None, {}, boundary)
+    drawn = triangulate(cloud)
+    inside = (np.linspace(*of[[0, -1]], 300)[1:-1] for of in (width, height))
+    places = np.meshgrid(*inside)
+    profiles = [1 - (2 * (of - centre[1]) / np.ptp(height)) ** 2 for of in (y, places[1])]
+    found = LinearTriInterpolator(drawn.triangulation, profiles[0][drawn.cell])(*places)
+    assert not found.mask.any() and np.abs(found - profiles[1]).max() < 0.35
 
 
 def test_a_baffle_bounds_nothing() -> None:
