@@ -172,7 +172,6 @@ def _compare(
     around = surrogate.bands_around(
         prepared, values, case.points, case.parameters, start, level, bands
     )
-    assert around is not None
     found: dict[str, _Held] = {}
     if around.field is not None:
         times = None if start is None else problem.times(start, len(values))

@@ -26,7 +26,6 @@ from courant.prediction.bands import quantity_bands
 from courant.prediction.surrogate import NotFiniteError, Surrogate, by_field, quantities_from
 from simgen import regression
 from simgen.design_space import scaled
-from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.quantities import CaseFields, Quantity, obtainable
 from simgen.store.read import Dataset, StoredCase
 
@@ -234,13 +233,7 @@ def on_cloud(
     case: StoredCase, fields: Mapping[str, np.ndarray], times: np.ndarray | None = None
 ) -> CaseFields:
     """Return fields, solved or predicted, on a case's cells and boundary."""
-    schema, kinds, boundary = case.dataset.schema, tuple(case.patch_kinds), None
-    if schema.boundary:
-        faces = case.boundary
-        boundary = BoundaryCloud(faces.points, faces.normals, faces.areas, faces.patch)
-    volumes = case.volumes if schema.volumes else None
-    cloud = PointCloud(case.points, volumes, None, None, kinds, times, fields, boundary)
-    return CaseFields(case.parameters, case.settings, cloud)
+    return CaseFields(case.parameters, case.settings, case.cloud(fields, times))
 
 
 def score_quantities(

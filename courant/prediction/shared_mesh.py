@@ -7,8 +7,8 @@ starts from the state of the nearest solved design.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,11 +16,11 @@ from simgen.case import CaseFamily
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint, DesignSpace, vary_options
 from simgen.errors import InputError
-from simgen.point_cloud import BoundaryCloud, PointCloud
+from simgen.point_cloud import PointCloud
 from simgen.quantities import Quantity
 
 if TYPE_CHECKING:
-    from simgen.store.read import Dataset, StoredCase
+    from simgen.store.read import Dataset
 
 MESHES_APART = 1e-5  # Of the domain's size: cell centres that differ by less are the same
 
@@ -52,7 +52,11 @@ class SharedMesh:
                     f" courant generate {dataset.schema.family}-designs --template CASE"
                     f" {vary or '--vary NAME=FILE:ENTRY=LOW:HIGH:UNIT'}"
                 )
-        return cls(dataset, _geometry(first))
+        cloud, kinds = first.cloud({}), dataset.schema.measured_kinds
+        if kinds:
+            lengths, ways = first.distance, first.direction
+            cloud = replace(cloud, distance=lengths, direction=ways, distance_kinds=kinds)
+        return cls(dataset, replace(cloud, grid_shape=first.grid_shape, mesh=first.mesh))
 
     @property
     def name(self) -> str:
@@ -80,25 +84,3 @@ def meshing_family(dataset: Dataset) -> CaseFamily | SharedMesh:
     if dataset.schema.source is None:
         return get_family(dataset.schema.family, dataset.url)
     return SharedMesh.of(dataset)
-
-
-def _geometry(case: StoredCase) -> PointCloud:
-    schema, boundary = case.dataset.schema, None
-    if schema.boundary:
-        of = case.boundary
-        boundary = BoundaryCloud(of.points, of.normals, of.areas, np.asarray(of.patch))
-    distances: dict[str, Any] = {"distance": None, "direction": None}
-    if schema.measured_kinds:
-        distances = {"distance": case.distance, "direction": case.direction}
-    return PointCloud(
-        points=case.points,
-        volumes=case.volumes if schema.volumes else None,
-        **distances,
-        patch_kinds=tuple(schema.patch_kinds),
-        time=None,
-        fields={},
-        boundary=boundary,
-        distance_kinds=tuple(schema.measured_kinds),
-        grid_shape=case.grid_shape,
-        mesh=case.mesh,
-    )

@@ -337,7 +337,7 @@ def predict_file(
     where = f"{len(places)} {shape.on}"
     if not is_steady:
         state, inputs = np.split(known, [len(normaliser.channels)], axis=-1)
-        given = _as_fields(inputs, normaliser.given)
+        given = by_field(inputs, normaliser.given) or None
         rollout = surrogate.predict(
             places, initial=state, parameters=parameters, given=given, steps=steps
         )
@@ -357,7 +357,7 @@ def predict_file(
         parameters=parameters,
         boundary=conditions,
         distance=distance,
-        given=_as_fields(known, normaliser.given),
+        given=by_field(known, normaliser.given) or None,
     )
     WrittenPrediction(surrogate, places, shape, None, predicted).write(out)
     return f"{out}: {where}\n{NO_BAND}"
@@ -402,16 +402,6 @@ def read_state(
         f"{file} needs the arrays {', '.join(dict.fromkeys(lacking))}, on its cells or its points;"
         f" it has {there}"
     )
-
-
-def _as_fields(values: np.ndarray, channels: Sequence[Channel]) -> dict[str, np.ndarray] | None:
-    """Turn (N, G) values of given channels into fields (N, components) by name; None if G = 0."""
-    fields: dict[str, np.ndarray] = {}
-    for column, channel in enumerate(channels):
-        width = 1 + max(each.column for each in channels if each.field == channel.field)
-        field = fields.setdefault(channel.field, np.zeros((len(values), width)))
-        field[:, channel.column] = values[:, column]
-    return fields or None
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from simgen.cell_mesh import CellMesh, shape_of
 from simgen.design_space import scaled
 from simgen.errors import InputError, SimgenError, StoreError
 from simgen.moments import is_significant
+from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.quantities import Quantity
 from simgen.store.schema import CaseTable, MismatchError, Record, Schema
 from simgen.store.split import LEFT_OUT, PUBLISHED, SPLITS, LeftOut, counts_of
@@ -447,6 +448,17 @@ class StoredCase:
             raise InputError(f"{self.dataset.url}: cases have no boundary cloud")
         self._check_accepted()
         return Boundary(self)
+
+    def cloud(
+        self, fields: Mapping[str, np.ndarray], times: np.ndarray | None = None
+    ) -> PointCloud:
+        """Return fields, solved or predicted, on the cells and the boundary, without distances."""
+        kinds, boundary = self.patch_kinds, None
+        if self.dataset.schema.boundary:
+            faces = self.boundary
+            boundary = BoundaryCloud(faces.points, faces.normals, faces.areas, faces.patch)
+        volumes = self.volumes if self.dataset.schema.volumes else None
+        return PointCloud(self.points, volumes, None, None, kinds, times, fields, boundary)
 
     def constants(self) -> dict[str, np.ndarray]:
         """Return `volume` and `distance_<patch kind>`, (N,) each, as far as the schema has them."""
