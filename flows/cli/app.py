@@ -34,6 +34,7 @@ from flows.settings import absolute, beside
 from flows.terminal import counted, print_line, print_table, progress_bar
 from simgen import log_lines
 from simgen.errors import InputError
+from simgen.log_lines import duration_text
 from simgen.whole_file import local_path
 
 Asked = dict[str, Any]
@@ -302,7 +303,6 @@ def runs_export(
 def _facts(run: summary.RunSummary) -> dict[str, str]:
     """Return what is known of a run, as text by name."""
     epochs = f"{run.epoch}/{run.epochs}"
-    minutes = run.train_s / 60
     commit, _, changed = (run.revision or "").partition("-")
     return {
         "run": run.url,
@@ -315,7 +315,7 @@ def _facts(run: summary.RunSummary) -> dict[str, str]:
         if run.test_nmae is None
         else f"{run.test_nmae:.3f}{' (1 case)' if run.test_cases == 1 else ''}",
         "started": run.started[:10] if run.started else "",
-        "training time": f"{minutes:.0f} min" if minutes >= 1 else f"{run.train_s:.0f} s",
+        "training time": duration_text(run.train_s),
         # A star marks local changes.
         "revision": f"{commit[:8]}{'*' if changed else ''}",
         "best epoch": _text(run.best_epoch),
@@ -557,13 +557,16 @@ def _plain(name: str) -> str:
     return name.replace("_", " ")
 
 
-ChosenCases = Annotated[
-    list[str] | None, option("Id of a case, repeat for several; default: the test split.", "--case")
-]
-OutFolder = Annotated[
-    str | None,
-    option("Folder or s3://bucket/prefix for the numbers; default: in analysis/ beside the runs/."),
-]
+@asks.request
+class AnalysisRequest:
+    """What all analyses are asked for."""
+
+    run: asks.RunUrl
+    case: list[str] | None = None
+    """Ids of cases; default: the test split."""
+    out: str | None = None
+    """Folder or s3://bucket/prefix for the numbers; default: in analysis/ beside the runs/."""
+    dataset: asks.MovedDataset = None
 
 
 class _WithDefault(TyperGroup):
@@ -583,16 +586,15 @@ analysis_app = typer.Typer(
 )
 
 
-def _opened(
-    run: str, case: Sequence[str] | None, out: str | None, dataset: str | None
-) -> tuple[RunDirectory, courant.Surrogate, simgen.Dataset, list[str]]:
+def _opened(asked: Asked) -> tuple[RunDirectory, courant.Surrogate, simgen.Dataset, list[str]]:
     """Return the folder of the numbers, the model, its dataset, and the named or test cases."""
-    surrogate = courant.load(absolute(run))
-    opened = surrogate.open_dataset(dataset)
-    chosen = list(case or ()) or opened.cases("test")
+    surrogate = courant.load(absolute(asked["run"]))
+    opened = surrogate.open_dataset(asked["dataset"])
+    chosen = asked["case"] or opened.cases("test")
     if not chosen:
         raise InputError(f"{opened.url} {opened.version} has no test case; name one by --case")
-    return RunDirectory(beside(run, "analysis", out)), surrogate, opened, chosen
+    place = beside(asked["run"], "analysis", asked["out"])
+    return RunDirectory(place), surrogate, opened, chosen
 
 
 def _write_numbers(folder: RunDirectory, name: str, content: dict[str, Any]) -> None:
@@ -614,24 +616,22 @@ def _number(value: Any, form: str, absent: str = "none") -> str:
 @analysis_app.command(
     "scores", epilog="Example: courant analyse RUN --case b0159c13a91f --out analysis"
 )
+@asks.with_options_of(AnalysisRequest)
 def analyse_scores(
-    run: asks.RunUrl,
-    case: ChosenCases = None,
+    asked: Asked,
     other: Annotated[str | None, option("Another run to match fields with.", metavar="RUN")] = None,
-    out: OutFolder = None,
-    dataset: asks.MovedDataset = None,
 ) -> None:
     """Score what each anchor contributes, beside controls; see docs/analysis.md."""
     from courant.analysis import comparison, scores
 
-    folder = RunDirectory(beside(run, "analysis", out))
+    folder = RunDirectory(beside(asked["run"], "analysis", asked["out"]))
     with progress_bar("analysing") as progress:
         found = comparison.score_run(
-            absolute(run),
-            case or (),
+            absolute(asked["run"]),
+            asked["case"] or (),
             absolute(other) if other else None,
             progress,
-            dataset,
+            asked["dataset"],
             lambda found: folder.write_arrays(f"{found.case}.npz", found.arrays()),
         )
     mean, controls = found["mean"], found["controls"]
@@ -649,12 +649,8 @@ def analyse_scores(
 
 
 @analysis_app.command("monitor", epilog="Example: courant analyse monitor RUN")
-def analyse_monitor(
-    run: asks.RunUrl,
-    case: ChosenCases = None,
-    out: OutFolder = None,
-    dataset: asks.MovedDataset = None,
-) -> None:
+@asks.with_options_of(AnalysisRequest)
+def analyse_monitor(asked: Asked) -> None:
     """Calibrate the monitor of a transient model's rollouts, and judge it on test cases.
 
     The run then has monitor.json, with which `surrogate.rollout_quality` finds from the latents
@@ -662,7 +658,7 @@ def analyse_monitor(
     """
     from courant.analysis.monitoring import calibrate_monitor, judge_monitor, write_monitor
 
-    folder, surrogate, opened, chosen = _opened(run, case, out, dataset)
+    folder, surrogate, opened, chosen = _opened(asked)
     RunDirectory(surrogate.url).check_writable()
     with progress_bar("calibrating") as progress:
         monitor = calibrate_monitor(surrogate, opened, progress)
@@ -694,17 +690,15 @@ def analyse_monitor(
 
 
 @analysis_app.command("fields", epilog="Example: courant analyse fields RUN --top 8")
+@asks.with_options_of(AnalysisRequest)
 def analyse_fields(
-    run: asks.RunUrl,
-    case: ChosenCases = None,
+    asked: Asked,
     top: Annotated[int, option("Fields to keep of each case, by energy.", min=1, max=10_000)] = 8,
-    out: OutFolder = None,
-    dataset: asks.MovedDataset = None,
 ) -> None:
-    """Write the offset, the strongest fields, their sum and the ranking to <case>_fields.npz."""
+    """Write the offset, the strongest fields, their sum and the ranking to `<case>_fields.npz`."""
     from courant.analysis.case_scores import ranked_fields
 
-    folder, surrogate, opened, names = _opened(run, case, out, dataset)
+    folder, surrogate, opened, names = _opened(asked)
     with progress_bar("decomposing") as progress:
         for number, name in enumerate(names, start=1):
             found = ranked_fields(surrogate, opened[name], top)
@@ -718,20 +712,18 @@ def analyse_fields(
 
 
 @analysis_app.command("maps", epilog="Example: courant analyse maps RUN --anchor 14")
+@asks.with_options_of(AnalysisRequest)
 def analyse_maps(
-    run: asks.RunUrl,
-    case: ChosenCases = None,
+    asked: Asked,
     anchor: Annotated[
         list[int] | None,
         option("An anchor, repeat for several; default: three that represent all."),
     ] = None,
-    out: OutFolder = None,
-    dataset: asks.MovedDataset = None,
 ) -> None:
-    """Write decoder weights over time and encoder attention of some anchors to <case>_maps.npz."""
+    """Write decoder weights over time and encoder attention of anchors to `<case>_maps.npz`."""
     from courant.analysis.case_scores import map_anchors, representative_anchors, score_case
 
-    folder, surrogate, opened, names = _opened(run, case, out, dataset)
+    folder, surrogate, opened, names = _opened(asked)
     with progress_bar("mapping") as progress:
         for number, name in enumerate(names, start=1):
             stored, chosen = opened[name], anchor
@@ -747,20 +739,18 @@ def analyse_maps(
 
 
 @analysis_app.command("frequencies", epilog="Example: courant analyse frequencies RUN --steps 40")
+@asks.with_options_of(AnalysisRequest)
 def analyse_frequencies(
-    run: asks.RunUrl,
-    case: ChosenCases = None,
+    asked: Asked,
     steps: Annotated[int, option("Most steps of each rollout.", min=8, max=10_000)] = 40,
     start: Annotated[
         float | None, option("Time of the first state in s; default: where training windows begin.")
     ] = None,
-    out: OutFolder = None,
-    dataset: asks.MovedDataset = None,
 ) -> None:
     """Compare the frequency of long rollouts with the solution's; see docs/analysis.md."""
     from courant.analysis.case_dynamics import study_frequencies
 
-    folder, surrogate, opened, chosen = _opened(run, case, out, dataset)
+    folder, surrogate, opened, chosen = _opened(asked)
     with progress_bar("rolling out") as progress:
         found = study_frequencies(
             surrogate,
@@ -804,9 +794,9 @@ def analyse_frequencies(
 @analysis_app.command(
     "spectrum", epilog="Example: courant analyse spectrum RUN --case b0159c13a91f --at 1 --at 40"
 )
+@asks.with_options_of(AnalysisRequest)
 def analyse_spectrum(
-    run: asks.RunUrl,
-    case: ChosenCases = None,
+    asked: Asked,
     at: Annotated[
         list[int] | None,
         option(
@@ -816,19 +806,17 @@ def analyse_spectrum(
     exact_up_to: Annotated[
         int, option("Anchors times width up to which all eigenvalues are computed, not 32.", min=0)
     ] = 8192,
-    out: OutFolder = None,
-    dataset: asks.MovedDataset = None,
 ) -> None:
     """Compute the eigenvalues of the processor's Jacobian J and of its step, I + hJ for Euler's.
 
     Without --case it takes the first test case, without --at the first and the last step of a
     training window. Of larger states the 32 leading eigenvalues are found by Arnoldi iteration.
-    <case>_spectrum.npz has all of them.
+    `<case>_spectrum.npz` has all of them.
     """
     from courant.analysis.case_dynamics import case_spectra
 
-    folder, surrogate, opened, chosen = _opened(run, case, out, dataset)
-    chosen = chosen if case else chosen[:1]
+    folder, surrogate, opened, chosen = _opened(asked)
+    chosen = chosen if asked["case"] else chosen[:1]
     records: list[dict[str, Any]] = []
     with progress_bar("computing eigenvalues") as progress:
         for number, name in enumerate(chosen):
@@ -864,12 +852,8 @@ def analyse_spectrum(
 @analysis_app.command(
     "compare", epilog="Example: courant analyse compare RUN OTHER-RUN --out analysis"
 )
-def analyse_compare(
-    runs: asks.RunUrls,
-    case: ChosenCases = None,
-    out: OutFolder = None,
-    dataset: asks.MovedDataset = None,
-) -> None:
+@asks.with_options_of(AnalysisRequest, "run")
+def analyse_compare(asked: Asked, runs: asks.RunUrls) -> None:
     """Put all scores of several runs side by side; runs of one setting share a column.
 
     Writes comparison.md, .csv, .json and .png; trade-off.png, the error against every score that
@@ -881,10 +865,10 @@ def analyse_compare(
     from courant.report.comparison import compare_fields, draw_comparison, draw_trade_off
     from simgen.publish.figures import png_bytes
 
-    folder = RunDirectory(beside(f"{runs[0]}-compared", "analysis", out))
-    urls = [absolute(run) for run in runs]
+    folder = RunDirectory(beside(f"{runs[0]}-compared", "analysis", asked["out"]))
+    urls, on = [absolute(run) for run in runs], (asked["case"] or (), asked["dataset"])
     with progress_bar("scoring") as progress:
-        found = comparison.compare_runs(urls, folder, case or (), dataset, progress)
+        found = comparison.compare_runs(urls, folder, *on, progress)
     names = [Column(escape(found.heading(row)), justify="right") for row in found.columns]
     rows = []
     for each in SCORES:
@@ -905,7 +889,7 @@ def analyse_compare(
     first = comparison.RunComparison(
         tuple(row for row in found.rows if row.family == found.families[0])
     )
-    if (fields := compare_fields(first, case or (), dataset)) is not None:
+    if (fields := compare_fields(first, *on)) is not None:
         shown, figure, arrays = fields
         folder.write_bytes("fields.png", png_bytes(figure))
         folder.write_arrays("fields.npz", arrays)
