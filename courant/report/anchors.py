@@ -61,8 +61,6 @@ def decomposition_panel(context: Context) -> Panel | None:
             "contributions": found.fields,
             "offset": found.offset,
             "largest": found.anchors,
-            "energies": context.scores.fields.energies,
-            **({} if places is None else {"anchors": places}),
         },
     )
 
@@ -185,21 +183,20 @@ def anchor_table_panel(context: Context) -> Panel | None:
         return None
     found, plane, dynamics = context.scores, context.shown[0].layer, context.dynamics
     fields, errors = found.fields, found.addresses
-    # Of each number: its column, its key in the arrays, its values (L,), NaN where an anchor has
-    # none, and its format.
-    numbers: list[tuple[str, str, np.ndarray | None, str]] = [
-        ("share of the energy", "energy", _shares(fields.energies), "{:.1%}"),
-        ("90 % of it in", "support", fields.supports, "{:.1%}"),
-        ("field is away by (m)", "distance", measures.anchor_distances(fields), "{:.3g}"),
-        ("varies in time", "temporal_variance", found.temporal_variance, "{:.1%}"),
-        ("frequency (Hz)", "frequency", None if dynamics is None else dynamics.anchor_hz, "{:.3g}"),
+    # Of each number: its column, its values (L,), NaN where an anchor has none, and its format.
+    numbers: list[tuple[str, np.ndarray | None, str]] = [
+        ("share of the energy", _shares(fields.energies), "{:.1%}"),
+        ("90 % of it in", fields.supports, "{:.1%}"),
+        ("field is away by (m)", measures.anchor_distances(fields), "{:.3g}"),
+        ("varies in time", found.temporal_variance, "{:.1%}"),
+        ("frequency (Hz)", None if dynamics is None else dynamics.anchor_hz, "{:.3g}"),
     ]
     if errors is not None:
         ratio = errors.densities / (errors.total or 1.0)
         numbers += [
-            ("part of the volume", "weight", errors.governed, "{:.1%}"),
-            ("part of the error", "error", _shares(errors.errors), "{:.1%}"),
-            ("error there, over the mean", "error_ratio", ratio, "{:.2f}×"),
+            ("part of the volume", errors.governed, "{:.1%}"),
+            ("part of the error", _shares(errors.errors), "{:.1%}"),
+            ("error there, over the mean", ratio, "{:.2f}×"),
         ]
     rows = []
     raster = Raster.of(plane, columns=96) if isinstance(plane, Triangles) else None
@@ -213,7 +210,7 @@ def anchor_table_panel(context: Context) -> Panel | None:
             place = fields.anchors[anchor, : context.dataset.schema.dimension].astype(float)
             place = np.round(place, 6) + 0.0
             row["place (m)"] = ", ".join(f"{each:.3g}" for each in place)
-        for column, _, values, style in numbers:
+        for column, values, style in numbers:
             if values is not None:
                 row[column] = style.format(values[anchor]) if np.isfinite(values[anchor]) else "–"
         rows.append(row)
@@ -230,11 +227,6 @@ def anchor_table_panel(context: Context) -> Panel | None:
         "All anchors, one by one",
         tables=[PanelTable(rows, words=("its field", "place (m)"), sortable=True)],
         note=note,
-        arrays={
-            **{key: values for _, key, values, _ in numbers if values is not None},
-            "centroids": fields.centroids,
-            **({} if fields.anchors is None else {"anchors": fields.anchors}),
-        },
     )
 
 
@@ -377,12 +369,6 @@ def addresses_panel(context: Context) -> Panel | None:
         note="The squared error at a point is divided among the anchors by their weights there."
         " The parts, listed in the table of all anchors, sum exactly to the whole, a mean square"
         f" error of {found.total:.3g} in units of the training cases' variance. An anchor with a"
-        " large error shows where to look; it need not be the cause.",
-        arrays={
-            "error_address": found.errors,
-            "governed": found.governed,
-            "centre": found.centres,
-            "squared_error": found.squared,
-            "points": shown.case.points,
-        },
+        " large error shows where to look; it need not be the cause. The arrays are beside the"
+        " scores' own, anchor_scores.npz.",
     )

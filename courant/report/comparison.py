@@ -23,7 +23,7 @@ from courant.sweeps.search_space import BASELINE, Setting, Value, describe, labe
 from courant.sweeps.sweep import Sweep, TrialResult, best_trial, trial_rows
 from simgen.log_lines import duration_text
 from simgen.publish.colours import MAGNITUDES
-from simgen.publish.figures import layer
+from simgen.publish.figures import axes_grid, layer
 
 
 @rc_context(rc=drawing.STYLE)
@@ -124,7 +124,7 @@ def draw_hyperparameters(
             return 1, float(value), ""
         return 0 if value in (None, "none", BASELINE) else 2, 0.0, str(value)
 
-    figure, axes = drawing.axes_grid(len(baseline), 4, 3.5, 3.1, share_y=True)
+    figure, axes = axes_grid(len(baseline), 4, 3.5, 3.1, share_y=True)
     for axis, (key, value) in zip(axes, baseline.items(), strict=True):
         shown = [
             each
@@ -175,7 +175,7 @@ def draw_hyperparameters(
 def draw_comparison(found: RunComparison) -> Figure:
     """Draw a bar for each row, with its interval, and the aim as a line where a score has one."""
     shown = [each for each in SCORES if each.key in found.keys]
-    figure, axes = drawing.axes_grid(len(shown), 4, drawing.WIDTH / 4, 0.75 + 0.3 * len(found.rows))
+    figure, axes = axes_grid(len(shown), 4, drawing.WIDTH / 4, 0.75 + 0.3 * len(found.rows))
     places = np.arange(len(found.rows))[::-1]
     colors = [drawing.PALETTE[row % len(drawing.PALETTE)] for row in range(len(found.rows))]
     for number, (axis, score) in enumerate(zip(axes, shown, strict=True)):
@@ -275,7 +275,7 @@ def draw_trade_off(found: RunComparison) -> Figure | None:
     }
     labels = list(dict.fromkeys(row.label for row in found.rows))
     height = 3.2 + 0.22 * len(found.rows)
-    figure, axes = drawing.axes_grid(len(shown), 4, drawing.WIDTH / 4, height, share_y=True)
+    figure, axes = axes_grid(len(shown), 4, drawing.WIDTH / 4, height, share_y=True)
     for axis, (score, aim) in zip(axes, shown, strict=True):
         for row in rows:
             error, unit = row.scores["nmae"], lowest[row.family]

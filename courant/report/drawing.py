@@ -41,19 +41,6 @@ WIDTH = 13.5  # Inches
 FLAT = 0.12  # Height over width of a domain below which its pictures are one above the other
 
 
-def axes_grid(
-    num: int, most_columns: int, width: float, height: float, share_y: bool = False
-) -> tuple[Figure, list[Axes]]:
-    """Return a figure and its `num` axes, each of a size in inches."""
-    columns = min(most_columns, num)
-    rows = -(-num // columns)
-    figure = Figure(figsize=(max(5.0, width * columns), height * rows + 0.4))
-    axes = figure.subplots(rows, columns, squeeze=False, sharey=share_y).ravel().tolist()
-    for axis in axes[num:]:
-        axis.set_visible(False)
-    return figure, axes[:num]
-
-
 def legend_above(figure: Figure, axes: Sequence[Axes], columns: int = 10) -> None:
     """Draw one legend of all axes, as many names side by side as fit, and at most `columns`."""
     handles = {
@@ -130,9 +117,7 @@ def draw_map(figure: Figure, axis: Axes, shown: FieldMap, bar_axes: Any, **style
 
 
 def draw_maps(
-    rows: Sequence[Sequence[FieldMap]],
-    bars: Literal["each", "row", "column", "all"],
-    width: float = WIDTH,
+    rows: Sequence[Sequence[FieldMap]], bars: Literal["each", "row", "all"], width: float = WIDTH
 ) -> Figure:
     """Draw a grid of maps; those that share a colour bar have the limits and label of the first."""
     aspect = max(each.plane.aspect for row in rows for each in row)
@@ -141,14 +126,13 @@ def draw_maps(
     height = float(np.clip(0.84 * width / columns * aspect + 0.4, 1.0, 5.0))
     figure = Figure(figsize=(width, height * len(rows) + 0.4))
     axes = figure.subplots(len(rows), columns, squeeze=False)
-    beside: Style = {"location": "bottom", "aspect": 40} if bars == "column" else {"shrink": 0.85}
     for (row, column), axis in np.ndenumerate(axes):
         if column >= len(rows[row]):
             axis.set_visible(False)
             continue
-        group = {"each": axis, "row": axes[row], "column": axes[:, column], "all": axes}[bars]
+        group = {"each": axis, "row": axes[row], "all": axes}[bars]
         is_first = axis is np.ravel(group)[0]
-        draw_map(figure, axis, rows[row][column], group if is_first else None, **beside)
+        draw_map(figure, axis, rows[row][column], group if is_first else None, shrink=0.85)
     return figure
 
 

@@ -15,6 +15,7 @@ from courant.report import page as pages
 from courant.report.context import Context, ranked_cases
 from courant.report.page import Cell, Panel, PanelTable, Picture, listed, number, percent, plain
 from simgen.design_space import with_unit
+from simgen.publish.figures import axes_grid
 
 
 def errors_panel(context: Context) -> Panel:
@@ -61,14 +62,6 @@ def errors_panel(context: Context) -> Panel:
         "Beside the references",
         tables=[PanelTable(rows, words=("predicted by",))],
         note=" ".join(notes),
-        arrays={
-            "components": np.array(list(scores)),
-            "predictors": np.array(predictors),
-            **{
-                metric: np.array([[score[metric] for score in row] for row in scores.values()])
-                for metric in METRICS
-            },
-        },
     )
 
 
@@ -109,7 +102,7 @@ def case_panel(context: Context) -> Panel | None:
     arrays |= {"parameter_names": np.array(names), "parameters": designs}
     if parameters:
         train = [case for case in context.dataset.cases("train") if case not in cases]
-        figure, axes = drawing.axes_grid(len(parameters), 5, 2.1, 3.0, share_y=True)
+        figure, axes = axes_grid(len(parameters), 5, 2.1, 3.0, share_y=True)
         for place, (axis, parameter) in enumerate(zip(axes, parameters, strict=True)):
             axis.plot(designs[:, place], nmae[:, 0], "o", ms=5, color=drawing.MODEL_COLOR)
             ticks = table.loc[train, parameter.name].to_numpy(float)
@@ -145,7 +138,7 @@ def growth_panel(context: Context) -> Panel | None:
         for errors in (evaluation.nmae, evaluation.relative_l2)
     )
     shown = names if len(names) > 2 else names[:1]
-    figure, axes = drawing.axes_grid(len(shown), 3, 4.4, 3.1)
+    figure, axes = axes_grid(len(shown), 3, 4.4, 3.1)
     for place, (axis, name) in enumerate(zip(axes, shown, strict=True)):
         for predictor, errors in zip(predictors, nmae, strict=True):
             axis.plot(time, errors[place], "o-", ms=4, label=predictor)
@@ -261,7 +254,7 @@ def draw_quantities(
     quantities: Mapping[str, record.QuantityScore], widths: Mapping[str, np.ndarray]
 ) -> Figure:
     """Draw predicted against true values, with bands where they hold, a picture for each."""
-    figure, axes = drawing.axes_grid(len(quantities), 3, 4.0, 3.8)
+    figure, axes = axes_grid(len(quantities), 3, 4.0, 3.8)
     for axis, (name, score) in zip(axes, quantities.items(), strict=True):
         truth, predicted = _values(score.truth), _values(score.predicted)
         if score.null and score.source != REGRESSION:

@@ -70,27 +70,32 @@ def draw_prediction(
     predicted: np.ndarray,
     plotted: Sequence[PlottedField],
     by: str | None = None,
+    lead_columns: int | None = None,
 ) -> Figure:
     """Draw truth, prediction and error (N, C) side by side, or the prediction, by field.
 
-    `by` names a reference that predicts in place of the model.
+    Of states (T, N, C) the first is drawn, on the scale of all. `by` names a reference that
+    predicts in place of the model. `lead_columns` pictures are in a row of a page's lead.
     """
     drawn, rows, state = plane.drawn, [], predicted if truth is None else truth
+    columns = lead_columns or (1 if plane.aspect < drawing.FLAT else 3)
+    width = 11.0 if lead_columns is None else 6.2 if columns < 3 else 8.4
     for each in plotted:
         ours, values = each.of(predicted), each.of(state)
         # Across a plane of symmetry there is nothing to see.
-        if each.vector and np.abs(values[drawn]).max() < each.least(state):
+        if each.vector and np.abs(values[..., drawn]).max() < each.least(state):
             continue
         limits, cmap = scale_of(each, state, drawn)
-        bounds = symmetric((ours - values)[drawn])
+        error, first = ours - values, 0 if values.ndim > 1 else ...
+        bounds = symmetric(error[..., drawn])
         row = [
-            FieldMap(plane, values, f"solution, {each.label}", "", limits, cmap),
-            FieldMap(plane, ours, f"{by or 'prediction'}, {each.label}", "", limits, cmap),
-            FieldMap(plane, ours - values, f"error, {each.label}", "", bounds, ERRORS),
+            FieldMap(plane, values[first], f"solution, {each.label}", "", limits, cmap),
+            FieldMap(plane, ours[first], f"{by or 'prediction'}, {each.label}", "", limits, cmap),
+            FieldMap(plane, error[first], f"error, {each.label}", "", bounds, ERRORS),
         ]
         row = row[1:2] if truth is None else row
-        rows += [[one] for one in row] if plane.aspect < drawing.FLAT else [row]
-    return draw_maps(rows, "each", 11.0)
+        rows += [row[at : at + columns] for at in range(0, len(row), columns)]
+    return draw_maps(rows, "each", width)
 
 
 def scale_of(
@@ -129,7 +134,7 @@ def rollout_panel(context: Context) -> Panel | None:
         "rollout",
         f"Case {case.id} ({shown.label}){shown.inside}, predicted from its state at"
         f" {surrogate.problem.start(case):g} s, {step_s:g} s a step; trained on {horizon} steps."
-        " Space plays and stops, the arrow keys step.",
+        " Errors are prediction less solution. Space plays and stops, the arrow keys step.",
         _animate(plane, plotted, truth, predicted),
         look_for="Does the prediction keep in step with the solution?",
         score=f"NMAE {nmae[0]:.3f} after the first step, {nmae[-1]:.3f} after the last",
@@ -145,35 +150,18 @@ def rollout_panel(context: Context) -> Panel | None:
 
 def still_panel(context: Context) -> Panel:
     """Show solution, prediction and error of the first case."""
-    shown, plotted = context.shown[0], context.plotted[0]
+    shown, plotted, plane = context.shown[0], context.plotted[0], context.shown[0].layer
     own = context.evaluation.cases[shown.case.id].overall[MODEL]
     picture = Picture(
         "lead.png",
-        f"Case {shown.case.id} ({shown.label}){shown.inside}.",
-        _draw_three(shown.layer, plotted, shown.truth, shown.predicted),
+        f"Case {shown.case.id} ({shown.label}){shown.inside}; errors are prediction less solution.",
+        draw_prediction(
+            plane, shown.truth, shown.predicted, [plotted], lead_columns=side_by_side(plane)
+        ),
         look_for="Prediction and solution should look alike.",
         score=f"NMAE {own.nmae:.3f} in this case",
     )
     return Panel("lead", "", [picture])
-
-
-def _draw_three(
-    plane: Layer, plotted: PlottedField, truth: np.ndarray, predicted: np.ndarray
-) -> Figure:
-    """Draw one state of values (N, C), or the first of (T, N, C) on the scale of all."""
-    drawn = plane.drawn
-    limits, colours = scale_of(plotted, truth, drawn)
-    truth, predicted = plotted.of(truth), plotted.of(predicted)
-    error = predicted - truth
-    bounds, first = symmetric(error[..., drawn]), 0 if truth.ndim > 1 else ...
-    maps = [
-        FieldMap(plane, truth[first], f"solution, {plotted.label}", "", limits, colours),
-        FieldMap(plane, predicted[first], "prediction", "", limits, colours),
-        FieldMap(plane, error[first], "error, prediction less solution", "", bounds, ERRORS),
-    ]
-    columns = side_by_side(plane)
-    rows = [maps[first : first + columns] for first in range(0, len(maps), columns)]
-    return draw_maps(rows, "each", 6.2 if columns < 3 else 8.4)
 
 
 def side_by_side(plane: Layer) -> int:
@@ -185,7 +173,8 @@ def _animate(
     plane: Triangles, plotted: PlottedField, truth: np.ndarray, predicted: np.ndarray
 ) -> list[bytes]:
     """Draw all steps of values (T, N, C): the axes once, and then only the fields in them."""
-    figure = _draw_three(plane, plotted, truth, predicted)
+    columns = side_by_side(plane)
+    figure = draw_prediction(plane, truth, predicted, [plotted], lead_columns=columns)
     truth, predicted = plotted.of(truth), plotted.of(predicted)
     error = predicted - truth
     canvas, frames = FigureCanvasAgg(figure), []

@@ -11,7 +11,7 @@ from courant.report.context import plotted_fields
 from courant.report.fields import draw_prediction
 from courant.runs.directory import RunDirectory
 from simgen.design_space import with_unit
-from simgen.publish.figures import layer
+from simgen.publish.figures import axes_grid, layer
 from simgen.store.read import Dataset
 
 
@@ -38,15 +38,10 @@ def write_search_page(
     pages.write_page(folder, title, meta, pages.Lead("", search.verdict), {"": panels})
 
 
-def _units(search: Search, dataset: Dataset) -> dict[str, str]:
-    """Return the label of each quantity, with its unit."""
-    units = {each.name: each.unit for each in dataset.schema.quantities}
-    return {name: with_unit(pages.plain(name), units[name]) for name in search.names}
-
-
 def _candidates(search: Search, dataset: Dataset) -> pages.Panel:
     """Show every candidate: its design, its predicted and solved values, and the course."""
-    labels, front = _units(search, dataset), search.front(search.solved)
+    units, front = {q.name: q.unit for q in dataset.schema.quantities}, search.front(search.solved)
+    labels = {name: with_unit(pages.plain(name), units[name]) for name in search.names}
     named = {p.name: with_unit(pages.plain(p.name), p.unit) for p in dataset.schema.parameters}
     rows: list[dict[str, str | pages.Cell]] = []
     for place, each in enumerate(search.candidates, 1):
@@ -86,7 +81,7 @@ def _candidates(search: Search, dataset: Dataset) -> pages.Panel:
 
 def _draw_course(search: Search, labels: dict[str, str]) -> Figure:
     """Draw each quantity by solve: predicted with bands, solved, limits, and the best so far."""
-    figure, axes = drawing.axes_grid(len(labels), 3, 4.6, 3.4)
+    figure, axes = axes_grid(len(labels), 3, 4.6, 3.4)
     for axis, (name, label) in zip(axes, labels.items(), strict=True):
         for feasible, fill in ((False, "none"), (True, "#9a9a9a")):
             shown = [of for of in search.known.values() if search.is_feasible(of) is feasible]
@@ -120,7 +115,7 @@ def _draw_course(search: Search, labels: dict[str, str]) -> Figure:
 
 def _draw_front(search: Search, labels: dict[str, str]) -> Figure:
     """Draw the first two objectives of all cases, with the front."""
-    figure, (axis,) = drawing.axes_grid(1, 1, 6.0, 4.6)
+    figure, (axis,) = axes_grid(1, 1, 6.0, 4.6)
     first, second = list(search.goals)[:2]
     for case, of in search.solved.items():
         color = "#9a9a9a" if case in search.known else drawing.MODEL_COLOR

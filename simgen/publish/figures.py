@@ -397,15 +397,18 @@ COLUMNS = 3
 MAX_HISTOGRAM_CASES, HISTOGRAM_SNAPSHOTS = 12, 8
 
 
-def _panels(count: int, width: float, height: float) -> tuple[Figure, np.ndarray]:
-    """Return a figure and its axes, at most three in a row, each of a size in inches."""
-    columns = min(COLUMNS, count)
-    rows = -(-count // columns)
-    figure = Figure(figsize=(width * columns, height * rows + 0.3), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axis in axes[count:]:
-        axis.set_axis_off()
-    return figure, axes
+def axes_grid(
+    num: int, most_columns: int, width: float, height: float, share_y: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure and its `num` axes, each of a size in inches."""
+    columns = min(most_columns, num)
+    rows = -(-num // columns)
+    size = max(5.0, width * columns), height * rows + 0.4
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=share_y).ravel().tolist()
+    for axis in axes[num:]:
+        axis.set_visible(False)
+    return figure, axes[:num]
 
 
 def designs(dataset: Dataset) -> Figure:
@@ -416,7 +419,7 @@ def designs(dataset: Dataset) -> Figure:
     table, parameters = dataset.design, dataset.schema.parameters
     pairs: Sequence[tuple[Parameter, ...]] = list(combinations(parameters, 2))[:MAX_PAIRS]
     pairs = pairs or [(parameter,) for parameter in parameters]
-    figure, axes = _panels(len(pairs), 3.6 if len(pairs) > 1 else 7.0, 3.0)
+    figure, axes = axes_grid(len(pairs), COLUMNS, 3.6 if len(pairs) > 1 else 7.0, 3.0)
     groups = {
         split: (table[table["split"] == split], color, "o") for split, color in SPLIT_COLORS.items()
     }
@@ -459,7 +462,7 @@ def sample_cases(cases: Sequence[StoredCase], field: str) -> Figure:
     is_scalar = len(of.components) == 1
     layers = [layer(case) for case in cases]
     height = float(np.clip(3.6 * max(each.aspect for each in layers) + 0.3, 1.0, 4.0))
-    figure, axes = _panels(len(cases), 12 / min(COLUMNS, len(cases)), height)
+    figure, axes = axes_grid(len(cases), COLUMNS, 12 / min(COLUMNS, len(cases)), height)
     last = [last_state(case, field) for case in cases]
     shown = [each[:, 0] if is_scalar else np.linalg.norm(each, axis=-1) for each in last]
     low, high = zip(*map(spanning, shown), strict=True)
@@ -478,7 +481,7 @@ def sample_cases(cases: Sequence[StoredCase], field: str) -> Figure:
     if artist is None:  # a line has its own axis
         figure.supylabel(label, fontsize=9)
     else:
-        figure.colorbar(artist, ax=axes.tolist(), label=label, shrink=0.8, pad=0.01)
+        figure.colorbar(artist, ax=axes, label=label, shrink=0.8, pad=0.01)
     return figure
 
 
@@ -486,7 +489,7 @@ def distributions(dataset: Dataset) -> Figure:
     """Draw histograms of every field's components over snapshots of some training cases."""
     cases = [dataset[case] for case in dataset.cases("train")[:MAX_HISTOGRAM_CASES]]
     fields = dataset.schema.fields
-    figure, axes = _panels(sum(len(field.components) for field in fields), 3.6, 2.7)
+    figure, axes = axes_grid(sum(len(each.components) for each in fields), COLUMNS, 3.6, 2.7)
     remaining = iter(axes)
     for field in fields:
         blocks = []
@@ -513,7 +516,7 @@ def histograms(dataset: Dataset) -> Figure:
     """Draw how each quantity is distributed over the accepted cases, stacked by split."""
     shown, table = shown_quantities(dataset), dataset.design
     colors = {split: SPLIT_COLORS[split] for split in counts_of(dataset.cases)}
-    figure, axes = _panels(len(shown), 3.6, 2.7)
+    figure, axes = axes_grid(len(shown), COLUMNS, 3.6, 2.7)
     for axis, quantity in zip(axes, shown, strict=False):
         known = table[np.isfinite(table[quantity.name].astype(float))]
         values = [known[quantity.name][known["split"] == split] for split in colors]
