@@ -384,8 +384,8 @@ def with_options_of(asked: Any, *without: str) -> Callable[[Callable[..., None]]
             hint, field = hints[name], asked.__pydantic_fields__[name]
             kinds = [typing.get_origin(part) for part in (hint, *typing.get_args(hint))]
             if dict in kinds:
-                parse = next(made for kind, made in _PARSERS if kind in typing.get_args(hint))
-                parsers[name] = partial(parse, option=options[name].default)
+                kind = next(filter(_PARSERS.get, typing.get_args(hint)))
+                parsers[name] = partial(_PARSERS[kind], option=options[name].default)
                 options[name].metavar = options[name].metavar or "NAME=VALUE"
                 hint = list[str] | None
             elif list in kinds:
@@ -399,7 +399,7 @@ def with_options_of(asked: Any, *without: str) -> Callable[[Callable[..., None]]
 
         def run(**given: Any) -> None:
             parsed = {name: given.pop(name) for name in asked_for}
-            parsed |= {name: parse(parsed[name]) for name, parse in parsers.items()}
+            parsed |= {name: parse(parsed[name]) or None for name, parse in parsers.items()}
             command(parsed, **given)
 
         run.__signature__ = inspect.Signature(made)  # type: ignore[attr-defined]
@@ -410,10 +410,10 @@ def with_options_of(asked: Any, *without: str) -> Callable[[Callable[..., None]]
     return decorate
 
 
-def parse_list(texts: list[str] | None) -> list[str] | None:
+def parse_list(texts: list[str] | None) -> list[str]:
     """Parse A,B,... options into a list; commas in parentheses, as in div(phi,U), are kept."""
     parts = (part.strip() for text in texts or () for part in re.split(r",(?![^(]*\))", text))
-    return [part for part in parts if part] or None
+    return [part for part in parts if part]
 
 
 def parse_pairs(
@@ -435,27 +435,19 @@ def parse_pairs(
     return found
 
 
-def parse_values(texts: list[str] | None, option: str) -> dict[str, Any] | None:
-    """Parse `name=value` options into a mapping of JSON values, or else texts."""
-
-    def value_of(text: str) -> Any:
-        with suppress(ValueError):
-            return json.loads(text)
-        return text
-
-    return parse_pairs(texts, option, value_of) or None
+def _json_or_text(text: str) -> Any:
+    with suppress(ValueError):
+        return json.loads(text)
+    return text
 
 
-def parse_settings(texts: list[str] | None, option: str) -> dict[str, float] | None:
-    """Parse `name=value` options into a mapping of numbers; None where there are none."""
-    return parse_pairs(texts, option, float, "NAME=VALUE with a number") or None
-
-
-_PARSERS: tuple[tuple[Any, Callable[..., Any]], ...] = (
-    (dict[str, str], parse_pairs),
-    (dict[str, float], parse_settings),
-    (dict[str, Any], parse_values),
-)
+parse_settings = partial(parse_pairs, parse=float, form="NAME=VALUE with a number")
+_PARSERS: dict[Any, Callable[..., Any]] = {
+    dict[str, str]: parse_pairs,
+    dict[str, float]: parse_settings,
+    dict[str, Any]: partial(parse_pairs, parse=_json_or_text),
+}
+"""By the type of a request's field; values that are no JSON are texts"""
 
 
 def parse_box(texts: list[str] | None, option: str = "--inside") -> dict[str, tuple[float, float]]:

@@ -73,10 +73,6 @@ class Answers(Frozen):
     quantities: dict[str, RegressedQuantity] = Field(default_factory=dict)
     outcomes: Outcomes | None = None  # None of a run that was not evaluated
 
-    def unsolved_near(self, design: np.ndarray) -> float:
-        """Return the share of solves near a scaled design that failed; 0 where none is known."""
-        return self.outcomes.unsolved_near(design) if self.outcomes else 0.0
-
     @model_validator(mode="after")
     def _fits(self) -> Answers:
         width = {len(design) for design in self.designs}

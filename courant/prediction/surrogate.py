@@ -505,8 +505,8 @@ class Surrogate:
         values (T, N, C) of a rollout from `start_s`, or (N, C), at points (N, 3) m; `none` is a
         reason why no band of the fields holds.
         """
-        design = self.scaled(parameters)
-        unsolved = self.answers.unsolved_near(design)
+        design, outcomes = self.scaled(parameters), self.answers.outcomes
+        unsolved = outcomes.unsolved_near(design) if outcomes else 0.0
         if (bands := bands or self.bands) is None:
             why = "the run is not calibrated" + (
                 "" if self.answers.weights else ", nor evaluated (courant evaluate)"

@@ -117,11 +117,9 @@ def rollout_panel(context: Context) -> Panel | None:
         return None
     plotted = context.plotted[0]
     times, truth, predicted = rollout.times, rollout.truth, rollout.predicted
-    nmae = []
-    for ours, theirs in zip(predicted, truth, strict=True):
-        sums = ErrorSums(surrogate.channels)
-        sums.add(ours[None], theirs[None])
-        nmae.append(sums.total(ALL)["nmae"])
+    sums = ErrorSums(surrogate.channels)
+    sums.add(predicted, truth)
+    nmae = sums.nmae()[ALL]
     horizon = surrogate.problem.num_steps
     arrays = {
         "time": times,

@@ -441,9 +441,9 @@ def predict(
     if is_file:
         asked = asks.parse_settings(parameters.split(",") if parameters else None, "--parameters")
         faces = None if boundary is None else local_path(str(boundary))
-        print_line(predict_file(url, local_path(str(case)), faces, asked, steps, out))
+        print_line(predict_file(url, local_path(str(case)), faces, asked or None, steps, out))
     elif design is not None:
-        asked = asks.parse_settings(design.split(","), "--design") or {}
+        asked = asks.parse_settings(design.split(","), "--design")
         predict_to_files(url, asked, out, steps, from_solver, verify, dataset, reference)
     else:
         print_line(write_prediction(url, str(case), start, steps, out, dataset))
