@@ -74,10 +74,9 @@ def case_panel(context: Context) -> Panel | None:
         return None
     evaluation, parameters = context.evaluation, context.dataset.schema.parameters
     cases, predictors = ranked_cases(evaluation), evaluation.predictors
-    scores = [[evaluation.cases[case].overall[name] for name in predictors] for case in cases]
-    arrays = {m: np.array([[score[m] for score in row] for row in scores]) for m in METRICS}
-    arrays |= {"cases": np.array(cases), "predictors": np.array(predictors)}
-    nmae = arrays["nmae"]
+    of_cases = (evaluation.cases[case].overall for case in cases)
+    nmae = np.array([[of[name].nmae for name in predictors] for of in of_cases])
+    arrays = {"cases": np.array(cases), "predictors": np.array(predictors), "nmae": nmae}
     won = int((nmae[:, :1] < nmae[:, 1:]).all(axis=1).sum())
     width = float(np.clip(0.35 * len(cases) + 2, 3.9, 16.0))
     figure = Figure(figsize=(width, 3.4))

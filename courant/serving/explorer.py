@@ -326,14 +326,6 @@ class Explored:
             logger.warning("the run's dataset cannot be read: %s", error)
             raise RequestError(UNREACHABLE) from None
 
-    @property
-    def known(self) -> Dataset | None:
-        """The dataset version of the training; None where it cannot be read."""
-        try:
-            return self.trained
-        except RequestError:
-            return None
-
     def _check(self, parameters: Mapping[str, float]) -> None:
         """Raise RequestError for a design outside of the family's design space."""
         try:

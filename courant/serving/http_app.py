@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from importlib import resources
 from mimetypes import guess_type
@@ -108,8 +108,10 @@ class ServedModel:
         return 200, found.model_dump_json().encode()
 
     async def card(self) -> ModelCard:
-        explored = self.explored
-        return predictions.describe(explored.surrogate, explored.limits, explored.known)
+        explored, trained = self.explored, None
+        with suppress(RequestError):  # without the training's values colours are of mean and spread
+            trained = explored.trained
+        return predictions.describe(explored.surrogate, explored.limits, trained)
 
 
 class Solve(BaseModel):

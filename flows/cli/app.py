@@ -226,11 +226,11 @@ def execute_stage(name: str, asked: Asked, verbose: bool) -> Any:
 
 def _print_report(report: Any) -> None:
     from courant.evaluation.record import read_evaluation
-    from courant.report.page import count, percent
+    from courant.report.page import count, percent, plain
 
     evaluation = read_evaluation(RunDirectory(report.run))
     if evaluation and (scores := evaluation.quantities):
-        rows = [(_plain(of), each.source, percent(each.error)) for of, each in scores.items()]
+        rows = [(plain(of), each.source, percent(each.error)) for of, each in scores.items()]
         cases = count(len(evaluation.cases), f"{evaluation.split} case")
         print_table(("quantity", "answered by", f"error on {cases}"), rows)
     print_line(f"run     {report.run}\nreport  {report.url}\n{report.verdict}")
@@ -259,11 +259,8 @@ def runs_ls(
         "started": "started",
         "training time": "took",
     }
-    rows = []
-    for run in found:
-        cells = {**_facts(run), "run": run.name, "dataset": run.version}
-        rows.append([cells[name] for name in facts])
-    print_table(facts.values(), rows)
+    cells = [{**_facts(run), "run": run.name, "dataset": run.version} for run in found]
+    print_table(facts.values(), ([of[name] for name in facts] for of in cells))
 
 
 @runs_app.command("show", epilog="Example: courant runs show RUN")
@@ -503,18 +500,19 @@ def calibrate(
     is estimated, too. docs/bands.md has the whole.
     """
     from courant.evaluation.calibrate import calibrate as calibrate_run
+    from courant.report.page import plain
 
     with progress_bar("calibrating") as progress:
         bands = calibrate_run(absolute(run), dataset, absolute(grid) if grid else None, progress)
-    names = "".join(f", {_plain(name)}" for name in bands.solved)
+    names = "".join(f", {plain(name)}" for name in bands.solved)
     cases = counted(len(bands.cases), "calibration case")
     print_line(f"bands  {cases} of {bands.version}: the fields{names}")
     for name, error in bands.grid.items():
         ends = f"{error.low:+.1%} to {error.high:+.1%}"
         how = f"order {error.order:.1f}, {error.num_designs} designs"
-        print_line(f"mesh   {_plain(name)} on a fine mesh: {ends} ({how})")
+        print_line(f"mesh   {plain(name)} on a fine mesh: {ends} ({how})")
     for name, reason in bands.no_grid.items():
-        print_line(f"mesh   {_plain(name)}: {reason}")
+        print_line(f"mesh   {plain(name)}: {reason}")
 
 
 @app.command(epilog="Example: courant coverage RUN --split test")
@@ -527,6 +525,7 @@ def coverage(
 ) -> None:
     """Compare bands with solved cases: how often do they hold?"""
     from courant.evaluation.coverage import measure_coverage
+    from courant.report.page import plain
 
     box = {} if inside is None else asks.parse_box(inside.split(","))
     with progress_bar("predicting") as progress:
@@ -536,14 +535,14 @@ def coverage(
         shares = ((score.worst_eighth, 0), (score.error, 1), (score.null_error, 1))
         worst, *errors = ("" if each is None else f"{each:.{digits}%}" for each, digits in shares)
         holds, width = f"{score.coverage:.1%}", f"{score.width:.2f}"
-        rows.append((_plain(name), score.num_cases, holds, worst, width, *errors))
+        rows.append((plain(name), score.num_cases, holds, worst, width, *errors))
     columns = ("cases", "holds", "worst eighth", "width", "error", "of the null")
     print_table((f"{found.level:.0%} band of", *columns), rows)
     rows = []
     for name, out in found.outside.items():
         refused = (out.by_ranges, out.by_latents, out.by_either)
         parts = (f"{each / out.exceeding:.0%}" if out.exceeding else "" for each in refused)
-        rows.append((_plain(name), out.num_cases, out.exceeding, *parts))
+        rows.append((plain(name), out.num_cases, out.exceeding, *parts))
     refusals = ("refused by ranges", "by latents", "by either")
     print_table(("outside of the box", "cases", "error exceeds band", *refusals), rows)
     if found.without:
@@ -551,10 +550,6 @@ def coverage(
             f"the field has no band in {len(found.without)} of"
             f" {counted(found.num_cases, 'case')}: {next(iter(found.without.values()))}"
         )
-
-
-def _plain(name: str) -> str:
-    return name.replace("_", " ")
 
 
 @asks.request
