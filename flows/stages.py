@@ -491,10 +491,8 @@ class Measurement(asks.EvaluationRequest):
             newest = simgen.open_dataset(self.place or known["url"])
         there, here = len(newest.cases(split)) if newest else 0, len(evaluation.cases)
         if newest and there > here:
-            verdict += (
-                f"\n{newest.version} has {counted(there, f'{split} case')}; evaluated are the"
-            )
-            verdict += f" {here} of {known['version']}: train again to use all"
+            has = f"has {counted(there, f'{split} case')}; evaluated are the {here}"
+            verdict += f"\n{newest.version} {has} of {known['version']}: train again to use all"
         return Report(page, run.url, verdict)
 
     def check(self) -> None:

@@ -223,17 +223,10 @@ def _compute(
     times: np.ndarray | None,
 ) -> dict[str, float]:
     """Compute quantities of fields on a case's cloud, from the settled state on."""
-    of_case = on_cloud(case, fields, times)
+    of_case = CaseFields(case.parameters, case.settings, case.cloud(fields, times))
     family = case.dataset.family
     since_s = family.settled_from_s(case.settings) if family else 0.0
     return quantities_from(wanted, of_case, since_s)
-
-
-def on_cloud(
-    case: StoredCase, fields: Mapping[str, np.ndarray], times: np.ndarray | None = None
-) -> CaseFields:
-    """Return fields, solved or predicted, on a case's cells and boundary."""
-    return CaseFields(case.parameters, case.settings, case.cloud(fields, times))
 
 
 def score_quantities(

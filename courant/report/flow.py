@@ -4,11 +4,11 @@ import numpy as np
 from matplotlib import tri
 from matplotlib.figure import Figure
 
-from courant.evaluation.quantities import on_cloud
 from courant.report import drawing
 from courant.report.context import Context, in_plane
 from courant.report.page import Panel, PanelTable, Picture, plain
 from simgen.publish.figures import Triangles
+from simgen.quantities import CaseFields
 from simgen.store.read import StoredCase
 
 STATIONS = (0.25, 0.5, 0.75)
@@ -127,7 +127,8 @@ def mass_balance(context: Context) -> tuple[list[PanelTable], str]:
 
 def net_flow(case: StoredCase, velocity: np.ndarray) -> tuple[float, float] | None:
     """Return inflow and net outflow in m3/s of a velocity (N, 2 or 3); None without open faces."""
-    fields, flows = on_cloud(case, {"velocity": velocity}), list[np.ndarray]()
+    cloud, flows = case.cloud({"velocity": velocity}), list[np.ndarray]()
+    fields = CaseFields(case.parameters, case.settings, cloud)
     for kind in case.patch_kinds:
         if kind in OPEN and len((faces := fields.faces(kind)).cells):
             flows.append(faces.outflow(fields.vectors("velocity")[faces.cells]))
@@ -146,7 +147,7 @@ def wall_panel(context: Context) -> Panel | None:
     pressures = [n for n, each in enumerate(context.channels) if "pressure" in each.field]
     if schema.dimension != 2 or not schema.boundary or not pressures:
         return None
-    fields = on_cloud(shown.case, {})
+    fields = CaseFields(shown.case.parameters, shown.case.settings, shown.case.cloud({}))
     kinds = [kind for kind in shown.case.patch_kinds if kind not in (*OPEN, "symmetry")]
     of_kinds = {kind: fields.faces(kind) for kind in kinds}
     walls = {kind: faces for kind, faces in of_kinds.items() if len(faces.cells)}
