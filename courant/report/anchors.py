@@ -130,7 +130,7 @@ def maps_panel(context: Context) -> Panel | None:
         axis.plot(ways[..., 0], ways[..., 1], "-", lw=1, color=drawing.MODEL_COLOR)
         axis.plot(*ways[0].T, "o", ms=4, mfc="none", mec=drawing.GOOD_COLOR, label="start")
         axis.plot(*ways[-1].T, "o", ms=3, color=drawing.MODEL_COLOR, label="last level")
-        axis.set(aspect="equal", xticks=[], yticks=[])
+        axis.set(aspect=plane.stretch, xticks=[], yticks=[])
         axis.legend(**drawing.ABOVE, ncols=2)
         far = float(np.median(found.displacements[-1]))
         pictures.append(
@@ -171,7 +171,7 @@ def _draw_reading(found: AnchorMaps, plane: Layer) -> Figure:
             style = {"c": shade, "cmap": MAGNITUDES, "vmin": -1, "vmax": 2}
             artist = axis.scatter(*points[::stride][order].T, s=5, lw=0, **style)
             title = f"anchor {anchor}, level {level}"
-            axis.set(aspect="equal", xticks=[], yticks=[], title=title)
+            axis.set(aspect=plane.stretch, xticks=[], yticks=[], title=title)
     bar = figure.colorbar(artist, ax=grid, shrink=0.8, pad=0.01, label="attention, over the mean")
     bar.set_ticks([-1, 0, 1, 2], labels=["0.1×", "1×", "10×", "100×"])
     return figure

@@ -38,7 +38,7 @@ STYLE: Any = {
 """Settings of matplotlib that all figures are made with"""
 ABOVE: Style = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}  # A legend on top of its axes
 WIDTH = 13.5  # Inches
-FLAT = 0.12  # Height over width of a domain below which its pictures are one above the other
+FLAT = 0.2  # Height over width of a domain below which its pictures are one above the other
 
 
 def legend_above(figure: Figure, axes: Sequence[Axes], columns: int = 10) -> None:
@@ -91,7 +91,7 @@ def draw_map(figure: Figure, axis: Axes, shown: FieldMap, bar_axes: Any, **style
             style = {"cmap": "tab20", "vmin": -0.5, "vmax": 19.5}
             axis.tripcolor(plane.triangulation, facecolors=faces, **style)
             across, up = plane.box.T
-            axis.set(aspect="equal", xticks=[], yticks=[], xlim=across, ylim=up)
+            axis.set(aspect=plane.stretch, xticks=[], yticks=[], xlim=across, ylim=up)
         else:
             axis.scatter(plane.x, values[plane.cell], s=4, color=MODEL_COLOR)
         return

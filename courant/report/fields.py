@@ -231,7 +231,7 @@ def streamlines_panel(context: Context) -> Panel | None:
         # Grey where there is no fluid.
         solid = np.where(np.ma.getmaskarray(u), 1.0, np.nan)
         axis.imshow(solid, "Greys", vmin=0, vmax=4, extent=extent, origin="lower", zorder=0)
-        axis.set(aspect="equal", xticks=[], yticks=[], title=title)
+        axis.set(aspect=plane.stretch, xticks=[], yticks=[], title=title)
         spins.append(vorticity(raster, u.filled(np.nan), v.filled(np.nan)))
         arrays[f"{title}_vorticity"] = spins[-1]
     figure.colorbar(lines, ax=axes, label="speed (m/s)", shrink=0.8, pad=0.01)
@@ -243,7 +243,7 @@ def streamlines_panel(context: Context) -> Panel | None:
             "vmax": bounds[1],
             "cmap": SIGNED.with_extremes(bad=NO_FLUID),
         }
-        drawn = axis.imshow(spin, extent=extent, origin="lower", **style)
+        drawn = axis.imshow(spin, extent=extent, origin="lower", aspect=plane.stretch, **style)
         axis.set(xticks=[], yticks=[], title=f"{title}, vorticity")
         axis.grid(visible=False)
     figure.colorbar(drawn, ax=turning, label="vorticity (1/s)", shrink=0.8, pad=0.01)

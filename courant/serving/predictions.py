@@ -148,10 +148,13 @@ def describe(surrogate: Surrogate, limits: Limits, trained: Dataset | None) -> M
     )
 
 
+REACH = 3.5  # Standard deviations
+
+
 def shown_fields(normaliser: Normaliser, trained: Dataset | None) -> list[ShownField]:
     """Return the magnitudes of vectors, then the channels, in colours that `colour_map` gives.
 
-    Colours reach 2.5 standard deviations from the mean, and not beyond the extremes of the training
+    Colours reach some standard deviations from the mean, and not beyond the extremes of the training
     where these are known; fields that parameters scale are not in the dataset's units.
     """
     channels, shown = normaliser.channels, []
@@ -160,7 +163,7 @@ def shown_fields(normaliser: Normaliser, trained: Dataset | None) -> list[ShownF
         known = [(trained.statistics[each.field], each.column) for each in channels]
         ends = [(float(by["min"][n]), float(by["max"][n])) for by, n in known]
     for n, each in enumerate(channels):
-        mean, reach = normaliser.mean[n], 2.5 * normaliser.std[n]
+        mean, reach = normaliser.mean[n], REACH * normaliser.std[n]
         low, high = max(mean - reach, ends[n][0]), min(mean + reach, ends[n][1])
         if is_signed(*usual[n]):
             low, high = -max(-low, high), max(-low, high)
@@ -178,7 +181,7 @@ def shown_fields(normaliser: Normaliser, trained: Dataset | None) -> list[ShownF
                 name=f"|{field}|{'' if len(columns) == normaliser.dimension else f' of {parts}'}",
                 unit=channels[columns[0]].unit,
                 columns=columns,
-                limits=(max(mean - 2.5 * reach, 0.0), min(mean + 2.5 * reach, most)),
+                limits=(max(mean - REACH * reach, 0.0), min(mean + REACH * reach, most)),
                 colours=_colours(colormaps[VALUES]),
             )
         )

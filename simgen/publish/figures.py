@@ -31,6 +31,7 @@ from simgen.store.split import RATIOS, SPLITS, counts_of
 
 #: The longest side of a triangle in a middle plane, in cells.
 LONGEST_SIDE = 3.0
+SLENDER = 0.15  # Height over width, below which a domain is stretched
 TURN = np.radians(20)  # From which angle on a boundary has a corner
 FLOWN_THROUGH = ("inlet", "outlet", "farfield")  # kinds of patches that are no edge of the fluid
 ABOUT_AS_MUCH = 0.9  # of the variation, from which on a larger picture is chosen
@@ -68,10 +69,16 @@ class Triangles:
         return self.whole if self.window is None else self.window
 
     @property
-    def aspect(self) -> float:
-        """Height over width."""
+    def stretch(self) -> float:
+        """By how much a picture of a slender domain is stretched upward; 1 for others"""
         width, height = self.box[1] - self.box[0]
-        return float(height / width)
+        return max(1.0, SLENDER * float(width / height))
+
+    @property
+    def aspect(self) -> float:
+        """Height over width of the picture"""
+        width, height = self.box[1] - self.box[0]
+        return float(height / width) * self.stretch
 
     @property
     def drawn(self) -> np.ndarray:
@@ -89,6 +96,7 @@ class Line:
     cell: np.ndarray  # (N,), the index of each point in the case
     axes: tuple[int, int] = (0, 1)
     aspect: float = 0.6  # Height over width of the picture
+    stretch: float = 1.0
 
     @property
     def drawn(self) -> np.ndarray:
@@ -359,7 +367,9 @@ def draw_field(
     style: dict[str, Any] = {"shading": "gouraud", "rasterized": True}
     artist = axes.tripcolor(shape, values[triangles.cell], cmap=cmap, vmin=low, vmax=high, **style)
     across, up = triangles.box.T
-    axes.set(aspect="equal", xlim=across, ylim=up, xticks=[], yticks=[])
+    axes.set(aspect=triangles.stretch, xlim=across, ylim=up, xticks=[], yticks=[])
+    if triangles.stretch > 1:
+        axes.set_ylabel(f"{'xyz'[triangles.axes[1]]} × {triangles.stretch:.2g}", fontsize=8)
     return artist
 
 

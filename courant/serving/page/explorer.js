@@ -3,7 +3,7 @@
 import { showCurves } from "./curves.js";
 import { savePicture, saveText } from "./files.js";
 import { showNearest } from "./nearest.js";
-import { drawScale, drawSection, ends, fieldOf, moved, scaleOf, ticks, transform, valueAt } from "./picture.js";
+import { drawScale, drawSection, ends, fieldOf, moved, scaleOf, stretchOf, ticks, transform, valueAt } from "./picture.js";
 import { ask } from "./server.js";
 import { offerSolving } from "./solving.js";
 import { drawSurface, turnBy, turnByKey } from "./surface.js";
@@ -326,7 +326,7 @@ function draw() {
   for (const id of ["second", "difference", "difference-scale"]) element(id).parentElement.hidden = !compared;
   showScale("colours", "ticks", "scale-name", first.scale, named(words(name), unit));
   if (compared) showScale("difference-colours", "difference-ticks", "difference-scale", all[2].scale, named("difference", unit));
-  const most = arrange((high - low) / (right - left), all.length);
+  const stretch = stretchOf(section), most = arrange((stretch * (high - low)) / (right - left), all.length);
   for (const each of turnable() ? [] : all) {
     drawSection(element(each.id), each.section, each.values, each.scale,
       { most, ...(each.id === "picture" ? { chosen, anchors: element("anchors").checked } : {}) });
@@ -344,7 +344,7 @@ function draw() {
     + (lacking && by_solver ? ` The solver has not solved this design${section.times.length ? " at this time" : ""}: choose one of the nearest.` : "");
   element("plane").textContent = turnable()
     ? "The boundary, with the value in the cell behind each face; z is up. Drag it, or turn it by the arrow keys."
-    : `${section.across} to the right, ${section.up} up, ${section.plane}${section.divided > 1
+    : `${section.across} to the right, ${section.up} up${stretch > 1 ? `, ${number(stretch, 2)} times as large` : ""}, ${section.plane}${section.divided > 1 && !by_solver
       ? `; the model is asked at ${section.divided} places for each side of a triangle between the cells` : ""}.`;
 }
 

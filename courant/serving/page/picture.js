@@ -47,12 +47,15 @@ export function fieldOf(channels, columns) {
     first === null ? null : Math.hypot(...columns.map((column) => channels[column][n])));
 }
 
-const MARGIN = 12;
+const MARGIN = 12, SLENDER = 0.15;
+
+/* By how much a slender window is stretched upward, as figures of reports are; 1 for others. */
+export const stretchOf = ({ window: [left, right, low, high] }) => Math.max(1, (SLENDER * (right - left)) / (high - low));
 
 /* Fits the height of a canvas to a section's window; returns the pen. */
 function begin(canvas, section, most) {
   const [left, right, low, high] = section.window;
-  const wanted = ((high - low) / (right - left)) * (canvas.clientWidth - 2 * MARGIN) + 2 * MARGIN;
+  const wanted = ((stretchOf(section) * (high - low)) / (right - left)) * (canvas.clientWidth - 2 * MARGIN) + 2 * MARGIN;
   canvas.style.height = `${Math.min(Math.max(wanted, 90), most)}px`;
   const ratio = window.devicePixelRatio || 1;
   canvas.width = canvas.clientWidth * ratio;
@@ -64,12 +67,12 @@ function begin(canvas, section, most) {
 export function transform(canvas, section) {
   const width = canvas.width, height = canvas.height;
   const margin = MARGIN * (window.devicePixelRatio || 1);
-  const [left, right, low, high] = section.window;
-  const scale = Math.min((width - 2 * margin) / (right - left), (height - 2 * margin) / (high - low));
-  const shift = [(width - scale * (right - left)) / 2, (height - scale * (high - low)) / 2];
+  const [left, right, low, high] = section.window, stretch = stretchOf(section);
+  const scale = Math.min((width - 2 * margin) / (right - left), (height - 2 * margin) / (high - low) / stretch), up = scale * stretch;
+  const shift = [(width - scale * (right - left)) / 2, (height - up * (high - low)) / 2];
   return {
-    to: (x, y) => [shift[0] + scale * (x - left), height - shift[1] - scale * (y - low)],
-    from: (px, py) => [left + (px - shift[0]) / scale, low + (height - shift[1] - py) / scale],
+    to: (x, y) => [shift[0] + scale * (x - left), height - shift[1] - up * (y - low)],
+    from: (px, py) => [left + (px - shift[0]) / scale, low + (height - shift[1] - py) / up],
   };
 }
 
