@@ -154,8 +154,8 @@ REACH = 3.5  # Standard deviations
 def shown_fields(normaliser: Normaliser, trained: Dataset | None) -> list[ShownField]:
     """Return the magnitudes of vectors, then the channels, in colours that `colour_map` gives.
 
-    Colours reach some standard deviations from the mean, and not beyond the extremes of the training
-    where these are known; fields that parameters scale are not in the dataset's units.
+    Colours reach some deviations from the mean, and not beyond the extremes of the training where
+    these are known; fields that parameters scale are not in the dataset's units.
     """
     channels, shown = normaliser.channels, []
     ends, usual = [(-math.inf, math.inf)] * len(channels), normaliser.usual_ends(trained)
