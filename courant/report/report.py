@@ -127,7 +127,7 @@ LEARNED = 2.0  # from this ratio of validation to training loss on, designs are 
 
 
 def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
-    """Return what to do next, and the commands for it, up to the next report.
+    """Return what to do next, and the commands for it; `courant train` prints those after it.
 
     Where a reference is clearly better, or designs are few, more designs help; modes that are
     regressed on the parameters have a command of their own for their fields.
@@ -135,8 +135,9 @@ def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
     dataset, run, surrogate = context.dataset, shell(context.run.url), context.surrogate
     store, _, name = dataset.url.rstrip("/").rpartition("/")
     out, _, runs = context.run.url.rpartition("/")[0].rpartition("/")
-    place = f"--out {shell(out)}" if runs == "runs" else f"--runs {shell(f'{out}/{runs}')}"
-    again = f"courant run --dataset {shell(dataset.url)} {place}"
+    again = f"courant run --dataset {shell(dataset.url)} --out {shell(out)}"
+    if runs != "runs":
+        again = f"courant train {shell(dataset.url)} --runs {shell(f'{out}/{runs}')}"
     recipe, training = surrogate.experiment.name, surrogate.experiment.training
     again += f" --recipe {recipe}" if recipe in RECIPES else ""
     longer = f"{again} --budget {max(10, round((training.budget_s or 0.0) / 12))}min"
@@ -169,11 +170,15 @@ def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
         again += f"\ncourant predict {run} --design {middle} --reference {shell(verdict.ahead)}"
         again += " --out fields.vtu"
     if family is None:
+        origin = dataset[0].provenance
+        if "directory" in origin:  # the patches of OpenFOAM's cases are known as well
+            files = "openfoam" if "patches" in origin else "vtk"
+            target = f"--fields FIELDS --store {shell(store)} --name {shell(name)}"
+            again = f"courant dataset import {files} FOLDER {target}  # as before\n{again}"
         return f"Import more cases, and train again. {better}".strip(), again
     more = f"courant generate {name} --store {shell(store)}{family.options(settings)}"
     if verdict.word == "usable":
         drawn = "--split calibration --sampler uniform --seed 7 --cases 60"
         return "Measure bands of error.", f"{more} {drawn}\ncourant calibrate {run}"
-    number = 2 * len(sampled)
-    why = f"Solve twice as many designs, {number}, and train again. {better}".strip()
-    return why, f"{more} --cases {number}\n{again}"
+    why = f"Solve twice as many designs, {2 * len(sampled)}, and train again. {better}".strip()
+    return why, f"{more} --cases {2 * len(sampled)}\n{again}"

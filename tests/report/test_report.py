@@ -24,7 +24,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.summary import read_run
 from courant.training.train import fit
 from simgen.cases import FAMILIES
-from simgen.store.read import Dataset
+from simgen.store.read import Dataset, StoredCase
 from tests.world import tiny_experiment, tiny_steady
 
 BOTH_FIELDS = {"fields": ("velocity", "kinematic_pressure")}
@@ -149,10 +149,19 @@ def test_the_next_step_ends_with_the_next_report_and_names_changed_settings(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unusable = judge(context.evaluation, {})._replace(word="not usable", ahead="")
-    for run, place in {"/a/runs/b-1": "--out /a", "/a/mine/b-1": "--runs /a/mine"}.items():
+    url = context.dataset.url
+    for run, line in {
+        "/a/runs/b-1": f"courant run --dataset {url} --out /a",
+        "/a/mine/b-1": f"courant train {url} --runs /a/mine",
+    }.items():
         of_run = dataclasses.replace(context, run=RunDirectory(run))
-        step = report.next_step(of_run, unusable)[1].splitlines()
-        assert step[-1].startswith(f"courant run --dataset {context.dataset.url} {place}")
+        assert report.next_step(of_run, unusable)[1].splitlines()[-1].startswith(line)
+    with monkeypatch.context() as imported:
+        imported.setattr(context.dataset, "family", None)
+        imported.setattr(StoredCase, "provenance", {"directory": "a", "patches": {}})
+        why, step = report.next_step(context, unusable)
+        assert why.startswith("Import more cases")
+        assert step.startswith("courant dataset import openfoam FOLDER --fields FIELDS --store ")
     ahead = report.next_step(context, unusable._replace(ahead="POD + GP"))
     assert "POD + GP has the better fields" in ahead[0] and "courant generate" in ahead[1]
     assert "--reference 'POD + GP' --out fields.vtu" in ahead[1].splitlines()[-1]
