@@ -69,11 +69,15 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     beyond = "beyond the designs of the training, " if evaluation.beyond else ""
     few = f", {beyond}which prove{'s' * (num_cases == 1)} little," * (num_cases < LEAST_CASES)
     measured = f"On {cases}{few} the mean error is {ours.nmae:.1%} of the mean value (NMAE)"
-    worse = [
-        component_name(name)
+    nmae = {
+        name: (evaluation.by_component[best][name].nmae, each.nmae)
         for name, each in evaluation.by_component[MODEL].items()
-        if each.nmae > evaluation.by_component[best][name].nmae
-    ]
+    }
+    worst = sorted((low / high, name) for name, (low, high) in nmae.items() if low < high)
+    worse = [component_name(name) for _, name in worst]
+    if worst:
+        low, high = nmae[worst[0][1]]
+        worse[0] += f" (NMAE {low:.2g} to {high:.2g})"
     rae = f"the fields' error is {ours['rae']:.0%} of their variation (RAE)"
     lost = [
         plain(name)
@@ -82,7 +86,9 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     ]
     wide, regressed, vague = list[str](), list[str](), ""
     for name, each in evaluation.quantities.items():
-        if each.error is not None and each.error > _tolerated(grid.get(name)):
+        mesh = grid.get(name)
+        tolerated = max(GOOD_QUANTITY, *((abs(mesh.low), abs(mesh.high)) if mesh else ()), 0.0)
+        if each.error is not None and each.error > tolerated:
             wide.append(f"{plain(name)} is wrong by {each.error:.0%}")
         elif each.error is not None and each.source == REGRESSION and each.band is not None:
             if each.error > each.band:
@@ -138,10 +144,6 @@ def known_verdict(run: RunDirectory) -> str:
     """`fields not usable. …`, of a run's present weights; empty without an evaluation of them."""
     evaluation = read_evaluation(run)
     return "" if evaluation is None else str(judge_run(run, evaluation))
-
-
-def _tolerated(mesh: GridError | None) -> float:
-    return max(GOOD_QUANTITY, 0.0 if mesh is None else max(abs(mesh.low), abs(mesh.high)))
 
 
 def times(ratio: float) -> str:

@@ -172,7 +172,7 @@ def test_an_error_is_so_many_times_the_best_references() -> None:
     better.by_component["POD + GP"] = {"u.x": Errors(nmae=0.1)}
     better.quantities["head"].source, better.quantities["head"].band = REGRESSION, 0.04
     found = judge(better, {})
-    assert found.word == "for trends" and "better in u x" in found.reason, found
+    assert found.word == "for trends" and "better in u x (NMAE 0.1 to 0.2)" in found.reason
     assert "head is off by more than its band" in found.reason
     assert times(0.5449) == "0.54 times" and times(1162.0) == "1200 times"
 
