@@ -93,9 +93,8 @@ def number_at(directory: Path, place: DictionaryPlace) -> tuple[str, tuple[int, 
             " parameter in a table"
         )
     if text is None:
-        why = f", unless in {unread}, which is not read; give the parameter in a table"
-        there = "" if unread else _there(path, place.entries)
-        raise CaseError(f"{path} has no entry {name}{why if unread else there}")
+        unread = unread and f"; {unread} is not read"
+        raise CaseError(f"{path}{_lacking(path, place.entries)}{unread}")
     where = f"{path}: {name} is '{' '.join(text.split())[:60]}'"
     if len(text) > LONGEST or "#" in text or "nonuniform" in text or _COUNTED.match(text):
         raise CaseError(
@@ -112,15 +111,14 @@ def number_at(directory: Path, place: DictionaryPlace) -> tuple[str, tuple[int, 
     return text, found[index].span()
 
 
-def _there(path: Path, entries: Sequence[str]) -> str:
-    """List what the last dictionary on the way to an entry holds."""
-    found, place = _DictionaryFile(path).whole, ""
-    for name in entries:
-        if not isinstance(inside := found.entries.get(name), _Dictionary):
-            break
-        found, place = inside, f"{place}/{name}".strip("/")
+def _lacking(path: Path, entries: Sequence[str]) -> str:
+    """Describe the first entry that is missing on the way to one, and list what is there."""
+    found, depth = _DictionaryFile(path).whole, 0
+    while depth < len(entries) and isinstance(of := found.entries.get(entries[depth]), _Dictionary):
+        found, depth = of, depth + 1
+    place, missing = "/".join(entries[:depth]), "/".join(entries[depth : depth + 1]) or "number"
     names = ", ".join([name for name in found.entries if name != "FoamFile"][:_MOST_LISTED])
-    return f"; {place or 'the file'} has {names}"
+    return f"{place and ': '}{place} has no {missing}; there are {names or 'no entries'}"
 
 
 def _blank(found: re.Match[str]) -> str:

@@ -49,6 +49,7 @@ _TO_SPACES = bytes.maketrans(b"()", b"  ")
 _ARCH = ("LSB", "MSB", "label=32", "label=64", "scalar=32", "scalar=64")
 #: A packed file may hold so many bytes, or so many times its own size if that is more.
 MOST_UNPACKED, MOST_RATIO = 2**28, 100
+MOST_NAMED = 20  # Files beside one that is missing
 
 
 def read_bytes(path: Path) -> bytes:
@@ -68,6 +69,9 @@ def read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
+        if isinstance(error, FileNotFoundError) and path.parent.is_dir():
+            names = sorted(each.name for each in path.parent.iterdir())[:MOST_NAMED]
+            reason = f"{reason}; {path.parent.name} has {', '.join(names) or 'no file'}"
         raise CaseError(f"{path} cannot be read: {reason}") from error
 
 

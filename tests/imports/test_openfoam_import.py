@@ -151,7 +151,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "no parameter": (
         lambda d: replace_in(d / "0/U", "value uniform", "freestream uniform"),
-        "0/U has no entry boundaryField/inlet/value",
+        "0/U: boundaryField/inlet has no value; there are ",
     ),
 }
 
@@ -506,9 +506,11 @@ def test_what_comes_from_elsewhere_is_reported_where_an_entry_is_not_found(tmp_p
 
     assert number("sub/b") == 1
     assert read_entry(tmp_path / "a", ["nu"]) is None
-    with pytest.raises(CaseError, match='no entry nu, unless in #includeEtc "caseDicts/setup"'):
+    with pytest.raises(
+        CaseError, match='no nu; there are sub, c; #includeEtc "caseDicts/setup" is not'
+    ):
         number("nu")
-    with pytest.raises(CaseError, match='no entry sub/x, unless in #calc "x", which is not read'):
+    with pytest.raises(CaseError, match='sub has no x; there are b; #calc "x" is not read'):
         number("sub/x")
     with pytest.raises(CaseError, match=r"c refers to \$d, which is not there"):
         number("c")

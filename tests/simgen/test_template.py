@@ -393,9 +393,10 @@ def test_the_limit_of_a_template_s_gate_is_a_setting(
 @pytest.mark.parametrize(
     ("varied", "fields", "break_it", "answer"),
     [
-        ("x=0/U:nothing=1:2", None, None, "0/U has no entry nothing; the file has "),
+        ("x=0/U:nothing=1:2", None, None, "0/U has no nothing; there are "),
         ("x=0/U:boundaryField/lid/value[3]=1:2", None, None, "3 numbers, [0] to [2] and no [3]"),
-        ("x=0/U:boundaryField/top/value=1:2", None, None, "boundaryField has lid, walls"),
+        ("x=0/U:boundaryField/top/value=1:2", None, None, "0/U: boundaryField has no top; there "),
+        ("x=0/V:a=1:2", None, None, "0/V cannot be read: No such file or directory; 0 has U, "),
         ("x=0/U:boundaryField/lid/type=1:2", None, None, "holds no number"),
         (SPEED, ["T"], None, "has no field T; it has U, "),
         (SPEED, None, "system/blockMeshDict", "cannot be meshed"),
