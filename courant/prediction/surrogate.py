@@ -379,11 +379,8 @@ class Surrogate:
                 f"the cases of {family.dataset.url} were solved elsewhere: nothing here solves"
                 " a design; leave out --verify and --from-solver"
             )
-        if verify and self.step_s is not None and from_solver_s is None:
-            raise InputError(
-                "a rollout is compared with the solver's from a state of its own: --verify needs"
-                " --from-solver SECONDS"
-            )
+        if verify and from_solver_s is None:
+            record.check_verified(RunDirectory(self.url))
         if self.step_s is not None and start_of is None and from_solver_s is None:
             of = family.dataset if isinstance(family, SharedMesh) else self.open_dataset(place)
             nearest, away = next(iter(of.distances(parameters).items()))
@@ -576,8 +573,7 @@ class Surrogate:
                 f" courant analyse monitor {self.url}"
             )
         latents = self.rollout_latents(prepared).float().cpu().numpy()
-        departure = self.monitor.quality(latents)
-        return RolloutQuality(departure, self.monitor.horizon)
+        return RolloutQuality(self.monitor.quality(latents), self.monitor.horizon)
 
     def decompose_case(self, case: StoredCase, **at: Any) -> CaseDecomposition:
         """Split the prediction of `predict_case` into an offset and one contribution per anchor.
@@ -647,8 +643,7 @@ def solve(
             raise InputError(f"the solver did not solve this design ({result.reason})")
         cloud = convert(SolvedCase(point, Path(scratch) / point.id))
     took = result.provenance["wall_time_s"]
-    seconds = Seconds(float(took["mesh"]), float(took["solve"]))
-    return cloud, seconds, result.provenance["figures"]
+    return cloud, Seconds(float(took["mesh"]), float(took["solve"])), result.provenance["figures"]
 
 
 def transferred_state(problem: Problem, case: StoredCase, cloud: PointCloud) -> PointCloud:

@@ -101,9 +101,7 @@ def read_records(run: RunDirectory) -> list[EpochRecord]:
     try:
         return [_EPOCH.validate_json(line) for line in run.read_bytes(METRICS).splitlines()]
     except ValueError as error:
-        raise StoreError(
-            f"{run.url}/{METRICS} is damaged; remove it and train again to go on"
-        ) from error
+        raise StoreError(f"{run.url}/{METRICS} is damaged; remove it and train again") from error
 
 
 def write_records(run: RunDirectory, records: Sequence[EpochRecord]) -> None:
@@ -178,7 +176,7 @@ def environment(device: torch.device, workers: int) -> dict[str, Any]:
 
 
 def find_run(url: str | Path) -> RunDirectory:
-    """Return the run at a URL, the only one in it, or the only one whose name begins like this.
+    """Return the run at a URL, the only one in it or its runs/, or of a name that begins so.
 
     InputError where there are several, with their names.
     """
@@ -186,7 +184,7 @@ def find_run(url: str | Path) -> RunDirectory:
     if run.exists(EXPERIMENT):
         return run
     above, _, beginning = run.url.rpartition("/")
-    for folder, start in ((run, ""), (RunDirectory(above or "/"), beginning)):
+    for folder, start in ((run, ""), (run / "runs", ""), (RunDirectory(above or "/"), beginning)):
         names = [name for name in folder.names() if name.startswith(start)]
         found = [name for name in names if (folder / name).exists(EXPERIMENT)]
         if len(found) > 1:
@@ -381,6 +379,17 @@ def write_dataset_record(run: RunDirectory, dataset: Dataset) -> None:
 def read_dataset_record(run: RunDirectory) -> dict[str, Any]:
     """Read dataset.json, with the keys of `_DatasetRecord`; StoreError where it is invalid."""
     return run.read_record(DATASET, _DatasetRecord).model_dump()
+
+
+def check_verified(run: RunDirectory) -> None:
+    """Raise InputError for a run whose rollouts need a start before the solver can verify them."""
+    settings, data = read_dataset_record(run)["settings"], run.read_object(EXPERIMENT)["data"]
+    interval = settings.get("write_interval") or settings.get("snapshot_interval")
+    if interval and "step_s" in data:
+        raise InputError(
+            "--verify of a transient model needs --from-solver SECONDS, where the rollout starts:"
+            f" from {interval:g} to {settings['end_time']:g} s, a multiple of {interval:g} s"
+        )
 
 
 def open_recorded(run_url: str, record: Mapping[str, Any], place: str | None = None) -> Dataset:

@@ -430,6 +430,8 @@ def predict(
     for named, (given, needed) in options.items():
         if given is not None and kind != needed:
             raise InputError(f"{named} belongs to {needed}, not to {kind}; leave it out")
+    if verify and from_solver is None:
+        record.check_verified(RunDirectory(absolute(run)))
     from courant.report.verdict import known_verdict
     from flows.cli.prediction_files import predict_file, predict_to_files, write_prediction
 

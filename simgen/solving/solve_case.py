@@ -162,7 +162,7 @@ def _solve(
             end = case.point.settings[family.horizon]
             fraction = 1.0 if log.finished else min(1.0, log.time / end)
             eta = (now - solving) * (1 - fraction) / fraction if fraction > 0 else None
-            note = f"t = {log.time:.0f} of {end:g} s, max Courant number {log.max_courant:.2f}"
+            note = f"t = {log.time:.6g} of {end:g} s, max Courant number {log.max_courant:.2f}"
             if not family.transient:
                 greatest = max(log.last_residuals.values(), default=float("nan"))
                 note = f"iteration {log.time:.0f} of at most {end:g}, residual {greatest:.1e}"
