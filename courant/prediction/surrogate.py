@@ -454,8 +454,7 @@ class Surrogate:
             fields = CaseFields(point.parameters, point.settings, states)
             return quantities_from(wanted, fields, since_s)
 
-        names = [each.name for each in family.quantities]
-        of_solver = {name: measured[name] for name in names if name in measured}
+        of_solver = {of.name: measured[of.name] for of in family.quantities if of.name in measured}
         of_fields, answers = quantities(values), self.answers
         columns = {name: np.array([value]) for name, value in of_fields.items()}
         design = self.scaled(point.parameters)[None]

@@ -281,8 +281,7 @@ def _inputs(run: RunDirectory, evaluation: Evaluation) -> dict[str, Any]:
     read = [(run, name) for name in (ANSWERS, BANDS, MONITOR, METRICS) if run.exists(name)]
     if (sweep := sweep_of(run)) is not None:
         read.append((sweep, TABLE))  # what the search for settings took
-    digests = {name: hashlib.sha256(of.read_bytes(name)).hexdigest()[:16] for of, name in read}
-    return made | digests
+    return made | {of: hashlib.sha256(at.read_bytes(of)).hexdigest()[:16] for at, of in read}
 
 
 MARK = "courant index of reports"  # In the index page, so that no other page is ever written over
@@ -317,9 +316,8 @@ def write_index(reports: str) -> str:
     if not found:
         raise InputError(f"{folder.url} has no folder with a report; name the folder of reports")
     template = TEMPLATES.get_template("index.html.j2")
-    folder.write_bytes(
-        PAGE, template.render(entries=found, mark=MARK, place=place, counted=count).encode()
-    )
+    page = template.render(entries=found, mark=MARK, place=place, counted=count)
+    folder.write_bytes(PAGE, page.encode())
     return page_url(folder)
 
 
@@ -350,7 +348,5 @@ def _entries(folder: RunDirectory) -> list[tuple[str, Summary | None]]:
             except StoreError:
                 record = None
             found.append((name, record))
-    # False comes before True.
-    return sorted(
-        found, key=lambda of: (False, of[1].family, of[1].nmae) if of[1] else (True, "", 0.0)
-    )
+    found.sort(key=lambda of: (0, of[1].family, of[1].nmae) if of[1] else (1, "", 0.0))
+    return found

@@ -97,7 +97,7 @@ def test_a_folder_of_datasets_or_runs_is_named_with_what_is_in_it(waves, tmp_pat
     assert line.endswith("several runs; give one: one-0123456789, two-0123456789")
     (out := tmp_path / "out/runs/three-0123456789").mkdir(parents=True)
     (out / "experiment.json").write_text("{}")  # of courant run --out
-    assert f"{out} has no weights" in refused("evaluate", f"{tmp_path}/out")
+    assert f"{out} has no model." in refused("evaluate", f"{tmp_path}/out")
     assert "one-0123456789 is a trained run, no" in refused("train", f"{tmp_path}/one-0123456789")
     assert f"{waves} is a dataset, no run: courant train {waves}" in refused("evaluate", waves)
 
