@@ -17,7 +17,7 @@ let frame = null; // the last answers to a move: section, surface, and the secti
 let frames = new Map(); // those of the design's steps
 let shown = null; // the design of the section, which the sliders may have left
 let chosen = null; // the place that was clicked, and what made it
-let solved = null; // the solver's quantities of the design, where it is solved
+let solved = null; // the row of the design in the nearest table, where it is solved
 let design = {};
 let kept = null; // design B
 let position = null; // of the plane in m, null in the middle
@@ -87,13 +87,15 @@ const middle = () =>
 
 /* The address is a link to what is shown; what is as it was at first is left out. */
 const CHOICES = ["channel", "shown", "beside", "view", "colouring"];
+const KEYS = [...CHOICES, "b", "anchors", "position", "step", "window"];
 
 function remember() {
   const state = new URLSearchParams(shown);
   for (const id of CHOICES) if (element(id).selectedIndex > 0) state.set(id, value(id));
   if (kept) state.set("b", model.parameters.map(({ name }) => kept[name]).join(" "));
   if (element("anchors").checked) state.set("anchors", "1");
-  for (const [name, at] of [["position", position], ["step", step]]) if (at !== null) state.set(name, at);
+  if (position !== null) state.set("position", position);
+  if (step !== null) state.set("step", step + 1); // as the page counts
   if (view) state.set("window", view === "all" ? view : view.map((at) => number(at, 5)).join(" "));
   history.replaceState(null, "", `?${state}${location.hash}`);
   element("link").href = `?${state}`; // without the token of the solver
@@ -108,8 +110,9 @@ function restore() {
     if (state.get(name) !== "" && at >= low && at <= high) asked[name] = at;
     else wrong.push(`${words(name)} = ${state.get(name)} is not from ${number(low)} to ${withUnit(high, unit)}`);
   }
-  const known = [...CHOICES, "b", "anchors", "position", "step", "window", ...model.parameters.map((each) => each.name)];
-  for (const name of state.keys()) if (!known.includes(name)) wrong.push(`${name} is no parameter`);
+  const known = [...model.parameters.map((each) => each.name), ...KEYS];
+  const unknown = [...new Set(state.keys())].filter((name) => !known.includes(name));
+  if (unknown.length) wrong.push(`it has no ${unknown.join(", ")}; there are ${known.join(", ")}`);
   for (const id of CHOICES.filter((each) => state.has(each))) {
     element(id).value = state.get(id);
     if (element(id).selectedIndex < 0) element(id).selectedIndex = 0;
@@ -117,10 +120,14 @@ function restore() {
   const other = (state.get("b") || "").split(" ").map(Number);
   if (other.length === model.parameters.length && other.every(Number.isFinite) && state.get("b")) {
     keep(Object.fromEntries(model.parameters.map(({ name }, n) => [name, other[n]])));
-  } else if (value("beside") === "b") element("beside").value = "";
+  } else {
+    if (state.has("b")) wrong.push(`b = ${state.get("b")} is no design; it has a number for each of ${known.slice(0, -KEYS.length).join(", ")}`);
+    if (value("beside") === "b") element("beside").value = "";
+  }
   element("anchors").checked = state.has("anchors");
   if (state.get("position")) position = Number(state.get("position"));
-  if (state.get("step")) step = Number(state.get("step"));
+  if (Number(state.get("step")) >= 1) step = Math.round(Number(state.get("step"))) - 1;
+  else if (state.has("step")) wrong.push(`step = ${state.get("step")} is no step; they count from 1`);
   const [left, right, low, high] = (state.get("window") || "").split(" ").map(Number);
   if (left < right && low < high) view = [left, right, low, high];
   else if (state.has("window")) view = "all";
@@ -249,6 +256,7 @@ async function compare(asked, newest = false) {
   if (!isCurrent()) return;
   solved = found;
   element("beside").options[1].disabled = !solved;
+  if (frame.section.other && value("beside") === "solver") element("second-name").textContent = ofSolver();
   showQuantities();
 }
 
@@ -294,6 +302,10 @@ function panes() {
   return all.map((each, n) => ({ ...each, scale: scales[n] }));
 }
 
+/* Of which split a solved case is: a training case says little of other designs. */
+const ofSolver = () => "solver" + (!solved ? ""
+  : solved.added ? ", a case since the training" : `, a ${solved.split.replace("train", "training")} case`);
+
 /* The parameters in which B differs. */
 const differing = () => model.parameters.filter(({ name }) => kept && kept[name] !== shown[name])
   .map(({ name, unit }) => `${words(name)} ${withUnit(kept[name], unit, 3)}`).join(", ");
@@ -335,7 +347,7 @@ function draw() {
   const by_solver = value("beside") === "solver", lacking = value("beside") && !section.other;
   const of_phase = model.step_s ? "; where flows oscillate, mostly a difference of phase" : "";
   element("first-name").textContent = compared ? (by_solver ? "prediction" : "A, this design") : "";
-  element("second-name").textContent = by_solver ? "solver" : `B: ${differing() || "the same design; move a slider"}`;
+  element("second-name").textContent = by_solver ? ofSolver() : `B: ${differing() || "the same design; move a slider"}`;
   element("difference-name").textContent = (by_solver ? "error: prediction - solver" : "A − B") + of_phase;
   const [least, greatest] = ends(first.values), [bottom, top] = first.scale.limits;
   const beyond = first.values.filter((each) => each < bottom || each > top).length / first.values.length;
@@ -370,14 +382,21 @@ function showQuantities() {
     const size = (of) => Math.floor(Math.log10(Math.abs(of)));
     return exact(at, at && half ? Math.min(Math.max(size(at) - size(half) + 2, 3), 12) : 4) + (half === undefined ? "" : ` ±\u00a0${exact(half, 2)}`);
   };
-  const less = (one, other) => (one === null || other === null ? "unknown" : number(one - other, 3));
+  /* To the second digit of the wider band. */
+  const less = (name) => {
+    const [one, other] = [section, second].map(({ quantities }) => quantities[name]);
+    if (one === null || other === null) return "unknown";
+    const half = Math.max(...[section, second].map((of) => of.bands.quantities[name]?.half_width || 0));
+    const unit = half ? 10 ** (Math.floor(Math.log10(half)) - 1) : 0;
+    return number(unit ? Math.round((one - other) / unit) * unit : one - other, 3);
+  };
   const range = (ends) => `${number(ends[0], 3)} to ${number(ends[1], 3)}`;
   const shown = model.quantities.map((each) => each.name).filter((name) => name in section.quantities);
   const rows = shown.map((name) => [
     named(name, unit(name)), banded(section, name),
-    ...(second ? [banded(second, name), less(section.quantities[name], second.quantities[name])] : []),
+    ...(second ? [banded(second, name), less(name)] : []),
     ...(meshes ? [name in fine ? range(fine[name]) : "not studied"] : []),
-    ...(solved ? [number(solved[name])] : [])]);
+    ...(solved ? [number(solved.quantities[name])] : [])]);
   fill(element("quantities"),
     ["", second ? "A" : "predicted", ...(second ? ["B", "A\u00a0−\u00a0B"] : []),
       ...(meshes ? ["on a fine mesh"] : []),
@@ -402,7 +421,7 @@ function showQuantities() {
     notes.push(`${Math.round(100 * bands.unsolved)} % of the designs near this one had no accepted solution.`);
   }
   element("trust").textContent = notes.join(" ");
-  showCommand("calibrate", !bands.calibrated && commands.calibrate);
+  showCommand("calibrate", bands.no_field.startsWith("the run is not calibrated") && commands.calibrate);
 }
 
 function showCommand(id, text) {

@@ -4,8 +4,8 @@ import { ask } from "./server.js";
 import { element, fill, named, number } from "./tables.js";
 
 /* Shows the table, if the design is still looked at when the answer comes; `go` sets the sliders to a
-   design, and `beside` shows it beside the present one. Returns the solver's quantities where the
-   design itself is solved, else null. */
+   design, and `beside` shows it beside the present one. Returns the row of the design where it is itself
+   solved, else null. */
 export async function showNearest(model, design, section, go, beside, newest, isCurrent) {
   const table = element("nearest"), note = element("nearest-note");
   let answer;
@@ -32,7 +32,7 @@ export async function showNearest(model, design, section, go, beside, newest, is
     ...[...quantities, ...model.parameters].map((each) => named(each.name, each.unit)), "split"],
   [["predicted here", "", "", ...cells(design, section.quantities), ""], ...rows]);
   const [first] = answer.designs;
-  return first.distance < 1e-7 ? first.quantities : null;
+  return first.distance < 1e-7 ? first : null;
 }
 
 const percent = (share) => (share < 1e-7 ? "nothing" : `${number(100 * share, 2)} %`);
