@@ -256,8 +256,7 @@ class Surrogate:
 
     def prepare(self, points: np.ndarray, **parts: Any) -> Batch:
         """Check the arguments of `predict`; return a batch of one on the model's device."""
-        batch = self.problem.prepare(self.space, points, **parts)
-        return batch.map(lambda value: value.to(self.device))
+        return self.problem.prepare(self.space, points, **parts).map(lambda of: of.to(self.device))
 
     def predict_case(
         self, case: StoredCase, *, start_s: float | None = None, steps: int | None = None
@@ -281,8 +280,7 @@ class Surrogate:
         self, case: StoredCase, start_s: float | None = None, steps: int | None = None
     ) -> Batch:
         """Return the inputs of `predict_case` as a batch of one on the model's device."""
-        batch = self.problem.case_inputs(case, start_s, steps)
-        return batch.map(lambda value: value.to(self.device))
+        return self.problem.case_inputs(case, start_s, steps).map(lambda of: of.to(self.device))
 
     @torch.inference_mode()
     def predict_prepared(self, requests: Sequence[Batch]) -> list[np.ndarray]:

@@ -69,15 +69,12 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     beyond = "beyond the designs of the training, " if evaluation.beyond else ""
     few = f", {beyond}which prove{'s' * (num_cases == 1)} little," * (num_cases < LEAST_CASES)
     measured = f"On {cases}{few} the mean error is {ours.nmae:.1%} of the mean value (NMAE)"
-    nmae = {
-        name: (evaluation.by_component[best][name].nmae, each.nmae)
-        for name, each in evaluation.by_component[MODEL].items()
-    }
+    theirs_of, ours_of = evaluation.by_component[best], evaluation.by_component[MODEL]
+    nmae = {name: (theirs_of[name].nmae, each.nmae) for name, each in ours_of.items()}
     worst = sorted((low / high, name) for name, (low, high) in nmae.items() if low < high)
     worse = [component_name(name) for _, name in worst]
-    if worst:
-        low, high = nmae[worst[0][1]]
-        worse[0] += f" (NMAE {low:.2g} to {high:.2g})"
+    for _, name in worst[:1]:
+        worse[0] += " (NMAE {:.2g} to {:.2g})".format(*nmae[name])
     rae = f"the fields' error is {ours['rae']:.0%} of their variation (RAE)"
     lost = [
         plain(name)

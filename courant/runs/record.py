@@ -218,11 +218,8 @@ def warn_of_unfinished(run: RunDirectory, epochs: int) -> None:
     state = run_state(run) if run.exists(STATUS) else "finished"
     if state != "finished":
         done = max((record.epoch for record in read_records(run)), default=0)
-        warnings.warn(
-            f"{run.url} is {state} after epoch {done} of {epochs};"
-            " the weights used are its best so far",
-            stacklevel=3,
-        )
+        text = f"{run.url} is {state} after epoch {done} of {epochs}; its best weights are used"
+        warnings.warn(text, stacklevel=3)
 
 
 class InUseError(InputError):

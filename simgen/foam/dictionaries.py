@@ -102,8 +102,10 @@ def number_at(directory: Path, place: DictionaryPlace) -> tuple[str, tuple[int, 
             " give the parameter in a table"
         )
     # Dimensions are no values, and names may hold digits: `nu [0 2 -1 0 0 0 0] 1e-5`, `k0 3`.
-    bare = _DIMENSIONS.sub(_blank, text)
-    found = [*_NUMBER.finditer(_WORD.sub(_blank, bare))]
+    bare = text
+    for ignored in (_DIMENSIONS, _WORD):
+        bare = ignored.sub(lambda of: " " * len(of[0]), bare)
+    found = [*_NUMBER.finditer(bare)]
     index = 0 if place.index is None and len(found) == 1 else place.index
     if index is None or index >= len(found):
         many = "no number" if not found else f"{len(found)} numbers, [0] to [{len(found) - 1}]"
@@ -119,10 +121,6 @@ def _lacking(path: Path, entries: Sequence[str]) -> str:
     place, missing = "/".join(entries[:depth]), "/".join(entries[depth : depth + 1]) or "number"
     names = ", ".join([name for name in found.entries if name != "FoamFile"][:_MOST_LISTED])
     return f"{place and ': '}{place} has no {missing}; there are {names or 'no entries'}"
-
-
-def _blank(found: re.Match[str]) -> str:
-    return " " * len(found[0])
 
 
 def differing_numbers(directories: Sequence[Path]) -> dict[str, tuple[float, float]]:

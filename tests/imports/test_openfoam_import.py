@@ -507,7 +507,7 @@ def test_what_comes_from_elsewhere_is_reported_where_an_entry_is_not_found(tmp_p
     assert number("sub/b") == 1
     assert read_entry(tmp_path / "a", ["nu"]) is None
     with pytest.raises(
-        CaseError, match='no nu; there are sub, c; #includeEtc "caseDicts/setup" is not'
+        CaseError, match='no nu; there are sub, c; #includeEtc "caseDicts/setup" is'
     ):
         number("nu")
     with pytest.raises(CaseError, match='sub has no x; there are b; #calc "x" is not read'):

@@ -150,12 +150,10 @@ def test_the_next_step_ends_with_the_next_report_and_names_changed_settings(
 ) -> None:
     unusable = judge(context.evaluation, {})._replace(word="not usable", ahead="")
     url = context.dataset.url
-    for run, line in {
-        "/a/runs/b-1": f"courant run --dataset {url} --out /a",
-        "/a/mine/b-1": f"courant train {url} --runs /a/mine",
-    }.items():
-        of_run = dataclasses.replace(context, run=RunDirectory(run))
-        assert report.next_step(of_run, unusable)[1].splitlines()[-1].startswith(line)
+    lines = {"runs": f"run --dataset {url} --out /a", "b": f"train {url} --runs /a/b"}
+    for folder, line in lines.items():
+        of_run = dataclasses.replace(context, run=RunDirectory(f"/a/{folder}/b-1"))
+        assert report.next_step(of_run, unusable)[1].splitlines()[-1].startswith(f"courant {line}")
     with monkeypatch.context() as imported:
         imported.setattr(context.dataset, "family", None)
         imported.setattr(StoredCase, "provenance", {"directory": "a", "patches": {}})
