@@ -170,8 +170,7 @@ def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
         again += f"\ncourant predict {run} --design {middle} --reference {shell(verdict.ahead)}"
         again += " --out fields.vtu"
     if family is None:
-        origin = dataset[0].provenance
-        if "directory" in origin:  # the patches of OpenFOAM's cases are known as well
+        if "directory" in (origin := dataset[0].provenance):  # and patches, in OpenFOAM's cases
             files = "openfoam" if "patches" in origin else "vtk"
             target = f"--fields FIELDS --store {shell(store)} --name {shell(name)}"
             again = f"courant dataset import {files} FOLDER {target}  # as before\n{again}"

@@ -84,7 +84,7 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     wide, regressed, vague = list[str](), list[str](), ""
     for name, each in evaluation.quantities.items():
         mesh = grid.get(name)
-        tolerated = max(GOOD_QUANTITY, *((abs(mesh.low), abs(mesh.high)) if mesh else ()), 0.0)
+        tolerated = max(GOOD_QUANTITY, *(map(abs, (mesh.low, mesh.high)) if mesh else [0.0]))
         if each.error is not None and each.error > tolerated:
             wide.append(f"{plain(name)} is wrong by {each.error:.0%}")
         elif each.error is not None and each.source == REGRESSION and each.band is not None:

@@ -118,7 +118,8 @@ def _lacking(path: Path, entries: Sequence[str]) -> str:
     found, depth = _DictionaryFile(path).whole, 0
     while depth < len(entries) and isinstance(of := found.entries.get(entries[depth]), _Dictionary):
         found, depth = of, depth + 1
-    place, missing = "/".join(entries[:depth]), "/".join(entries[depth : depth + 1]) or "number"
+    place, rest = "/".join(entries[:depth]), entries[depth:]
+    missing = "/".join(rest if rest and rest[0] in found.entries else rest[:1]) or "number"
     names = ", ".join([name for name in found.entries if name != "FoamFile"][:_MOST_LISTED])
     return f"{place and ': '}{place} has no {missing}; there are {names or 'no entries'}"
 
