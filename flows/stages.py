@@ -42,6 +42,7 @@ from simgen.log_lines import about, duration_text
 from simgen.regression import left_out
 from simgen.solving import case_lock, solve_case
 from simgen.store import schema, versions
+from simgen.store.split import assign_splits
 from simgen.store.write import DatasetWriter
 from simgen.whole_file import local_path
 
@@ -233,6 +234,10 @@ class Generation(asks.GenerationRequest):
             announce(f"quantity  {each}")
         for line in self.case_family.notes():
             announce(line)
+        drawn = assign_splits([each.id for each in self.points], {}) if self.split is None else {}
+        if left and (tests := [*drawn.values()].count("test")) in (1, 2):
+            few = counted(tests, "test case")
+            announce(f"note: {few} of these will judge a model, which proves little; 20 give three")
         execution = Execution(
             self.time_limit_s, self.cores, self.archive_raw, self.split, self.note
         )
