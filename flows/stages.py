@@ -463,7 +463,8 @@ def report_folder(run: str, given: str | None = None) -> str:
     """Return where a run's report goes: of `courant run --out FOLDER` it stays FOLDER/report."""
     runs, _, name = absolute(run).rstrip("/").rpartition("/")
     own = RunDirectory(f"{runs.rpartition('/')[0]}/report")
-    found = own.read_object(INPUTS) if given is None and own.exists(INPUTS) else {}
+    is_free = given is None and not load_settings().reports
+    found = own.read_object(INPUTS) if is_free and own.exists(INPUTS) else {}
     is_own = str(found.get("run")).rpartition("/")[2] == name
     return own.url if is_own else beside(run, "reports", given)
 
