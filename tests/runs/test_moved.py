@@ -96,9 +96,9 @@ def test_a_packed_run_is_not_written_to_and_unpacks_into_a_run(demo, packed):
 
 
 def test_what_is_no_packed_run_is_refused_in_one_line(demo, tmp_path):
-    run = demo / "runs" / "tiny"
+    run, no_run, packed = demo / "runs" / "tiny", tmp_path, tmp_path / "m.zip"
     assert "name the file m.pt.zip" in refused("runs", "export", run, "--out", tmp_path / "m.pt")
-    assert "has no experiment.json" in refused("runs", "export", demo, "--out", tmp_path / "m.zip")
+    assert "has no experiment.json" in refused("runs", "export", no_run, "--out", packed)
     (tmp_path / "text.zip").write_text("no archive at all, though it has as many bytes as one")
     with zipfile.ZipFile(tmp_path / "flat.zip", "w") as archive:
         archive.writestr("model.safetensors", b"")
