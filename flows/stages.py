@@ -237,7 +237,7 @@ class Generation(asks.GenerationRequest):
         drawn = assign_splits([each.id for each in self.points], {}) if self.split is None else {}
         if left and (tests := [*drawn.values()].count("test")) in (1, 2):
             few = counted(tests, "test case")
-            announce(f"note: {few} of these will judge a model, which proves little; 20 give three")
+            announce(f"note: {few} of these will judge a model, which proves little; 18 give three")
         execution = Execution(
             self.time_limit_s, self.cores, self.archive_raw, self.split, self.note
         )

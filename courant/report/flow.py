@@ -37,18 +37,17 @@ def profiles_panel(context: Context) -> Panel | None:
     ]
     figure = Figure(figsize=(drawing.WIDTH, 2.5 * len(plotted) + 0.5))
     grid = figure.subplots(len(plotted), len(lines), squeeze=False, sharey="row")
-    arrays, error, size = dict[str, np.ndarray](), 0.0, 0.0
+    arrays, sums = dict[str, np.ndarray](), np.zeros((2, len(plotted)))  # Errors and sizes
     for column, (name, ends) in enumerate(lines.items()):
         line = np.linspace(ends[0], ends[1], ON_LINE)
         along = np.linalg.norm(line - line[0], axis=1)
         arrays[f"{name}.points"] = line
-        for axis, each in zip(grid[:, column], plotted, strict=True):
+        for axis, each, total in zip(grid[:, column], plotted, sums.T, strict=True):
             found = [along_line(plane, each.of(of), line) for of in (shown.truth, shown.predicted)]
             for values, (who, style) in zip(found, CURVES.items(), strict=True):
                 axis.plot(along, values, label=who, **style)
                 arrays[f"{name}.{each.label}.{who}"] = values
-            error += float(np.nansum(np.abs(found[1] - found[0])))
-            size += float(np.nansum(np.abs(found[0])))
+            total += [np.nansum(np.abs(of)) for of in (found[1] - found[0], found[0])]
         grid[0, column].set_title(name)
         grid[-1, column].set_xlabel("along the line (m)")
     for axis, each in zip(grid[:, 0], plotted, strict=True):
@@ -61,7 +60,11 @@ def profiles_panel(context: Context) -> Panel | None:
         " where there is no fluid.",
         figure,
         look_for="The dashed line should lie on the black one, in peaks and near walls too.",
-        score=f"NMAE {error / (size or 1.0):.3f} on these lines",
+        score="NMAE on these lines: "
+        + ", ".join(
+            f"{each.label.partition(' (')[0]} {e / (s or 1.0):.2g}"
+            for each, e, s in zip(plotted, *sums, strict=True)
+        ),
     )
     table, why = mass_balance(context)
     return Panel("profiles", "Profiles and mass balance", [picture], table, note=why, arrays=arrays)

@@ -214,7 +214,8 @@ class TemplateFamily(CaseFamily):
             inside = DictionaryPlace(patch.file, ("internalField",), patch.index)
             with contextlib.suppress(CaseError):
                 start = read_number(self.folder, inside)
-                if len(each.places) == 1 and start == read_number(self.folder, patch) != 0:
+                same = start == read_number(self.folder, patch) != 0
+                if same and len(each.places) == 1 and patch != inside:
                     cells += "" if patch.index is None else f"[{patch.index}]"
                     yield (
                         f"note: {each.name} varies a patch, and all designs start from {start:g} in"

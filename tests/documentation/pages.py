@@ -122,7 +122,9 @@ SETUPS: Mapping[str, Setup] = {
         # A model of ducts may have no band where a pipe is meshed: it is unlike all that it knows.
         replaced={'bands.quantities["branch1_share"]': 'bands.quantities.get("branch1_share")'},
     ),
-    "docs/benchmark.md": Setup(STEADY),
+    "docs/benchmark.md": Setup(
+        STEADY, replaced={"depth.yaml": "space.yaml", "mesh.yaml": "space.yaml"}
+    ),
     "docs/dataset-operations.md": Setup(
         # The commands above it have withdrawn this case already.
         replaced={
@@ -176,7 +178,8 @@ ELSEWHERE = {
     "docs/answers.md": "make; source",
     "docs/benchmark.md": (
         "courant dataset generate-benchmark; courant benchmark STORE/darcy-flow; "
-        "courant benchmark STORE/elasticity; courant benchmark STORE/diffusion-sorption"
+        "courant benchmark STORE/elasticity; courant benchmark STORE/diffusion-sorption; "
+        "python -m bench.packed"
     ),
     "docs/chaos.md": "make chaos; python -m bench.chaos",
     "docs/deployment.md": (

@@ -135,7 +135,7 @@ def run(kind: str, code: str, setup: Setup, shell: Shell, namespace: dict[str, o
         shell.run(code)
     elif kind == "python":
         run_block(setup, code, namespace)
-    elif kind == "yaml" and "parameters" in yaml.safe_load(code):
+    elif kind == "yaml" and {"parameters", "choices"} & set(yaml.safe_load(code)):
         Path("space.yaml").write_text(code)
         load_space("space.yaml")
     elif kind == "json":
