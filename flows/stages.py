@@ -234,10 +234,13 @@ class Generation(asks.GenerationRequest):
             announce(f"quantity  {each}")
         for line in self.case_family.notes():
             announce(line)
-        drawn = assign_splits([each.id for each in self.points], {}) if self.split is None else {}
-        if left and (tests := [*drawn.values()].count("test")) in (1, 2):
-            few = counted(tests, "test case")
-            announce(f"note: {few} of these will judge a model, which proves little; 18 give three")
+        if left and self.split is None:
+            drawn = assign_splits([each.id for each in self.points], {})
+            if (tests := [*drawn.values()].count("test")) in (1, 2):
+                few = counted(tests, "test case")
+                announce(
+                    f"note: {few} of these will judge a model, which proves little; 18 give three"
+                )
         execution = Execution(
             self.time_limit_s, self.cores, self.archive_raw, self.split, self.note
         )
