@@ -17,7 +17,7 @@ from courant.recipes import RECIPES
 from courant.report import anchors, data_and_training, drawing, dynamics, errors, fields, flow
 from courant.report import page as pages
 from courant.report.context import Context, open_context
-from courant.report.verdict import MEANING, VAGUE, Verdict, judge_run, times
+from courant.report.verdict import MEANING, Verdict, judge_run, times
 from courant.runs.directory import RunDirectory
 from courant.runs.record import best_record
 from simgen.regression import LEAST_DESIGNS
@@ -89,11 +89,10 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
             per.mean / ledger.prediction_s
         )
     why, command = next_step(context, verdict)
-    regressed, *wide = verdict.besides.split(VAGUE)
-    vague = [f"{VAGUE.strip()} {each.rstrip('.')}" for each in wide]
+    vague = [each.rstrip(".") for each in verdict.vague]
     lead = pages.Lead(
         verdict.word,
-        f"{MEANING[verdict.word]}.{regressed}",
+        f"{MEANING[verdict.word]}.{verdict.besides}",
         [verdict.measured, *filter(None, verdict.reason.split("; ")), *vague],
         keys,
         errors.lead_table(context, errors.bands_of(context)),

@@ -14,7 +14,7 @@ The variation is that of RAE: around the mean of the training cases.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from courant.evaluation.record import MODEL, Evaluation, read_evaluation
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 MOST_RAE = 0.5  # of a model that is used at all
 GOOD_RATIO, GOOD_RAE, GOOD_QUANTITY, LEAST_CASES, USEFUL_BAND = 0.5, 0.2, 0.1, 3, 0.5
-VAGUE = " The band of "  # begins each sentence on a band that is too wide
 TIED_RATIO, CLEAR_RATIO = 0.9, 1.2  # from here on a reference is about as good, or better
 
 Word = Literal["not usable", "unproven", "for trends", "usable"]
@@ -51,10 +50,11 @@ class Verdict(NamedTuple):
     besides: str
     """Which quantities can be used without the fields: a sentence after a space, or empty"""
     ahead: str = ""  # the best reference, where it is clearly better
+    vague: Sequence[str] = ()  # sentences on bands that are too wide
 
     def __str__(self) -> str:
         why = "; ".join(filter(None, [self.measured, self.reason]))
-        return f"fields {self.word}. {why}.{self.besides}"
+        return " ".join([f"fields {self.word}. {why}.{self.besides}", *self.vague])
 
 
 def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
@@ -81,7 +81,7 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         for name, each in evaluation.quantities.items()
         if each.source != REGRESSION and (each.error or 0.0) > (each.null_error or math.inf)
     ]
-    wide, regressed, vague = list[str](), list[str](), ""
+    wide, regressed, vague = list[str](), list[str](), list[str]()
     for name, each in evaluation.quantities.items():
         mesh = grid.get(name)
         tolerated = max(GOOD_QUANTITY, *(map(abs, (mesh.low, mesh.high)) if mesh else [0.0]))
@@ -93,8 +93,9 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
             elif each.band <= min(USEFUL_BAND, each.spread or math.inf):
                 regressed.append(plain(name))
             else:
-                vague += f"{VAGUE}{plain(name)}, ± {each.band:.0%}, is too wide to be of use"
-                vague += f": designs differ by ± {each.spread:.0%}." if each.spread else "."
+                text = f"The band of {plain(name)}, ± {each.band:.0%}, is too wide to be of use"
+                text += f": designs differ by ± {each.spread:.0%}" if each.spread else ""
+                vague.append(f"{text}.")
     other = reference(best)
     beaten = f"{other} is about as good, without a network"
     close = f"that is {times(ratio)} the error of {other}, which needs no network"
@@ -123,7 +124,7 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         besides = f" By a regression on the parameters, {listed(regressed)} can"
         within = "their bands" if regressed[1:] else "its band"
         besides += f"{' perhaps' * bool(few)} be used within {within}."
-    return Verdict(word, "; ".join(found), measured, besides + vague, best * (ratio > CLEAR_RATIO))
+    return Verdict(word, "; ".join(found), measured, besides, best * (ratio > CLEAR_RATIO), vague)
 
 
 def judge_run(run: RunDirectory, evaluation: Evaluation) -> Verdict:
