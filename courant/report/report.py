@@ -93,7 +93,7 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     lead = pages.Lead(
         verdict.word,
         f"{MEANING[verdict.word]}.{verdict.besides}",
-        [verdict.measured, *filter(None, verdict.reason.split("; ")), *vague],
+        [*verdict.worst, verdict.measured, *filter(None, verdict.reason.split("; ")), *vague],
         keys,
         errors.lead_table(context, errors.bands_of(context)),
         why,

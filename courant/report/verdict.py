@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from courant.evaluation.record import MODEL, Evaluation, read_evaluation
+from courant.evaluation.record import MODEL, TRAINING_MEAN, Evaluation, read_evaluation
 from courant.report.page import component_name, count, listed, plain, reference
 from courant.runs.directory import RunDirectory
 from courant.runs.record import BANDS
@@ -47,14 +47,16 @@ class Verdict(NamedTuple):
     reason: str  # What kept it from the next better word
     measured: str
     """The error of the fields on so many cases; beside a reference's, unless `reason` has that"""
+    worst: Sequence[str]  # components below the training mean, or clearly below a reference
     besides: str
     """Which quantities can be used without the fields: a sentence after a space, or empty"""
     ahead: str = ""  # the best reference, where it is clearly better
     vague: Sequence[str] = ()  # sentences on bands that are too wide
 
     def __str__(self) -> str:
-        why = "; ".join(filter(None, [self.measured, self.reason]))
-        return " ".join([f"fields {self.word}. {why}.{self.besides}", *self.vague])
+        parts = (self.worst, filter(None, [self.measured, self.reason]))
+        said = [f"{text[0].upper()}{text[1:]}." for text in map("; ".join, parts) if text]
+        return " ".join([f"fields {self.word}.", *said]) + " ".join([self.besides, *self.vague])
 
 
 def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
@@ -69,12 +71,16 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     beyond = "beyond the designs of the training, " if evaluation.beyond else ""
     few = f", {beyond}which prove{'s' * (num_cases == 1)} little," * (num_cases < LEAST_CASES)
     measured = f"On {cases}{few} the mean error is {ours.nmae:.1%} of the mean value (NMAE)"
-    theirs_of, ours_of = evaluation.by_component[best], evaluation.by_component[MODEL]
-    nmae = {name: (theirs_of[name].nmae, each.nmae) for name, each in ours_of.items()}
-    worst = sorted((low / high, name) for name, (low, high) in nmae.items() if low < high)
-    worse = [component_name(name) for _, name in worst]
-    for _, name in worst[:1]:
-        worse[0] += " (NMAE {:.2g} to {:.2g})".format(*nmae[name])
+    behind = {name: _behind(evaluation, name) for name in evaluation.references}
+    rival = min(behind, key=lambda name: behind[name][:1] or [(1.0, "")])
+    worst, worse = list[str](), ""
+    if below := behind.get(TRAINING_MEAN):
+        text = _named(evaluation, TRAINING_MEAN, below)
+        worst.append(f"the model is worse than the training mean in {text}")
+    if rival != TRAINING_MEAN and (above := behind[rival]):
+        worse = f"{reference(rival)} is better in {_named(evaluation, rival, above)}"
+        if ratio <= CLEAR_RATIO and above[0][0] < 1 / CLEAR_RATIO:
+            worst, worse = [*worst, worse], ""
     rae = f"the fields' error is {ours['rae']:.0%} of their variation (RAE)"
     lost = [
         plain(name)
@@ -110,21 +116,36 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         f"{rae}: a usable model has {GOOD_RAE:.0%}": ours["rae"] > GOOD_RAE,
         f"a regression on the design parameters answers {listed(lost)} better": bool(lost),
         listed(wide): bool(wide),
-        f"{other} is better in {listed(worse)}": bool(worse),
+        worse: bool(worse),
     }
     word: Word = "not usable"
     found = [reason for reason, holds in useless.items() if holds]
     if not found:
         word, found = "for trends", [reason for reason, holds in limits.items() if holds]
         word = "unproven" if few else word
-    if not found and not few:
+    if not found and not few and not worst:
         word, found = "usable", [f"{rae}, and every quantity is within its limit"]
     besides = ""
     if regressed:
         besides = f" By a regression on the parameters, {listed(regressed)} can"
         within = "their bands" if regressed[1:] else "its band"
         besides += f"{' perhaps' * bool(few)} be used within {within}."
-    return Verdict(word, "; ".join(found), measured, besides, best * (ratio > CLEAR_RATIO), vague)
+    ahead = best * (ratio > CLEAR_RATIO)
+    return Verdict(word, "; ".join(found), measured, worst, besides, ahead, vague)
+
+
+def _behind(evaluation: Evaluation, name: str) -> list[tuple[float, str]]:
+    """List where a reference is better, by its error over the model's and the component's name."""
+    ours, theirs = (evaluation.by_component[of] for of in (MODEL, name))
+    ratios = [(theirs[of].nmae / each.nmae, of) for of, each in ours.items() if each.nmae]
+    return sorted(each for each in ratios if each[0] < 1)
+
+
+def _named(evaluation: Evaluation, name: str, found: Sequence[tuple[float, str]]) -> str:
+    """Format as `velocity x (NMAE 0.013 against the model's 0.071) and velocity y`."""
+    low, high = (evaluation.by_component[of][found[0][1]].nmae for of in (name, MODEL))
+    first, *others = (component_name(of) for _, of in found)
+    return listed([f"{first} (NMAE {low:.2g} against the model's {high:.2g})", *others])
 
 
 def judge_run(run: RunDirectory, evaluation: Evaluation) -> Verdict:

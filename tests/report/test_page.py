@@ -169,12 +169,23 @@ def test_an_error_is_so_many_times_the_best_references() -> None:
     (alone := judged(0.1, 0.1, cases=1)).beyond = ("case",)
     assert "1 test case, beyond the designs of the training, which proves" in str(judge(alone, {}))
     better = judged(0.05, 0.1, head=(0.05, False))
+    others, mean = ("POD + GP",), {"u.x": Errors(nmae=0.15)}
+    better.references = others
     better.by_component["model"] = {"u.x": Errors(nmae=0.2)}
     better.by_component["POD + GP"] = {"u.x": Errors(nmae=0.1)}
     better.quantities["head"].source, better.quantities["head"].band = REGRESSION, 0.04
     found = judge(better, {})
-    assert found.word == "for trends" and "better in u x (NMAE 0.1 to 0.2)" in found.reason
+    ahead = "better in u x (NMAE 0.1 against the model's 0.2)"
+    assert found.word == "for trends" and ahead in found.worst[0]
     assert "head is off by more than its band" in found.reason
+    # The worst is said first.
+    better.references, better.by_component["training mean"] = (*others, "training mean"), mean
+    better.overall["training mean"] = Errors(nmae=0.3)
+    first, second, _ = str(judge(better, {})).split(". ", 1)[1].split("; ", 2)
+    below = "The model is worse than the training mean in u x (NMAE 0.15 against the model's 0.2)"
+    assert first == below and ahead in second
+    better.by_component["POD + GP"], better.references = {"u.x": Errors(nmae=0.19)}, others
+    assert not judge(better, {}).worst and "against" in judge(better, {}).reason
     assert times(0.5449) == "0.54 times" and times(1162.0) == "1200 times"
 
 
