@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -107,9 +107,19 @@ class StatedQuantity:
     name: str  # Also that of a solved case's figure
     unit: str
     meaning: str
+    over: str = field(default="", kw_only=True, compare=False)
+    """The times of a transient case that it is of, such as the mean over them"""
+
+    @property
+    def stated(self) -> StatedQuantity:
+        return StatedQuantity(self.name, self.unit, self.meaning, over=self.over)
+
+    @property
+    def described(self) -> str:
+        return f"{self.meaning}, {self.over}" if self.over else self.meaning
 
     def __str__(self) -> str:
-        return f"{with_unit(self.name, self.unit)} = {self.meaning}"
+        return f"{with_unit(self.name, self.unit)} = {self.described}"
 
 
 @dataclass(frozen=True)

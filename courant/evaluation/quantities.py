@@ -262,7 +262,7 @@ def score_quantities(
         null_error, null_rank = _error_and_rank(null, truth)
         scores[each.name] = QuantityScore(
             unit=each.unit,
-            meaning=each.meaning,
+            meaning=each.described,
             source=answers.source(each.name),
             band=over_mean(each.name, np.median(widths)) if widths else None,
             spread=over_mean(each.name, np.nanstd(known)) if fit else None,

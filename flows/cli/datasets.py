@@ -128,7 +128,7 @@ def dataset_show(
     rows = []
     for quantity in schema.quantities:
         values = [f"{opened.quantity_statistics[quantity.name][each]:.3g}" for each in FIGURES]
-        rows.append([quantity.name, quantity.unit, *values, quantity.meaning])
+        rows.append([quantity.name, quantity.unit, *values, quantity.described])
     print_table(("quantity", "unit", *FIGURES, Column("")), rows)
     rows = []
     for case_id, row in opened.design.iterrows():

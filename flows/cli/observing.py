@@ -501,7 +501,7 @@ def families(
     fields = ((each.name, each.unit, ", ".join(each.components)) for each in family.fields)
     terminal.print_table(("field", "unit", Column("components")), fields)
     terminal.print_line("")
-    quantities = ((each.name, each.unit, each.meaning) for each in family.quantities)
+    quantities = ((each.name, each.unit, each.described) for each in family.quantities)
     terminal.print_table(("quantity", "unit", Column("")), quantities)
     header = ",".join(family.design_space.names)
     command = (

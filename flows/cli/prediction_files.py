@@ -9,6 +9,7 @@ from a surface mesh with the kind of each face and the prescribed fields.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -223,11 +224,18 @@ def predict_to_files(
     fields = [*by_field(design.values[last], normaliser.channels).values()]
     layer = figures.layer_of_cloud(cloud, normaliser.dimension, fields)
     solution = None if design.solved is None else design.solved[last]
-    known = None
+    known, stored = None, "the stored times"
     with suppress(SimgenError):  # without the training's values colours follow mean and deviation
         known = surrogate.open_dataset(dataset)
+        if (of_case := known[0].time) is not None:
+            stored = f"{of_case[0]:g} to {of_case[-1]:g} s"
     plotted = plotted_fields(normaliser, known)
     drawn = draw_prediction(layer, solution, design.values[last], plotted, reference)
+    shown = [] if times is None else [f"t = {times[-1]:g} s"]
+    for each in surrogate.space:
+        value = design.point.parameters[each.name]
+        shown.append(f"{plain(each.name)} {value:g} {each.unit.strip('1')}".rstrip())
+    drawn.suptitle(textwrap.fill(", ".join(shown), 80), fontsize=9)
     with whole_file(picture) as part:
         part.write_bytes(figures.png_bytes(drawn))
     whose = f", fields of {reference} in place of the network's" if reference else ""
@@ -244,6 +252,7 @@ def predict_to_files(
         digits = math.log10(abs(value) / least) + 2 if value and least else 4.0
         return number(value, min(max(4, math.ceil(digits)), 12))
 
+    asked = [of for of in surrogate.family(dataset).quantities if of.name in design.quantities]
     columns = {
         "predicted": {name: text(name, value) for name, value in design.quantities.items()},
         "by": design.sources,
@@ -254,18 +263,12 @@ def predict_to_files(
         "of the band": {name: str(band) for name, band in around.items()},
         "fine mesh": {k: f"{low:.3g} to {high:.3g}" for k, (low, high) in design.fine.items()},
         until: {k: text(k, value) for k, value in (design.solved_quantities or {}).items()},
+        "unit": {of.name: of.unit.strip("1") for of in asked},
+        "times": {of.name: of.over.replace("the stored times", stored) for of in asked if of.over},
     }
     columns = {title: cells for title, cells in columns.items() if cells}
-    rows = [
-        (
-            plain(each.name),
-            *(column.get(each.name) for column in columns.values()),
-            each.unit.strip("1"),
-        )
-        for each in surrogate.family(dataset).quantities
-        if each.name in design.quantities
-    ]
-    print_table(("quantity", *columns, "unit"), rows)
+    rows = [(plain(of.name), *(column.get(of.name) for column in columns.values())) for of in asked]
+    print_table(("quantity", *columns), rows)
     for line in found.error_lines:
         print_line(line)
     trained_on = surrogate.dataset["version"]

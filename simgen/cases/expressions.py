@@ -176,6 +176,7 @@ class Expression:
         self.fields = {each.name: each for each in fields}
         self.fields |= {each.openfoam: each for each in fields if each.openfoam}
         self.needs, self.units, self.why_not = dict[str, None](), set[str](), ""
+        self.over = dict[str, None]()
         try:
             tree = ast.parse(asked.expression, mode="eval")
         except (SyntaxError, ValueError, RecursionError) as error:
@@ -187,6 +188,7 @@ class Expression:
             name=asked.name,
             unit=asked.unit or (self.units.pop() if plain else ""),
             meaning=asked.expression,
+            over=" and ".join(self.over if transient else ()),
             from_fields=None if self.why_not else self,
             needs=tuple(self.needs),
             not_from_fields=self.why_not,
@@ -229,6 +231,14 @@ class Expression:
             )
         if term == "monitor" and not self.volumes:
             raise self._error("cases of OpenFOAM alone have function objects")
+        over = "mean over the stored times"
+        if at_end:
+            over = "at the last stored time"
+        elif term in ("min", "max"):
+            over = f"{'least' if term == 'min' else 'greatest'} over the stored times"
+        elif term == "monitor":
+            over = "mean over the last half of the run"
+        self.over[over] = None
         if term == "monitor":
             self.why_not = f"the solver's function object {words[0]} measures it"
             return lambda case: self._monitored(case, words[0], words[1], at_end)

@@ -194,8 +194,7 @@ def stated_quantities(
         asked = usual_quantities(schema.fields, kinds, schema.volumes)
     else:
         asked = tuple(map(AskedQuantity.parse, quantities))
-    found = (each.quantity for each in schema.expressions(asked))
-    return tuple(StatedQuantity(each.name, each.unit, each.meaning) for each in found)
+    return tuple(each.quantity.stated for each in schema.expressions(asked))
 
 
 def check_schema(schema: Schema) -> None:

@@ -129,9 +129,7 @@ class Schema:
             family.fields,
             family.design_space.parameters,
             startup_s=family.startup_s,
-            quantities=tuple(
-                StatedQuantity(each.name, each.unit, each.meaning) for each in family.quantities
-            ),
+            quantities=tuple(each.stated for each in family.quantities),
         )
 
     def expressions(self, asked: Iterable[AskedQuantity] | None = None) -> list[Expression]:

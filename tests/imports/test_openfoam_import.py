@@ -269,6 +269,8 @@ def test_quantities_are_measured_on_stored_values_and_kept_with_the_dataset(tmp_
     assert skipped == {}
     stated = [(each.name, each.unit, each.meaning) for each in dataset.schema.quantities]
     assert stated[0] == ("drop", "m2/s2", texts[0].partition("=")[2])
+    over = [each.described.rpartition(", ")[2] for each in dataset.schema.quantities]
+    assert over == ["mean over the stored times"] * 2 + ["at the last stored time"] * 2
     assert [(name, unit) for name, unit, _ in stated[1:]] == [
         *(("share", ""), ("heat", "K"), ("drag", ""))
     ]

@@ -93,7 +93,9 @@ def test_a_design_is_predicted_and_explored_on_the_mesh_of_all_cases(
         surrogate.predict_design({"speed": 3.0}, verify=True)
     reference = "POD + GP" if kind == "--steady" else None
     predict_to_files(surrogate.url, {"speed": 3.2}, tmp_path / "design.vtu", reference=reference)
-    assert ("fields of POD + GP in place" in capsys.readouterr().out) is (kind == "--steady")
+    printed = capsys.readouterr().out
+    assert ("fields of POD + GP in place" in printed) is (kind == "--steady")
+    assert ("greatest over 0.5 to 1 s" in printed) is (kind == "--transient")
     assert not RunDirectory(surrogate.url).exists(ANSWERS), "they are fitted by an evaluation alone"
     # Six cases have no calibration: the band is that of the regression on the other five.
     ensure_answers(surrogate, dataset)

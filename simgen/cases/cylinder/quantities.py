@@ -23,15 +23,18 @@ STEADY_LIFT = 0.01
 def cylinder_quantities(viscosity: float, mean_velocity: float) -> tuple[Quantity, ...]:
     """Declare the quantities for a fluid (m2/s) and a mean velocity of the inflow (m/s)."""
     velocity, pressure = ("velocity.x", "velocity.y"), ("kinematic_pressure.p",)
-    drag = "drag coefficient of the cylinder, averaged over time"
+    drag, half = "mean drag coefficient of the cylinder", "over the last half of the run"
     lift = "root mean square of the lift coefficient about its mean"
     wake = "frequency of vortex shedding times diameter over mean velocity; 0 in a steady wake"
     by_force = (
-        Quantity(name, "1", meaning, partial(of, viscosity, mean_velocity), velocity + pressure)
+        Quantity(
+            *(name, "1", meaning, partial(of, viscosity, mean_velocity), velocity + pressure),
+            over=half,
+        )
         for name, meaning, of in (("mean_drag", drag, _mean_drag), ("rms_lift", lift, _rms_lift))
     )
     frequency = partial(_strouhal_number, mean_velocity)
-    return (*by_force, Quantity("strouhal_number", "1", wake, frequency, velocity))
+    return (*by_force, Quantity("strouhal_number", "1", wake, frequency, velocity, over=half))
 
 
 def force_figures(
