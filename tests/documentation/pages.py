@@ -169,7 +169,7 @@ SETUPS: Mapping[str, Setup] = {
 #: How commands and blocks of Python begin that are not run with their page: they need a server, a
 #: GPU, hours or an installation. Tests of their own run most of them.
 ELSEWHERE = {
-    "README.md": "prefect; make demo; make test; make setup; make serve; source",
+    "README.md": "make demo; make test; make setup",
     "docs/a-new-dataset.md": '"""An importer, whole',
     "docs/analysis.md": (
         "courant analyse compare TRIALS; courant analyse compare CYLINDER/trials; "
