@@ -225,7 +225,7 @@ def explore_model(
             experiment.name,
             record,
         ),
-        verdict=known_verdict(parts),
+        verdict=str(known_verdict(parts) or ""),
     )
     page = f"explorer#{solving.token}" if solving.solver else "explorer"
     url = None if dataset is None else dataset.url

@@ -165,9 +165,8 @@ def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
     better, again = "", longer if little else again
     if verdict.ahead in (POD_GP, POD_RBF):
         middle = ",".join(f"{of.name}={(of.low + of.high) / 2:g}" for of in surrogate.space)
-        better = f"Until then {verdict.ahead} has the better fields of any design."
-        again += f"\ncourant predict {run} --design {middle} --reference {shell(verdict.ahead)}"
-        again += " --out fields.vtu"
+        better = f"Until then {verdict.ahead} predicts the fields of any design."
+        again += f"\ncourant predict {run} --design {middle} --out fields.vtu"
     if family is None:
         if "directory" in (origin := dataset[0].provenance):  # and patches, in OpenFOAM's cases
             files = "openfoam" if "patches" in origin else "vtk"

@@ -159,10 +159,10 @@ def judge_run(run: RunDirectory, evaluation: Evaluation) -> Verdict:
     return judge(evaluation, bands.grid if bands.weights == weights_digest(run) else {})
 
 
-def known_verdict(run: RunDirectory) -> str:
-    """`fields not usable. …`, of a run's present weights; empty without an evaluation of them."""
+def known_verdict(run: RunDirectory) -> Verdict | None:
+    """Judge a run's present weights; None without an evaluation of them."""
     evaluation = read_evaluation(run)
-    return "" if evaluation is None else str(judge_run(run, evaluation))
+    return None if evaluation is None else judge_run(run, evaluation)
 
 
 def times(ratio: float) -> str:

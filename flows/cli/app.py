@@ -393,7 +393,7 @@ def predict(
     ] = None,
     verify: Annotated[bool, option("With --design: solve it as well.", "--verify")] = False,
     reference: Annotated[
-        str | None, option("With --design: 'POD + GP' or 'POD + RBF', for its fields.")
+        str | None, option("With --design: whose fields: 'POD + GP', 'POD + RBF', or none.")
     ] = None,
     start: Annotated[
         float | None, option("Seconds of the initial snapshot; 100 by default.", min=0.0)
@@ -443,11 +443,12 @@ def predict(
         print_line(predict_file(url, local_path(str(case)), faces, asked or None, steps, out))
     elif design is not None:
         asked = asks.parse_settings(design.split(","), "--design")
-        predict_to_files(url, asked, out, steps, from_solver, verify, dataset, reference)
+        ahead = verdict.ahead if verdict else ""
+        predict_to_files(url, asked, out, steps, from_solver, verify, dataset, reference, ahead)
     else:
         print_line(write_prediction(url, str(case), start, steps, out, dataset))
     if verdict and reference is None:
-        print_line(verdict)
+        print_line(f"the network's {verdict}")
 
 
 @app.command(epilog="Example: courant serve RUN --port 8000")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -194,11 +194,18 @@ def predict_to_files(
     verify: bool = False,
     dataset: str | None = None,
     reference: str | None = None,
+    ahead: str = "",
 ) -> None:
-    """Predict a design into `out` and a picture beside it; print quantities and times."""
+    """Predict a design into `out` and a picture beside it; print quantities and times.
+
+    The fields are those of `reference`, or of what is `ahead` of the network where that is one of
+    designs and the dataset is there.
+    """
     surrogate, by = load_for(run, out), None
-    if reference is not None:
-        by = of_designs(surrogate, surrogate.open_dataset(dataset), reference)
+    with suppress(SimgenError) if reference is None else nullcontext():
+        if (named := reference or ahead) not in ("", "none"):
+            by = of_designs(surrogate, surrogate.open_dataset(dataset), named)
+    reference = named if by else None
     design = surrogate.predict_design(
         parameters,
         steps=steps,
@@ -238,7 +245,7 @@ def predict_to_files(
     drawn.suptitle(textwrap.fill(", ".join(shown), 80), fontsize=9)
     with whole_file(picture) as part:
         part.write_bytes(figures.png_bytes(drawn))
-    whose = f", fields of {reference} in place of the network's" if reference else ""
+    whose = f", fields of {reference}, not of the network (--reference none)" if reference else ""
     on = f"{extent} on " if extent else ""
     print_line(f"{out}: {on}{counted(cloud.num_points, 'cell')}{whose}")
     what = "the prediction" if design.solved is None else "solution, prediction and error"

@@ -79,7 +79,7 @@ def test_a_report_is_one_page_with_its_pictures_in_it_and_its_arrays_beside_it(
         assert not re.search(r"\b(None|nan)\b", caption), caption
     verdict = judge(context.evaluation, {})
     assert f">fields: {verdict.word}</p>" in page and verdict.measured in page
-    assert known_verdict(context.run) == str(verdict)
+    assert known_verdict(context.run) == verdict
     assert read_run(context.run).test_cases == len(context.evaluation.cases)
     # What is inside the model is closed.
     assert page.index("<details>") < page.index('id="decomposition"')
@@ -160,8 +160,8 @@ def test_the_next_step_ends_with_the_next_report_and_names_changed_settings(
         step = report.next_step(context, unusable)[1]
         assert step.startswith("courant dataset import openfoam FOLDER --fields FIELDS --store ")
     ahead = report.next_step(context, unusable._replace(ahead="POD + GP"))
-    assert "POD + GP has the better fields" in ahead[0] and "courant generate" in ahead[1]
-    assert "--reference 'POD + GP' --out fields.vtu" in ahead[1].splitlines()[-1]
+    assert "POD + GP predicts the fields" in ahead[0] and "courant generate" in ahead[1]
+    assert "--out fields.vtu" in ahead[1].splitlines()[-1]
     # A budget of a minute ended the training of a few designs, or of many.
     hasty = context.surrogate.experiment.with_values({"training.budget_s": 60})
     monkeypatch.setattr(context.surrogate, "experiment", hasty)
