@@ -7,13 +7,14 @@ import fnmatch
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from math import nan
 from pathlib import Path
 
 import numpy as np
 
 from simgen.case import Field, Role
 from simgen.errors import CaseError
-from simgen.foam.dictionaries import read_entry
+from simgen.foam.dictionaries import DictionaryPlace, read_entry
 from simgen.foam.field import COMPONENT_NAMES, read_field
 from simgen.foam.mesh import PatchRange
 from simgen.foam.reader import COMPONENTS, FoamReader
@@ -68,6 +69,20 @@ _UNITS: dict[tuple[float, ...], str] = {
     (1, 2, -3, 0, 0, 0, 0): "W",
 }
 _BASE = ("kg", "m", "s", "K", "mol", "A", "cd")
+_SYMBOLS: dict[str, tuple[float, ...]] = {
+    **{base: tuple(map(float, np.eye(len(_BASE))[n])) for n, base in enumerate(_BASE)},
+    **{name: powers for powers, name in _UNITS.items()},
+    "rad": (0,) * 7,
+    "Hz": (0, 0, -1, 0, 0, 0, 0),
+    # No number of a file with dimensions is in these.
+    **dict.fromkeys(("count", "%", "deg", "rpm", "mm", "cm", "degC", "bar", "kPa"), (nan,) * 7),
+}
+#: Entries of a field's file whose numbers have its dimensions, and what others have.
+_OF_ITS_FIELD = (
+    *("internalField", "value", "uniformValue", "refValue", "inletValue", "outletValue"),
+    "freestreamValue",
+)
+_OF_ENTRIES = {"volumetricFlowRate": "m3/s", "massFlowRate": "kg/s"}
 
 
 def dimension_of(patches: Mapping[str, PatchRange], points: Callable[[], np.ndarray]) -> int:
@@ -121,6 +136,42 @@ def unit_of(exponents: Sequence[bytes]) -> str:
             factors[power < 0].append(base if abs(power) == 1 else f"{base}{abs(power):g}")
     above, below = factors
     return "/".join([" ".join(above) or "1", *below])
+
+
+def unit_at(directory: Path, place: DictionaryPlace) -> str:
+    """Return the unit of a number in a case, as far as its file has dimensions; else nothing."""
+    file, name = directory / place.file, place.entries[-1]
+    found = re.search(r"\[(.*?)\]", read_entry(file, place.entries) or "")
+    if found is None and name in _OF_ITS_FIELD:
+        found = re.fullmatch(r"\[(.*?)\]", read_entry(file, ["dimensions"]) or "")
+    return unit_of(found[1].encode().split()) if found else _OF_ENTRIES.get(name, "")
+
+
+def check_unit(unit: str, directory: Path, place: DictionaryPlace) -> None:
+    """Raise CaseError for a unit that is given, and not known or not that of the number there."""
+    if unit in ("", "1"):
+        return
+    own, powers = unit_at(directory, place), _powers(unit)
+    where = f"{directory / place.file}: {'/'.join(place.entries)}"
+    if own and powers != _powers(own):
+        raise CaseError(f"{where} has the unit {own}, not {unit}")
+    if powers is None:
+        raise CaseError(f"{where}: unit '{unit}' is not known; write one of {', '.join(_SYMBOLS)}")
+
+
+def _powers(unit: str) -> list[float] | None:
+    """Return the exponents of a unit such as kg/(m s), None of one that is not known."""
+    total = [0.0] * len(_BASE)
+    for number, part in enumerate(re.sub(r"[()]", " ", unit).split("/")):
+        for word in re.split(r"[\s*]+", part):
+            found = re.fullmatch(r"([A-Za-z%]+)\^?(-?[\d.]+)?", word)
+            if found is None and word in ("", "1", "-"):
+                continue
+            if found is None or found[1] not in _SYMBOLS:
+                return None
+            power = float(found[2] or 1) * (-1 if number else 1)
+            total = [one + power * of for one, of in zip(total, _SYMBOLS[found[1]], strict=True)]
+    return total
 
 
 # Kinds of patches: by name, by type, and by the condition of U

@@ -457,6 +457,7 @@ def import_openfoam_cases(options: Mapping[str, Any]) -> None:
             kinds=asked.kind or {},
             patch_values=frozenset(values),
             parameters={name: at for (name, _), at in places.items()},
+            units=dict(iter(places)),
             limits=asked.limit or {},
             **{name: getattr(asked, name) for name in same},
         )

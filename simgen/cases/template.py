@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from simgen.case import CaseFamily, Field, Gate, SolvedCase
 from simgen.case_description import (
+    check_unit,
     describe_field,
     dimension_of,
     patch_kind,
@@ -374,8 +375,10 @@ def make_template(
         digest.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
     find_openfoam(("foamDictionary",)).activate()
     try:
-        for place in (place for each in varied for place in each.places):
-            number_at(folder, place)
+        for each in varied:
+            for place in each.places:
+                number_at(folder, place)
+                check_unit(each.unit, folder, place)
         application, _, steady = read_control(folder)
         control = {
             name: read_entry(folder / "system/controlDict", [name]) or ""

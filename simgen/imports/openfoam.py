@@ -22,6 +22,7 @@ import numpy as np
 
 from simgen.case import Field, Gate
 from simgen.case_description import (
+    check_unit,
     describe_field,
     dimension_of,
     has_file,
@@ -61,6 +62,7 @@ class FoamOptions:
     patch_values: frozenset[str] = frozenset()
     """Conditions that have the cell's value on patches where they write none"""
     parameters: Mapping[str, DictionaryPlace] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
     steady: bool | None = None  # None: as in the dictionaries
     after: float = 0.0
     every: int = 1
@@ -198,6 +200,7 @@ class FoamFolder:
             if not roots:
                 raise CaseError(f"it has no file {at.file}, where a parameter is read from")
             parameters[name] = read_number(roots[0], at)
+            check_unit(options.units.get(name, ""), roots[0], at)
         dimension = dimension_of(
             patches,
             lambda: np.concatenate([foam_mesh.read_points(mesh / "points") for mesh in meshes]),

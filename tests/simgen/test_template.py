@@ -398,6 +398,8 @@ def test_the_limit_of_a_template_s_gate_is_a_setting(
         ("x=0/U:boundaryField/top/value=1:2", None, None, "0/U: boundaryField has no top; there "),
         ("x=0/V:a=1:2", None, None, "0/V cannot be read: No such file or directory; 0 has U, "),
         ("x=0/U:boundaryField/lid/type=1:2", None, None, "holds no number"),
+        ("x=0/U:boundaryField/lid/value[0]=1:2:mm/s", None, None, "has the unit m/s, not mm/s"),
+        (SPEED.replace("m/s", "furlong"), None, None, "unit 'furlong' is not known; write one of "),
         (SPEED, ["T"], None, "has no field T; it has U, "),
         (SPEED, None, "system/blockMeshDict", "cannot be meshed"),
         (SPEED, None, "system/controlDict", "no system/controlDict"),
