@@ -146,7 +146,7 @@ class Problem(ABC):
         """Return the share of a case's solve that one prediction covers; None if unknown."""
         if self.step_s is None:
             return 1.0
-        end = case.settings.get("end_time")
+        end = case.settings.get("end_time") or (None if case.time is None else float(case.time[-1]))
         return self.num_steps * self.step_s / end if end else None
 
     def wrong_sizes(self) -> list[str]:

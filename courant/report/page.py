@@ -175,6 +175,7 @@ class Lead:
     points: Sequence[str] = ()  # What the reason rests on
     keys: Mapping[str, str] = field(default_factory=dict)  # Values by their names
     table: PanelTable | None = None
+    note: str = ""  # Below the table
     why: str = ""  # What to do next
     command: str = ""  # Lines to paste for it
     panel: Panel | None = None  # Of one picture

@@ -242,7 +242,7 @@ class FoamFolder:
             provenance={
                 "solver": application or "imported",
                 **(log[1] if log else {}),
-                "directory": place,
+                "directory": str(directory),
                 "patches": dict(kind_of),
                 "figures": {name: of for name, of in figures.items() if np.isfinite(of)},
             },

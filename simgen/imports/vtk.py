@@ -217,7 +217,7 @@ class VtkFolder:
             time=case.times,
             parameters=case.parameters,
             split=case.split,
-            provenance={"solver": "imported", "directory": case.place},
+            provenance={"solver": "imported", "directory": str(self.paths[case.place])},
         )
 
 

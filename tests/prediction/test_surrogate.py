@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,9 @@ def test_predict_case_is_the_model_in_physical_units(
     problem, end = surrogate.problem, case.settings["end_time"]
     assert problem.step_s is not None
     assert problem.share_of_solve(case) == problem.num_steps * problem.step_s / end
+    # An imported case has no settings, and ends at its last time.
+    imported: Any = SimpleNamespace(settings={}, time=np.array([1.0, end]))
+    assert problem.share_of_solve(imported) == problem.share_of_solve(case)
 
 
 def test_predict_on_a_stored_cloud_is_predict_case(surrogate: Surrogate, case: StoredCase) -> None:

@@ -158,7 +158,7 @@ def test_the_next_step_ends_with_the_next_report_and_names_changed_settings(
         imported.setattr(context.dataset, "family", None)
         imported.setattr(StoredCase, "provenance", {"directory": "a", "patches": {}})
         step = report.next_step(context, unusable)[1]
-        assert step.startswith("courant dataset import openfoam FOLDER --fields FIELDS --store ")
+        assert step.startswith("courant dataset import openfoam ") and "--fields " in step
     ahead = report.next_step(context, unusable._replace(ahead="POD + GP"))
     assert "POD + GP predicts the fields" in ahead[0] and "courant generate" in ahead[1]
     assert "--out fields.vtu" in ahead[1].splitlines()[-1]
