@@ -19,7 +19,7 @@ MODEL = "model"
 PERSISTENCE = "persistence"
 TRAINING_MEAN = "training mean"
 NEAREST_DESIGN = "nearest design"
-POD_GP, POD_RBF = "POD + GP", "POD + RBF"
+MODES = POD_GP, POD_RBF = "POD + GP", "POD + RBF"  # regressed on the parameters
 DMD = "DMD"
 
 EVALUATION = "evaluation.json"

@@ -23,7 +23,7 @@ from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field
 
 from courant.evaluation.metrics import ALL
-from courant.evaluation.record import DMD, PERSISTENCE, POD_GP, POD_RBF, Evaluation
+from courant.evaluation.record import DMD, MODES, PERSISTENCE, Evaluation
 from courant.runs.directory import RunDirectory
 from courant.runs.record import ANSWERS, BANDS, METRICS, MONITOR
 from courant.sweeps.sweep import TABLE, sweep_of
@@ -136,7 +136,7 @@ def listed(words: Sequence[str]) -> str:
 def reference(name: str) -> str:
     """`the training mean`, `DMD (a linear model in time)`"""
     kinds = {DMD: "a linear model in time", PERSISTENCE: "nothing changes"}
-    kinds |= dict.fromkeys((POD_GP, POD_RBF), "modes, regressed on the parameters")
+    kinds |= dict.fromkeys(MODES, "modes, regressed on the parameters")
     return f"{name} ({kinds[name]})" if name in kinds else f"the {name}"
 
 

@@ -15,7 +15,7 @@ from shlex import quote as shell
 from matplotlib import rc_context
 
 from courant.evaluation.evaluate import evaluate
-from courant.evaluation.record import MODEL, POD_GP, POD_RBF, read_evaluation
+from courant.evaluation.record import MODEL, MODES, read_evaluation
 from courant.recipes import RECIPES
 from courant.report import anchors, data_and_training, drawing, dynamics, errors, fields, flow
 from courant.report import page as pages
@@ -199,7 +199,7 @@ def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
     if verdict.word == "usable" and (family is None or surrogate.bands is not None):
         return "Explore designs that nobody has solved.", f"courant explore {run}"
     better, again = "", longer if little else again
-    if verdict.ahead in (POD_GP, POD_RBF):
+    if verdict.ahead in MODES:
         middle = ",".join(f"{of.name}={(of.low + of.high) / 2:g}" for of in surrogate.space)
         better = f"Until then {verdict.ahead} predicts the fields of any design."
         again += f"\ncourant predict {run} --design {middle} --out fields.vtu"

@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from courant.evaluation.record import MODEL, TRAINING_MEAN, Evaluation, read_evaluation
+from courant.evaluation.record import MODEL, MODES, TRAINING_MEAN, Evaluation, read_evaluation
 from courant.report.page import component_name, count, listed, plain, reference
 from courant.runs.directory import RunDirectory
 from courant.runs.record import BANDS
@@ -106,8 +106,9 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     beaten = f"{other} is about as good, without a network"
     close = f"that is {times(ratio)} the error of {other}, which needs no network"
     if ratio > CLEAR_RATIO:
-        smaller = f"{times(ratio)} smaller" if theirs else "zero"
+        smaller = f"{times(ratio)} smaller, {theirs:.1%}" if theirs else "zero"
         beaten = f"the error of {other}, without a network, is {smaller}"
+        beaten += ": courant predict gives its fields" if best in MODES else ""
     elif ratio <= GOOD_RATIO:
         measured += f", {times(ratio)} that of {other}"
     useless = {rae: not ours["rae"] <= MOST_RAE, beaten: ratio >= TIED_RATIO}

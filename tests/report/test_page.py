@@ -119,7 +119,7 @@ def judged(nmae: float, rae: float, cases: int = 3, **quantities: tuple[float, b
 @pytest.mark.parametrize(
     ("found", "word", "reason"),
     [
-        (judged(2.4, 0.3), "not usable", "parameters), without a network, is 12 times smaller"),
+        (judged(2.4, 0.3), "not usable", "12 times smaller, 20.0%: courant predict gives"),
         (judged(0.2, 0.1), "not usable", "parameters) is about as good"),
         (judged(0.25, 0.1), "not usable", "parameters), without a network, is 1.2 times smaller"),
         (judged(0.19, 0.3), "not usable", "parameters) is about as good"),
