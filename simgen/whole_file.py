@@ -12,8 +12,11 @@ import tarfile
 import tempfile
 import uuid
 from collections.abc import Collection, Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+
+import fsspec
 
 from simgen.errors import InputError
 
@@ -81,3 +84,16 @@ def npz_bytes(arrays: Mapping[str, Any]) -> bytes:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
     return buffer.getvalue()
+
+
+def not_there(url: str) -> str:
+    """Describe a place that is missing, with one beside it of nearly its name; else nothing."""
+    with contextlib.suppress(OSError):
+        files, path = fsspec.core.url_to_fs(url, skip_instance_cache=True)
+        above, _, name = path.rstrip("/").rpartition("/")
+        if not files.exists(path):
+            beside = files.ls(above, detail=False) if files.isdir(above) else []
+            names = get_close_matches(name, [each.rpartition("/")[2] for each in beside], 1)
+            near = "".join(f"; did you mean {url.removesuffix(name)}{each}?" for each in names)
+            return f"{url} is not there{near}"
+    return ""

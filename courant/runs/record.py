@@ -34,6 +34,7 @@ from courant.runs.weights import WEIGHTS
 from simgen.errors import InputError, SimgenError, StoreError
 from simgen.machine import start_of
 from simgen.provenance import DISTRIBUTION, source_revision
+from simgen.whole_file import not_there
 
 if TYPE_CHECKING:
     import torch
@@ -204,7 +205,8 @@ def check_trained(run: RunDirectory, has_weights: bool = True) -> None:
         if run.exists("refs"):
             raise InputError(f"{run.url} is a dataset, no run: courant train {run.url} makes one")
         raise InputError(
-            f"{run.url} has no {EXPERIMENT}; give the folder of a run, <runs>/<name>-<hash>"
+            not_there(run.url)
+            or f"{run.url} has no {EXPERIMENT}; give the folder of a run, <runs>/<name>-<hash>"
         )
     if has_weights and not run.exists(WEIGHTS):
         raise InputError(

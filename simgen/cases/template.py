@@ -45,7 +45,7 @@ from simgen.foam.log import SolverLog, residual_figures
 from simgen.foam.mesh import read_boundary, read_points, time_directories
 from simgen.foam.run import find_openfoam, run_application
 from simgen.meshing import check_mesh
-from simgen.whole_file import cache_folder, pack_folder
+from simgen.whole_file import cache_folder, not_there, pack_folder
 
 RECORD = "template.json"
 TURBULENCE = {
@@ -366,7 +366,8 @@ def make_template(
     that are None are the usual ones.
     """
     if not (case / "system/controlDict").is_file():
-        raise InputError(f"{case} is no OpenFOAM case: it has no system/controlDict")
+        lacking = f"{case} is no OpenFOAM case: it has no system/controlDict"
+        raise InputError(not_there(str(case)) or lacking)
     copy_case(case, folder)
     if not (folder / "0").is_dir():
         raise InputError(f"{case} has no folder 0 or 0.orig with the initial fields")

@@ -24,6 +24,7 @@ from simgen.imports.importing import SourceCase, case_name
 from simgen.store.schema import IMPORTED, Schema, Source
 from simgen.store.split import SPLITS, assign_splits
 from simgen.store.versions import OnRecord, read_on_record
+from simgen.whole_file import not_there
 
 #: What reading somebody else's files may raise: a damaged mesh names corners and cells that it has
 #: not, and a cut file ends anywhere.
@@ -195,7 +196,7 @@ def plan_folder(
 ) -> FolderPlan:
     """Survey all cases and decide what is imported; InputError where no case is good."""
     if not asked.folder.is_dir():
-        raise InputError(f"{asked.folder} is no folder")
+        raise InputError(not_there(str(asked.folder)) or f"{asked.folder} is no folder")
     there = read_on_record(asked.url)
     if there is not None and there.schema.source is None:
         raise InputError(f"{asked.url} holds cases solved here; choose another --name or --store")

@@ -12,6 +12,7 @@ Notable decisions:
 import contextlib
 import ctypes
 import functools
+import json
 import os
 import re
 import socket
@@ -272,7 +273,10 @@ def _no_dataset(url: str) -> InputError:
             there = f"{store} has {', '.join(found[:MOST_NAMED])}: did you mean {store}/{near[0]}?"
             return InputError(f"there is no dataset at {url}; {there}")
         if place == url and files.exists(f"{path}/experiment.json"):
-            return InputError(f"{url} is a trained run, no dataset; its dataset.json names its own")
+            own = "not on record"
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                own = json.loads(files.cat_file(f"{path}/dataset.json"))["url"]
+            return InputError(f"{url} is a trained run, no dataset; its dataset is {own}")
     return InputError(f"there is no dataset at {url}; {_WAY_TO_ONE}")
 
 

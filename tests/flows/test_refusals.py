@@ -42,7 +42,7 @@ def generate(*arguments: str) -> str:
         ("dataset generate-benchmark darcy --train 1 --store s3:/x", "s3:/x names no bucket"),
         ("recipes show none", "'none' is unknown; choose one of"),
         ("runs ls ~nosuch/x", "~nosuch/x is no path on this machine"),
-        ("serve /nowhere/run", "/nowhere/run has no experiment.json"),
+        ("serve /nowhere/run", "/nowhere/run is not there"),
         ("predict RUN --out x.vtu", "name a case or a mesh file, or give a --design"),
         ("predict /nowhere/run case.vtu --out x.vtu", "case.vtu does not exist; name a mesh file"),
         ("predict RUN case.vtu --start 1 --out x.vtu", "--start belongs to a stored case"),
@@ -93,12 +93,16 @@ def test_a_folder_of_datasets_or_runs_is_named_with_what_is_in_it(waves, tmp_pat
     for run in ("one-0123456789", "two-0123456789"):
         (tmp_path / run).mkdir()
         (tmp_path / run / "experiment.json").write_text("{}")
+        (tmp_path / run / "dataset.json").write_text('{"url": "s/waves"}')
     line = refused("evaluate", str(tmp_path))
     assert line.endswith("several runs; give one: one-0123456789, two-0123456789")
     (out := tmp_path / "out/runs/three-0123456789").mkdir(parents=True)
     (out / "experiment.json").write_text("{}")  # of courant run --out
+    meant = f"/thre-012345678 is not there; did you mean {out}?"
+    assert meant in refused("report", f"{tmp_path}/out/runs/thre-012345678")
     assert f"{out} has no model." in refused("evaluate", f"{tmp_path}/out")
-    assert "one-0123456789 is a trained run, no" in refused("train", f"{tmp_path}/one-0123456789")
+    no_dataset = "one-0123456789 is a trained run, no dataset; its dataset is s/waves"
+    assert no_dataset in refused("train", f"{tmp_path}/one-0123456789")
     assert f"{waves} is a dataset, no run: courant train {waves}" in refused("evaluate", waves)
 
 

@@ -70,7 +70,7 @@ def test_parameters_of_the_mesh_lead_to_the_command_of_a_template(courant, tmp_p
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("nowhere", "--fields", "U"), "nowhere is no folder"),
+        (("nowhere", "--fields", "U"), "nowhere is not there"),
         ((".", "--fields", "U"), "holds no OpenFOAM case"),
         ((".", "--fields", "U", "--limit", "speed=1"), "expected one of courant"),
         ((".", "--fields", ","), "--fields names no field"),
