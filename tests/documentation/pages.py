@@ -122,9 +122,7 @@ SETUPS: Mapping[str, Setup] = {
         # A model of ducts may have no band where a pipe is meshed: it is unlike all that it knows.
         replaced={'bands.quantities["branch1_share"]': 'bands.quantities.get("branch1_share")'},
     ),
-    "docs/benchmark.md": Setup(
-        STEADY, replaced={"depth.yaml": "space.yaml", "mesh.yaml": "space.yaml"}
-    ),
+    "docs/benchmark.md": Setup(STEADY, replaced={"mesh.yaml": "space.yaml"}),
     "docs/dataset-operations.md": Setup(
         # The commands above it have withdrawn this case already.
         replaced={
