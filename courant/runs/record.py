@@ -286,9 +286,9 @@ def heartbeat(run: RunDirectory) -> Iterator[None]:
             run.remove(HEARTBEAT)
 
 
-def check_unused(run: RunDirectory) -> None:
-    """Raise InUseError unless the process of this machine that is at work on the run is ending."""
-    until = time.monotonic() + ENDING_S
+def check_unused(run: RunDirectory, ending_s: float = ENDING_S) -> None:
+    """Raise InUseError unless the process of this machine at work on the run ends in that time."""
+    until = time.monotonic() + ending_s
     while True:
         beat = _read_heartbeat(run)
         if beat.get("process") == os.getpid() or not _is_process(beat):

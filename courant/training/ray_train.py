@@ -19,13 +19,15 @@ from ray.train.torch import TorchTrainer
 
 import simgen
 from courant.experiment import Experiment, parse_experiment
-from courant.runs.record import is_finished
+from courant.runs.record import check_unused, is_finished
 from courant.training import workers
 from courant.training.train import OnEpoch, TrainingError
 from simgen.log_lines import log_context
 from simgen.machine import usable_cores
 
 MAX_WORKER_FAILURES = 3
+ENDING_S = 90.0
+"""In which workers of a driver that has gone have ended; Ray itself gives them 30 s"""
 
 
 def train(
@@ -37,7 +39,7 @@ def train(
     on_epoch: OnEpoch | None = None,
 ) -> str:
     """Train as `courant.training.workers.train` does, on the Ray of RAY_ADDRESS."""
-    dataset, run = workers.begin_run(experiment, dataset_url, version, runs_url)
+    dataset, run = workers.begin_run(experiment, dataset_url, version, runs_url, ENDING_S)
     if is_finished(run):
         return run.url
     num_workers, failures = experiment.training.workers, list[BaseException]()
@@ -88,6 +90,7 @@ def _work(config: dict[str, Any]) -> None:
     config["logs"].apply_in_training()
     context = ray.train.get_context()
     workers.use_threads(max(1, usable_cores() // context.get_local_world_size()))
+    check_unused(config["run"], ENDING_S)  # a driver that ended late may have left a worker since
     workers.fit_on_record(
         parse_experiment(config["experiment"]),
         simgen.open_dataset(*config["dataset"]),

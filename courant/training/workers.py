@@ -74,13 +74,17 @@ def train(
 
 
 def begin_run(
-    experiment: Experiment, dataset_url: str, version: str | None, runs_url: str
+    experiment: Experiment,
+    dataset_url: str,
+    version: str | None,
+    runs_url: str,
+    ending_s: float = records.ENDING_S,
 ) -> tuple[Dataset, RunDirectory]:
     """Open the dataset; set up the run's directory where it is neither finished nor in use."""
     dataset = simgen.open_dataset(absolute_url(dataset_url), version)
     run = RunDirectory(runs_url) / experiment.run_id(dataset.snapshot_id)
     if not records.is_finished(run):
-        records.check_unused(run)
+        records.check_unused(run, ending_s)
         set_up_run(experiment, dataset, runs_url)
     return dataset, run
 

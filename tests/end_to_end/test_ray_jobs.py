@@ -1,7 +1,6 @@
 """Jobs on a Ray cluster: one a request, found again, stopped with its flow, no secret in sight."""
 
 import contextlib
-import json
 import os
 import secrets
 import signal
@@ -76,12 +75,6 @@ def client(head: RayNode) -> JobSubmissionClient:
     return JobSubmissionClient(head.dashboard, headers=head.headers)
 
 
-def training_actors(head: RayNode) -> set[str]:
-    """States of the actors that train."""
-    found = json.loads(head.get("/api/v0/actors"))["data"]["result"]["result"]
-    return {each["state"] for each in found if "Train" in each["class_name"]}
-
-
 def shown_by(head: RayNode) -> Iterator[str]:
     """What the cluster tells of its jobs: its API, its nodes' logs, and command lines."""
     for path in ("/api/jobs/", "/api/v0/runtime_envs", "/api/v0/jobs?detail=1"):
@@ -138,9 +131,8 @@ def test_one_job_a_request_found_again_stopped_with_its_flow_and_continued(
         output, _ = second.communicate(timeout=300)
     assert second.returncode != 0, output
     wait_for(lambda: attempts() == ["STOPPED", "STOPPED"], 300)
-    # Ray ends a stopped job's workers a while later, which may just have begun to train.
-    wait_for(lambda: training_actors(head) <= {"DEAD"}, 300)
-
+    # Ray ends a stopped job's workers a while later, which may just have begun to train: the next
+    # job waits for them.
     last = run(submitter, "courant", *command)
     assert last.returncode == 0, last.stdout + last.stderr
     assert attempts() == ["STOPPED", "STOPPED", "SUCCEEDED"]
