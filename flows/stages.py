@@ -42,7 +42,7 @@ from simgen.log_lines import about, duration_text
 from simgen.regression import left_out
 from simgen.solving import case_lock, solve_case
 from simgen.store import schema, versions
-from simgen.store.split import assign_splits
+from simgen.store.split import assign_splits, note_of_tests
 from simgen.store.write import DatasetWriter
 from simgen.whole_file import local_path
 
@@ -236,11 +236,8 @@ class Generation(asks.GenerationRequest):
             announce(line)
         if left and self.split is None:
             drawn = assign_splits([each.id for each in self.points], {})
-            if (tests := [*drawn.values()].count("test")) in (1, 2):
-                few = counted(tests, "test case")
-                announce(
-                    f"note: {few} of these will judge a model, which proves little; 18 give three"
-                )
+            if few := note_of_tests(drawn.values()):
+                announce(f"note: {few}")
         execution = Execution(
             self.time_limit_s, self.cores, self.archive_raw, self.split, self.note
         )
@@ -360,7 +357,10 @@ class Training(asks.TrainingRequest):
         from courant.training.train import set_up_run
 
         check_job_reach(runs_url(self))
-        set_up_run(*open_training(self, self.budget), runs_url(self))
+        experiment, dataset = open_training(self, self.budget)
+        set_up_run(experiment, dataset, runs_url(self))
+        if few := note_of_tests(dataset.members.values()):
+            announce(f"note: {few}")
 
     def execute(self, on_epoch: Callable[[records.EpochRecord], None] = lambda record: None) -> str:
         """Train here, or on the cluster, with a line for each validation and a bar."""

@@ -36,6 +36,7 @@ from simgen.log_lines import duration_text, without_user_info
 
 logger = logging.getLogger("flows.terminal")
 
+UsageError: Any = typer.BadParameter.__base__  # typer has no name for it
 LEAST_WIDTH = 24  # Of a column that wraps
 PROGRESS_FILE = "progress.json"
 LEVELS = {"error": logging.ERROR, "warning": logging.WARNING}
@@ -159,6 +160,12 @@ def one_line_errors() -> Iterator[None]:
             yield
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED_CODE) from None
+    except UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            raise
+        see = f" ({error.ctx.command_path} --help)" if error.ctx else ""
+        print_error(" ".join(error.format_message().split()) + see)
+        raise typer.Exit(error.exit_code) from None
     except SimgenError as error:
         fail(str(error))
     except BrokenPipeError:

@@ -14,7 +14,6 @@ import itertools
 import json
 import math
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,16 +99,6 @@ class Parameter:
     def changes_mesh(self) -> bool:
         """Whether its place in a case's dictionaries, its description, is in one of the mesh."""
         return re.search(r"(?i)mesh|\.geo|extrude", self.description) is not None
-
-
-def vary_options(parameters: Sequence[Parameter]) -> str:
-    """Return the options of `courant generate` that vary what was read from dictionaries."""
-    texts = (
-        f"{of.name}={of.description}={of.low:g}:{of.high:g}:{of.unit}".rstrip(":")
-        for of in parameters
-        if of.description
-    )
-    return " ".join(f"--vary {shlex.quote(text)}" for text in texts)
 
 
 def with_unit(name: str, unit: str) -> str:

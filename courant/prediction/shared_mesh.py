@@ -14,7 +14,7 @@ import numpy as np
 
 from simgen.case import CaseFamily
 from simgen.cases import get_family
-from simgen.design_space import DesignPoint, DesignSpace, vary_options
+from simgen.design_space import DesignPoint, DesignSpace
 from simgen.errors import InputError
 from simgen.point_cloud import PointCloud
 from simgen.quantities import Quantity
@@ -43,14 +43,12 @@ class SharedMesh:
                 case.points, points, rtol=0, atol=MESHES_APART * float(np.ptp(points))
             )
             if not same:
-                vary = vary_options(dataset.schema.parameters)
                 raise InputError(
                     f"{dataset.url} holds cases that were solved elsewhere on several meshes"
                     f" ({first.id} and {case.id} differ), and no family of that name can mesh a"
                     " design: predict on a mesh file, courant predict RUN MESH.vtu, or have designs"
                     " meshed and solved as variations of one of the cases, and train on these:"
-                    f" courant generate {dataset.schema.family}-designs --template CASE"
-                    f" {vary or '--vary NAME=FILE:ENTRY=LOW:HIGH:UNIT'}"
+                    f" {dataset.schema.template_command()}"
                 )
         cloud, kinds = first.cloud({}), dataset.schema.measured_kinds
         if kinds:

@@ -375,7 +375,8 @@ class Surrogate:
         if isinstance(family, SharedMesh) and (verify or from_solver_s is not None):
             raise InputError(
                 f"the cases of {family.dataset.url} were solved elsewhere: nothing here solves"
-                " a design; leave out --verify and --from-solver"
+                " a design; leave out --verify and --from-solver, or make a case a family:"
+                f" {family.dataset.schema.template_command()}"
             )
         if verify and from_solver_s is None:
             record.check_verified(RunDirectory(self.url))

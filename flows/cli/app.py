@@ -47,6 +47,10 @@ Verbose = Annotated[
 class Commands(TyperGroup):
     """The commands, whose errors are one line each."""
 
+    def make_context(self, *given: Any, **named: Any) -> Any:
+        with terminal.one_line_errors():
+            return super().make_context(*given, **named)
+
     def invoke(self, ctx: Any) -> Any:
         with terminal.one_line_errors():
             return super().invoke(ctx)
@@ -442,7 +446,10 @@ def predict(
         faces = None if boundary is None else local_path(str(boundary))
         print_line(predict_file(url, local_path(str(case)), faces, asked or None, steps, out))
     elif design is not None:
-        asked = asks.parse_settings(design.split(","), "--design")
+        units = record.read_dataset_record(RunDirectory(url))["parameters"]
+        form = ", ".join(f"{of['name']} {of['unit'] and 'in'} {of['unit']}".strip() for of in units)
+        form = f"NAME=VALUE with a bare number: {form}"
+        asked = asks.parse_settings(design.split(","), "--design", form=form)
         ahead = verdict.ahead if verdict else ""
         predict_to_files(url, asked, out, steps, from_solver, verify, dataset, reference, ahead)
     else:

@@ -548,7 +548,9 @@ def _print_plan(plan: FolderPlan) -> None:
         print_line(f"  patches of kind {kind}: {', '.join(patches) or 'none'}")
     names, rows = [each.name for each in schema.parameters], []
     for case in plan.cases:
-        times = "last" if case.times is None else f"{len(case.times)} to {case.times[-1]:g} s"
+        times = "last"
+        if case.times is not None:
+            times = f"{counted(len(case.times), 'time')}, to {case.times[-1]:g} s"
         values = [f"{case.parameters[name]:g}" for name in names]
         there = "on record" if case.name in plan.on_record else ""
         split = plan.splits.get(case.name, "")

@@ -508,9 +508,17 @@ def keep(family: TemplateFamily, store: str, *, is_used: bool) -> None:
     if known is not None and known.record == family.record:
         return
     if known is not None and is_used:
+        old, new = known.record, family.record
+        there, here = (
+            " ".join(f"{v.name}={v.place}={v.low:g}:{v.high:g}:{v.unit}" for v in of.varied)
+            for of in (old, new)
+        )
+        which = [of for of in ("fields", "quantities") if getattr(old, of) != getattr(new, of)]
+        how = f"other {' and '.join(which) or 'files'}"
+        how = how if there == here else f"--vary {there}, and not {here}"
         raise InputError(
-            f"{url} is another template of that name, which has cases: leave --template out to"
-            " add to them, or choose a name, courant generate NAME --template …"
+            f"{url} has cases with {how}: leave --template out to add to them, or choose a name,"
+            " courant generate NAME --template …"
         )
     try:
         if known is not None:

@@ -17,12 +17,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from simgen.case import Field
-from simgen.design_space import SIGNIFICANT_DIGITS, Parameter, number_of, read_cells, vary_options
+from simgen.design_space import SIGNIFICANT_DIGITS, Parameter, number_of, read_cells
 from simgen.errors import CaseError, InputError
 from simgen.imports import importing
 from simgen.imports.importing import SourceCase, case_name
 from simgen.store.schema import IMPORTED, Schema, Source
-from simgen.store.split import SPLITS, assign_splits
+from simgen.store.split import SPLITS, assign_splits, note_of_tests
 from simgen.store.versions import OnRecord, read_on_record
 from simgen.whole_file import not_there
 
@@ -260,13 +260,14 @@ def plan_folder(
             " on one interval; --interval SECONDS interpolates OpenFOAM's cases to one"
         )
     if any(each.changes_mesh for each in schema.parameters):
-        example, store = asked.folder / kept[0].place, asked.url.rpartition("/")[0]
+        example = str(asked.folder / kept[0].place)
         notes.append(
             "the cases have several meshes, so that a model of them predicts no other design; a"
-            f" template meshes any: courant generate {schema.family}-designs"
-            f" --template {shlex.quote(str(example))} {vary_options(schema.parameters)}"
-            f" --store {shlex.quote(store)}"
+            f" template meshes any: {schema.template_command(example)}"
+            f" --store {shlex.quote(asked.url.rpartition('/')[0])}"
         )
+    if few := note_of_tests(splits.values()):
+        notes.append(few)
     files = {name: row.get(IMPORTED, {}).get("files") for name, row in held.items()}
     return FolderPlan(
         asked.folder,

@@ -38,6 +38,7 @@ digest of the line, and the commit of a version a digest of the tables (`version
 import hashlib
 import json
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self, cast
@@ -149,6 +150,16 @@ class Schema:
             )
             for each in (own if asked is None else asked)
         ]
+
+    def template_command(self, case: str = "CASE") -> str:
+        """Return the command that solves designs of imported cases: one of them is varied."""
+        varied = [
+            shlex.quote(f"{of.name}={of.description}={of.low:g}:{of.high:g}:{of.unit}".rstrip(":"))
+            for of in self.parameters
+            if of.description
+        ]
+        options = " ".join(f"--vary {each}" for each in varied or ["NAME=FILE:ENTRY=LOW:HIGH:UNIT"])
+        return f"courant generate {self.family}-designs --template {shlex.quote(case)} {options}"
 
     @property
     def measured_kinds(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ elsewhere. They are left out, and the record has which.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -73,6 +73,14 @@ def assign_splits(
         splits[case] = taken[design] = split
         counts[split] += 1
     return {case: splits[case] for case in cases}
+
+
+def note_of_tests(splits: Iterable[str | None]) -> str:
+    """Return a note where one or two cases will test a model; else nothing."""
+    if (tests := [*splits].count("test")) not in (1, 2):
+        return ""
+    few = f"{tests} test case{'s' * (tests > 1)} will judge a model, which proves little"
+    return f"{few}; of 18 cases three are drawn"
 
 
 #: Key of a record of moments: what they leave out. Of a case: numbers of snapshots; of the training

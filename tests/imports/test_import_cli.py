@@ -36,7 +36,8 @@ def test_a_folder_is_described_then_imported_and_listed(courant, tmp_path) -> No
     assert "parameter speed: 1 to 3 m/s" in printed
     bare = courant(*words[:-2], "--dry-run")
     assert f"differ in {PARAMETER.partition('=')[2]} (1 to 3)" in " ".join(bare.split())
-    assert "differ" not in printed
+    assert "differ" not in printed and "2 times, to 1 s" in printed
+    assert "note: 1 test case will judge a model, which proves little" in printed
     assert "patches of kind wall: walls" in printed
     assert "skipped: run4: its time 1 has no T; it has U, p" in printed
     assert "left out: run1: times before 0 or without U or T in the case itself: 0.75" in printed
