@@ -6,8 +6,9 @@ training mean   transient: the mean flow of the training cases at the same place
 nearest design  the solution of the training case whose design parameters (each over its range) and
                 given fields (in standard deviations) are nearest, at the case's points by nearest
                 neighbour; transient: its rollout at the same times, whatever the initial state
-POD + ...       steady: the training fields' principal components, as many as the model has anchors
-                and at least RANK; their coefficients are regressed on the design parameters
+POD + ...       the training fields' principal components, as many as the model has anchors and at
+                least RANK; their coefficients are regressed on the design parameters; transient: of
+                whole rollouts, where training cases have the same times (POD + GP alone)
 DMD             transient: the linear map of principal components from one step to the next that
                 fits the training cases best
 
@@ -39,6 +40,7 @@ RANK = 64  # components that are kept, where training cases have so many and no 
 SMALLEST = 1e-10  # variance of a component that is kept, over the first one's
 MAX_PROBES = 4096  # points at which components are computed
 MAX_PAIRS = 30  # steps of each training case that a DMD learns from, spread over its time
+MAX_ROLLOUTS = 2**29  # values of whole rollouts that are kept, 2 GB
 MAX_FIELDS = 64  # training fields that are taken at a case's points at once
 MIN_DESIGNS = 3  # training cases that coefficients are regressed on
 MEAN_SNAPSHOTS = 30
@@ -69,21 +71,36 @@ def references(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
             dataset, normaliser.channels, data.start_s, data.step_s
         )
         made[names.DMD] = DynamicModes(dataset, normaliser, data.start_s, data.step_s)
-        if has_designs:
-            made[names.NEAREST_DESIGN] = NearestDesign(dataset, problem)
-        return made
+    else:
+        made[names.TRAINING_MEAN] = MeanValue(normaliser)
     if has_designs:
         made[names.NEAREST_DESIGN] = NearestDesign(dataset, problem)
-    made[names.TRAINING_MEAN] = MeanValue(normaliser)
     # Coefficients are regressed on more designs than there are parameters.
     num_parameters = len(normaliser.parameters)
     if num_parameters and len(dataset.cases("train")) >= max(MIN_DESIGNS, num_parameters + 2):
-        fields = shared(dataset, normaliser)
+        times = _common_times(dataset, problem)
+        fields = shared(dataset, normaliser, times)
         # As many as the model has anchors; a model with few does not weaken its reference.
         rank = max(RANK, getattr(problem.experiment.model, "num_anchors", 0))
-        made[names.POD_GP] = ProperOrthogonal(fields, gaussian_process, rank)
-        made[names.POD_RBF] = ProperOrthogonal(fields, radial_basis, rank)
+        if problem.kind == "steady" or times is not None:
+            made[names.POD_GP] = ProperOrthogonal(problem, fields, gaussian_process, rank)
+        if problem.kind == "steady":
+            made[names.POD_RBF] = ProperOrthogonal(problem, fields, radial_basis, rank)
     return made
+
+
+def _common_times(dataset: Dataset, problem: Problem) -> np.ndarray | None:
+    """Return the times (T,) of all training rollouts, s; None where they differ or are too many."""
+    if problem.step_s is None:
+        return None
+    data, known = cast(TransientData, problem.experiment.data), list[np.ndarray]()
+    num = 0
+    for case in map(dataset.__getitem__, dataset.cases("train")):
+        times, interval = even_times(case, data.start_s)
+        known.append(times[:: max(1, round(problem.step_s / interval))])
+        num += len(known[-1]) * len(case.points) * len(problem.normaliser.channels)
+    alike = all(len(of) == len(known[0]) and np.allclose(of, known[0]) for of in known)
+    return known[0] if alike and num <= MAX_ROLLOUTS else None
 
 
 class Designed(NamedTuple):
@@ -99,9 +116,16 @@ def of_designs(surrogate: Surrogate, dataset: Dataset, name: str) -> FieldsOfDes
     made = references(surrogate.problem, dataset)
     known = {key: of for key, of in made.items() if isinstance(of, ProperOrthogonal)}
     if name not in known:
-        names = " or ".join(known) or "none: it takes a steady model and enough training cases"
+        names = " or ".join(known) or "none: it takes enough training cases, and of the same times"
         raise InputError(f"--reference {name}: what predicts the fields of designs here is {names}")
-    return lambda points, parameters: known[name].predict(Designed(points, parameters))[0]
+
+    def predict(
+        points: np.ndarray, parameters: Mapping[str, float], times: np.ndarray | None
+    ) -> np.ndarray:
+        found = known[name].at(Designed(points, parameters), times)
+        return found[0] if times is None else found
+
+    return predict
 
 
 def _of_training_cases(dataset: Dataset, read: Callable[[StoredCase], Any]) -> list[Any]:
@@ -226,25 +250,37 @@ class NearestDesign:
 
 
 class TrainingFields:
-    """The training cases' solved fields, standardised, each on its own mesh."""
+    """The training cases' solved fields, standardised, each on its own mesh: (N, C) or (N, T, C).
 
-    def __init__(self, dataset: Dataset, normaliser: Normaliser) -> None:
+    The latter at the given times (T,), which all of them have.
+    """
+
+    def __init__(
+        self, dataset: Dataset, normaliser: Normaliser, times: np.ndarray | None = None
+    ) -> None:
         self.normaliser, self.ids = normaliser, tuple(dataset.cases("train"))
+        self.times = times
 
         def read(case: StoredCase) -> tuple[np.ndarray, cKDTree, np.ndarray]:
             own = normaliser.at(case.parameters)
-            values = own.standardise(read_states(case, own.channels))
+            if times is None:
+                states = read_states(case, own.channels)
+            else:
+                frames = np.abs(np.asarray(case.time)[:, None] - times).argmin(axis=0)
+                span = slice(frames[0], frames[-1] + 1, max(1, *np.diff(frames)))
+                states = read_states(case, own.channels, span).swapaxes(0, 1)
+            values = own.standardise(states)
             return normaliser.design(case.parameters), point_tree(case.points), values
 
         designs, *of_cases = zip(*_of_training_cases(dataset, read), strict=True)
         self.designs, self._fields = np.stack(designs), list(zip(*of_cases, strict=True))
-        probes = _probes(dataset[self.ids[0]].points)
+        probes = _probes(dataset[self.ids[0]].points, 1 if times is None else len(times))
         at_probes = [values[tree.query(probes)[1]].ravel() for tree, values in self._fields]
         self.snapshots = np.stack(at_probes).astype(np.float64)
 
     def combine(self, weights: np.ndarray, case: StoredCase | Designed) -> np.ndarray:
-        """Return the weighted sum of training fields at a case's points, (N, C) in its units."""
-        total = np.zeros((len(case.points), len(self.normaliser.channels)))
+        """Return the weighted sum of training fields at a case's points, in its units."""
+        total = np.zeros((len(case.points), *self._fields[0][1].shape[1:]))
         for weight, (tree, values) in zip(weights, self._fields, strict=True):
             if weight:
                 total += weight * values[tree.query(case.points)[1]]
@@ -262,21 +298,46 @@ class TrainingFields:
         return found
 
 
-def shared(dataset: Dataset, normaliser: Normaliser) -> Callable[[], TrainingFields]:
+def shared(
+    dataset: Dataset, normaliser: Normaliser, times: np.ndarray | None = None
+) -> Callable[[], TrainingFields]:
     """Return a function that reads the training fields once, when they are first asked for."""
-    return lru_cache(maxsize=1)(lambda: TrainingFields(dataset, normaliser))
+    return lru_cache(maxsize=1)(lambda: TrainingFields(dataset, normaliser, times))
 
 
 class ProperOrthogonal:
     """POD with regressed coefficients; a training case is predicted from the others."""
 
     def __init__(
-        self, fields: Callable[[], TrainingFields], regression: Regression, rank: int
+        self,
+        problem: Problem,
+        fields: Callable[[], TrainingFields],
+        regression: Regression,
+        rank: int,
     ) -> None:
-        self._fields, self._regression, self._rank = fields, regression, rank
+        self._problem, self._fields = problem, fields
+        self._regression, self._rank = regression, rank
+        self._last: tuple[StoredCase | Designed | None, np.ndarray] = None, np.empty(0)
 
-    def predict(self, case: StoredCase | Designed, window: Window | None = None) -> np.ndarray:
-        return self._fields().combine(self.weights(case), case)[None]
+    def predict(self, case: StoredCase, window: Window) -> np.ndarray:
+        start = window.start_s
+        times = None if start is None else self._problem.times(start, len(window.truth))
+        return self.at(case, times)
+
+    def at(self, case: StoredCase | Designed, times: np.ndarray | None) -> np.ndarray:
+        """Return (T, N, C) at times (T,), or (1, N, C); InputError for times after the last."""
+        fields = self._fields()
+        if self._last[0] is not case:  # a rollout has many windows
+            self._last = case, fields.combine(self.weights(case), case)
+        found = self._last[1]
+        if times is None or fields.times is None:
+            return found[None]
+        if times[-1] > (last := fields.times[-1]) + (self._problem.step_s or 0.0) / 2:
+            raise InputError(
+                f"the training rollouts end at {last:g} s, and with them what is regressed on them;"
+                " lower --steps, or take --reference none"
+            )
+        return found[:, np.abs(fields.times[:, None] - times).argmin(axis=0)].swapaxes(0, 1)
 
     def weights(self, case: StoredCase | Designed) -> np.ndarray:
         """Return the part of each training field in the prediction, which combines them."""
@@ -369,5 +430,5 @@ def principal(centred: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
     return (centred @ vectors / np.sqrt(values) if tall else vectors), values
 
 
-def _probes(points: np.ndarray) -> np.ndarray:
-    return points[:: -(-len(points) // MAX_PROBES)]
+def _probes(points: np.ndarray, times: int = 1) -> np.ndarray:
+    return points[:: -(-len(points) // max(NUM_PROBES, MAX_PROBES // times))]

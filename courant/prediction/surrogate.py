@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from simgen.store.read import Dataset, StoredCase
 
 Calibrated = TypeVar("Calibrated", Answers, banding.Bands, Monitor)
-FieldsOfDesign = Callable[[np.ndarray, Mapping[str, float]], np.ndarray]
-"""Points (N, 3) m and design parameters to fields (N, C)"""
+FieldsOfDesign = Callable[[np.ndarray, Mapping[str, float], np.ndarray | None], np.ndarray]
+"""Points (N, 3) m, design parameters and times (T,) s to fields (T, N, C); steady: (N, C)"""
 QUERY_CHUNK = 65_536  # Query points that go through the decoder at a time
 NORMALISER = "normaliser.json"
 
@@ -384,11 +384,12 @@ class Surrogate:
             of = family.dataset if isinstance(family, SharedMesh) else self.open_dataset(place)
             nearest, away = next(iter(of.distances(parameters).items()))
             start_of, other = of[nearest], "; --from-solver has the solver make one of its own"
-            warn_caller(
-                f"the rollout starts from the state at {problem.start(start_of):g} s of the nearest"
-                f" solved case, {nearest}, whose design differs by {100 * away:.2g} %"
-                + ("" if isinstance(family, SharedMesh) else other)
-            )
+            if fields_by is None:
+                warn_caller(
+                    f"the rollout starts from the state at {problem.start(start_of):g} s of the"
+                    f" nearest solved case, {nearest}, whose design differs by {100 * away:.2g} %"
+                    + ("" if isinstance(family, SharedMesh) else other)
+                )
         is_whole = self.step_s is None  # whether the solver ends where those of the cases did
         if self.step_s is None:
             if from_solver_s is not None or steps is not None:
@@ -423,10 +424,11 @@ class Surrogate:
         began = time.perf_counter()
         known = known_of_design(problem, point, cloud, begin)
         prepared = self.prepare(cloud.points, **known, steps=steps)
+        times = None if begin is None else self.times(begin, steps)
         if fields_by is None:
             values = check_finite(self.predict_prepared([prepared])[0])
         else:
-            values = fields_by(cloud.points, point.parameters)
+            values = fields_by(cloud.points, point.parameters, times)
         seconds = replace(seconds, prediction=time.perf_counter() - began)
         why = ""
         if start_of is not None:
@@ -435,7 +437,6 @@ class Surrogate:
         why = why if fields_by is None else "the fields are not the model's"
         bands = self.bands_around(prepared, values, cloud.points, point.parameters, begin, none=why)
         usable = not bands.no_quantities
-        times = None if begin is None else self.times(begin, steps)
         channels = self.normaliser.channels
         solved, since_s = None, 0.0
         if times is None and cloud.fields:

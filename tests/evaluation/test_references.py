@@ -88,7 +88,7 @@ def test_pod_finds_the_components_of_ducts_and_a_training_case_not_itself(ducts:
     case = ducts[ducts.cases("test")[0]]
     (window,) = problem.windows(case)
     surrogate: Any = SimpleNamespace(problem=problem)
-    fields = of_designs(surrogate, ducts, POD_GP)(case.points, case.parameters)
+    fields = of_designs(surrogate, ducts, POD_GP)(case.points, case.parameters, None)
     np.testing.assert_allclose(fields, found[POD_GP].predict(case, window)[0], rtol=1e-6)
     with pytest.raises(InputError, match=r"POD \+ GP or POD \+ RBF"):
         of_designs(surrogate, ducts, "POD")
@@ -107,6 +107,32 @@ def test_dmd_advances_a_wave_that_persistence_cannot(tmp_path: Path) -> None:
     found = references(problem, dataset)
     errors = {name: nmae(each, problem, dataset, "test") for name, each in found.items()}
     assert errors[DMD] < 0.02 < 0.2 < errors[PERSISTENCE]
+
+
+def test_pod_regresses_whole_rollouts_of_the_same_times_on_the_design(tmp_path: Path) -> None:
+    cases = [
+        (CaseResult(design_point(at / 2), "accepted"), travelling_wave(60, 0.5 + at / 50, seed=1))
+        for at in range(15)
+    ]
+    schema = Schema.of(get_family("cylinder-flow"))
+    dataset = simgen.open_dataset(publish_cases(str(tmp_path / "cylinder-flow"), schema, cases))
+    problem = open_problem(tiny_experiment(), dataset)
+    found = references(problem, dataset)
+    errors = {
+        name: nmae(found[name], problem, dataset, "test") for name in (POD_GP, NEAREST_DESIGN)
+    }
+    assert errors[POD_GP] < 0.02 and errors[POD_GP] < 0.5 * errors[NEAREST_DESIGN]
+    surrogate: Any = SimpleNamespace(problem=problem)
+    case = dataset[dataset.cases("test")[0]]
+    fields = of_designs(surrogate, dataset, POD_GP)
+    (*_, window) = problem.windows(case)
+    assert window.start_s is not None
+    times = problem.times(window.start_s, len(window.truth))
+    assert times is not None
+    predicted = fields(case.points, case.parameters, times)
+    np.testing.assert_allclose(predicted, found[POD_GP].predict(case, window), rtol=1e-6)
+    with pytest.raises(InputError, match="lower --steps"):
+        fields(case.points, case.parameters, times + 100)
 
 
 def test_the_nearest_rollout_is_another_cases_at_the_same_times(waves: Dataset) -> None:
