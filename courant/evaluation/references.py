@@ -118,14 +118,7 @@ def of_designs(surrogate: Surrogate, dataset: Dataset, name: str) -> FieldsOfDes
     if name not in known:
         names = " or ".join(known) or "none: it takes enough training cases, and of the same times"
         raise InputError(f"--reference {name}: what predicts the fields of designs here is {names}")
-
-    def predict(
-        points: np.ndarray, parameters: Mapping[str, float], times: np.ndarray | None
-    ) -> np.ndarray:
-        found = known[name].at(Designed(points, parameters), times)
-        return found[0] if times is None else found
-
-    return predict
+    return lambda points, parameters, times: known[name].at(Designed(points, parameters), times)
 
 
 def _of_training_cases(dataset: Dataset, read: Callable[[StoredCase], Any]) -> list[Any]:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 Calibrated = TypeVar("Calibrated", Answers, banding.Bands, Monitor)
 FieldsOfDesign = Callable[[np.ndarray, Mapping[str, float], np.ndarray | None], np.ndarray]
-"""Points (N, 3) m, design parameters and times (T,) s to fields (T, N, C); steady: (N, C)"""
+"""Points (N, 3) m, design parameters and times (T,) s (None if steady, T = 1) to (T, N, C)"""
 QUERY_CHUNK = 65_536  # Query points that go through the decoder at a time
 NORMALISER = "normaliser.json"
 
@@ -429,6 +429,7 @@ class Surrogate:
             values = check_finite(self.predict_prepared([prepared])[0])
         else:
             values = fields_by(cloud.points, point.parameters, times)
+            values = values[0] if times is None else values
         seconds = replace(seconds, prediction=time.perf_counter() - began)
         why = ""
         if start_of is not None:

@@ -89,7 +89,7 @@ def test_pod_finds_the_components_of_ducts_and_a_training_case_not_itself(ducts:
     (window,) = problem.windows(case)
     surrogate: Any = SimpleNamespace(problem=problem)
     fields = of_designs(surrogate, ducts, POD_GP)(case.points, case.parameters, None)
-    np.testing.assert_allclose(fields, found[POD_GP].predict(case, window)[0], rtol=1e-6)
+    np.testing.assert_allclose(fields, found[POD_GP].predict(case, window), rtol=1e-6)
     with pytest.raises(InputError, match=r"POD \+ GP or POD \+ RBF"):
         of_designs(surrogate, ducts, "POD")
     first, second = ducts.cases("train")[:2]

@@ -61,7 +61,7 @@ def test_a_design_is_predicted_and_explored_on_the_mesh_of_all_cases(
     if kind == "--steady":
         other = surrogate.predict_design(
             {"speed": 3.2},
-            fields_by=lambda points, design, _: 0 * points[:, :2] + 2 * design["speed"],
+            fields_by=lambda points, design, _: 0 * points[None, :, :2] + 2 * design["speed"],
         )
         assert other.quantities["max_speed"] == pytest.approx(6.4 * 2**0.5)
         assert (
