@@ -42,7 +42,7 @@ from simgen.errors import CaseError, InputError, MeshError, SolverError, StoreEr
 from simgen.foam.dictionaries import DictionaryPlace, number_at, read_entry, read_number
 from simgen.foam.field import FoamField, component_columns, read_field
 from simgen.foam.log import SolverLog, residual_figures
-from simgen.foam.mesh import read_boundary, read_points, time_directories
+from simgen.foam.mesh import PatchRange, read_boundary, read_points, time_directories
 from simgen.foam.run import find_openfoam, run_application
 from simgen.meshing import check_mesh
 from simgen.whole_file import cache_folder, not_there, pack_folder
@@ -67,6 +67,13 @@ _NOT_RUN = re.compile(r"^\s*((?:m4|sed|gunzip|tar|python3?|sh|bash)\s.+|\./.+?)\
 _COUNT = re.compile(r"n[A-Z]")  # As OpenFOAM calls whole numbers: nCells, nCorrectors
 #: What an import does with an entry that is not read, and what is done in a template.
 _ADVICE = "give the parameter in a table", "write its value out in the case"
+#: The numbers of cells of a block: hex (0 1 2 3 4 5 6 7) zone (10 10 1).
+_CELLS = re.compile(r"hex\s*\([^)]*\)\s*[^\s(]*\s*\(([^)]*)\)")
+#: Entries that a patch's `value` follows from, where its condition has one.
+_COMPUTED_FROM = (
+    *("volumetricFlowRate", "massFlowRate", "uniformValue", "refValue", "inletValue", "p0", "T0"),
+    *("freestreamValue", "meanValue", "intensity", "mixingLength", "omega", "valueExpr"),
+)
 _STANDS_FOR_IT = "courantDesignParameter"
 _WITHOUT_TIME = {"potentialFoam"}
 _PARALLEL = {"decomposePar", "reconstructPar", "reconstructParMesh", "redistributePar"}
@@ -99,6 +106,10 @@ class Varied(BaseModel):
             found.append(DictionaryPlace.parse(text if ":" in text else f"{file}:{text}"))
             file = found[-1].file
         return found
+
+    def option(self, unit: str) -> str:
+        """Return the option that varies it in this unit."""
+        return f"--vary '{self.name}={self.place}={self.low:g}:{self.high:g}:{unit}'"
 
     @classmethod
     def parse(cls, text: str) -> Varied:
@@ -205,7 +216,15 @@ class TemplateFamily(CaseFamily):
                 number = point.parameters[each.name]
                 set_number(directory, place, int(number) if each.unit == COUNT else number)
         set_control(directory, point.settings, self.transient)
-        run_commands(self.record.commands, directory)
+        try:
+            run_commands(self.record.commands, directory)
+        except MeshError as error:
+            if "expected label" not in str(error):
+                raise
+            flow = self.flow_parameters
+            whole = " or ".join(v.option(COUNT) for v in self.record.varied if v.name not in flow)
+            why = f"{error}; a parameter of whole numbers has the unit {COUNT}: {whole}"
+            raise MeshError(why, error.log_tail) from error
 
     def notes(self) -> Iterator[str]:
         """Yield a line for each varied value of a patch that the cells start from elsewhere."""
@@ -327,9 +346,7 @@ def run_commands(commands: Sequence[str], directory: Path) -> None:
         try:
             run_application(application, directory, arguments=arguments)
         except SolverError as error:
-            why = f"{error}; a parameter of whole numbers has the unit {COUNT}"
-            why = why if "expected label" in str(error) else str(error)
-            raise MeshError(why, error.log_tail) from error
+            raise MeshError(str(error), error.log_tail) from error
 
 
 def commands_of(case: Path, application: str) -> tuple[str, ...]:
@@ -378,8 +395,12 @@ def make_template(
     try:
         for each in varied:
             for place in each.places:
-                number_at(folder, place)
+                text, (at, _) = number_at(folder, place)
+                whole = any(of.start(1) <= at < of.end(1) for of in _CELLS.finditer(text))
+                if whole and each.unit != COUNT:
+                    raise CaseError(f"numbers of cells are whole: {each.option(COUNT)}")
                 check_unit(each.unit, folder, place)
+                _check_computed(folder, place)
         application, _, steady = read_control(folder)
         control = {
             name: read_entry(folder / "system/controlDict", [name]) or ""
@@ -421,6 +442,8 @@ def make_template(
                 stored.append(field)
                 if not any(at.file == f"0/{file}" for each in varied for at in each.places):
                     given[field.name] = _given(field, read_field(directory / "0" / file, patches))
+        for field in stored:
+            _check_written(directory, field, patches)
     if not stored:
         raise InputError(f"{case}/0 holds no field of cells to store; name some with --fields")
     known = {patch: kind for patch, kind in kinds.items() if kind is not None}
@@ -441,6 +464,35 @@ def make_template(
     made = TemplateFamily(record, folder)
     (folder / RECORD).write_text(record.model_dump_json(indent=1))
     return made
+
+
+def _check_computed(case: Path, place: DictionaryPlace) -> None:
+    """Raise CaseError for the `value` of a patch that OpenFOAM computes from another entry."""
+    *patch, entry = place.entries
+    condition = read_entry(case / place.file, [*patch, "type"])
+    others = [of for of in _COMPUTED_FROM if read_entry(case / place.file, [*patch, of])]
+    if entry == "value" and others and condition != "fixedValue":
+        name = "/".join(patch)
+        raise CaseError(
+            f"{place.file}: the value of {name}, a {condition}, follows from others: vary"
+            f" {name}/{others[0]}"
+        )
+
+
+def _check_written(case: Path, field: Field, patches: Mapping[str, PatchRange]) -> None:
+    """Raise InputError for a patch whose values OpenFOAM does not write, of a case with a mesh."""
+    file, ramped = f"0/{field.openfoam}", "surfaceNormalFixedValue"
+    if len(field.components) == 1:
+        return
+    with contextlib.suppress(CaseError):  # foamDictionary replaces macros where it adds an entry
+        run_application("foamDictionary", case, arguments=("-entry", "x", "-add", "1", file))
+        values = read_field(case / file, patches)
+        for patch, condition in values.patches.items():
+            if condition == ramped and not values.given[patch]:
+                raise InputError(
+                    f"{file}: OpenFOAM writes no values of {patch}, a {ramped} with a ramp: make it"
+                    " a uniformNormalFixedValue, which has uniformValue in place of refValue"
+                )
 
 
 def _given(field: Field, values: FoamField) -> dict[str, tuple[float, ...]]:
@@ -509,13 +561,10 @@ def keep(family: TemplateFamily, store: str, *, is_used: bool) -> None:
         return
     if known is not None and is_used:
         old, new = known.record, family.record
-        there, here = (
-            " ".join(f"{v.name}={v.place}={v.low:g}:{v.high:g}:{v.unit}" for v in of.varied)
-            for of in (old, new)
-        )
+        there, here = (" ".join(each.option(each.unit) for each in of.varied) for of in (old, new))
         which = [of for of in ("fields", "quantities") if getattr(old, of) != getattr(new, of)]
         how = f"other {' and '.join(which) or 'files'}"
-        how = how if there == here else f"--vary {there}, and not {here}"
+        how = how if there == here else f"{there}, and not {here}"
         raise InputError(
             f"{url} has cases with {how}: leave --template out to add to them, or choose a name,"
             " courant generate NAME --template …"

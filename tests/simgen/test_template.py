@@ -121,7 +121,9 @@ def test_designs_of_a_template_are_solved_with_their_parameters(
     assert np.ptp(cloud.points[:, 0]) == pytest.approx(0.9 * 0.075, rel=1e-6)
     assert np.ptp(cloud.points[:, 1]) == pytest.approx(0.9 * 0.1, rel=1e-6)
     other = make_template(case, "cavity", VARIED[:1], ["U"], tmp_path / "other")
-    with pytest.raises(InputError, match=r"m/s W=system/blockMeshDict:W=0.5:2:1 .* not speed="):
+    with pytest.raises(
+        InputError, match=r"'W=system/blockMeshDict:W=0.5:2:1' .* and not --vary 'sp"
+    ):
         keep(other, store, is_used=True)
     assert find("nothing", store) is None
     (tmp_path / "store/templates/broken.tar.gz").mkdir()
@@ -279,7 +281,8 @@ def test_a_parameter_may_have_several_places_and_be_a_whole_number(tmp_path: Pat
     assert numbers == [[1.5, 1.5], [7.0]] and not [*made.notes()]
     varied[1] = Varied.parse("N=system/blockMeshDict:N=5:20")
     made = make_template(case, "real", varied, None, tmp_path / "real")
-    with pytest.raises(MeshError, match="a parameter of whole numbers has the unit count"):
+    option = r"has the unit count: --vary 'N=system/blockMeshDict:N=5:20:count'"
+    with pytest.raises(MeshError, match=option):
         made.write_case(made.point({"speed": 1.5, "N": 7.4}, point.settings), tmp_path / "failed")
 
 
@@ -331,8 +334,13 @@ def test_a_first_try_without_an_accepted_case_leaves_the_name_free(
     still = "type surfaceNormalFixedValue; refValue uniform 0; ramp constant 1;"
     text = (ramped / "0.orig/U").read_text()
     (ramped / "0.orig/U").write_text(text.replace("type noSlip;", still))
-    with pytest.raises(InputError, match="surfaceNormalFixedValue does not say what it is"):
+    with pytest.raises(InputError, match=r"0/U: .* no values of walls, a surfaceNormalFixedValue"):
         replace(tried, family="ramped", template=str(ramped), cases=1).execute()
+    flow = "type flowRateInletVelocity; volumetricFlowRate 1; value uniform (0 0 0);"
+    (ramped / "0.orig/U").write_text(text.replace("type noSlip;", flow))
+    with pytest.raises(InputError, match="vary boundaryField/walls/volumetricFlowRate"):
+        varied = [Varied.parse("x=0/U:boundaryField/walls/value[0]=1:2")]
+        make_template(ramped, "ramped", varied, None, tmp_path / "flow")
     shutil.copy(case / "0.orig/p", case / "0.orig/k")
     execute(again := replace(tried, fields=["U", "p"], cases=1))
     assert execute(again).version == "v1" and len(simgen.open_dataset(again.url)) == 1
@@ -400,6 +408,7 @@ def test_the_limit_of_a_template_s_gate_is_a_setting(
         ("x=0/U:boundaryField/lid/type=1:2", None, None, "holds no number"),
         ("x=0/U:boundaryField/lid/value[0]=1:2:mm/s", None, None, "has the unit m/s, not mm/s"),
         (SPEED.replace("m/s", "furlong"), None, None, "unit 'furlong' is not known; write one of "),
+        ("x=system/blockMeshDict:blocks[8]=5:9", None, None, "whole: --vary 'x=system/bl"),
         (SPEED, ["T"], None, "has no field T; it has U, "),
         (SPEED, None, "system/blockMeshDict", "cannot be meshed"),
         (SPEED, None, "system/controlDict", "no system/controlDict"),
