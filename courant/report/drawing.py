@@ -13,6 +13,7 @@ from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from matplotlib.rcsetup import cycler
 from matplotlib.ticker import MaxNLocator, ScalarFormatter
+from PIL import Image
 
 from simgen.publish.colours import VALUES
 from simgen.publish.figures import Layer, Triangles, draw_field
@@ -111,6 +112,8 @@ def draw_map(figure: Figure, axis: Axes, shown: FieldMap, bar_axes: Any, **style
         axis.set_ylabel(shown.label)
         return
     style |= {"ticks": MaxNLocator(4), "format": ScalarFormatter(useOffset=False)}
+    if bar_axes is axis and "location" not in style:  # as high as the map, not as its place
+        style["cax"] = axis.inset_axes((1.015, 0, 0.025, 1))
     bar = figure.colorbar(artist, ax=bar_axes, pad=0.01, **style)
     bar.ax.tick_params(labelsize=7)
     bar.set_label(shown.label.replace(" (", "\n("), fontsize=7)
@@ -134,6 +137,23 @@ def draw_maps(
         is_first = axis is np.ravel(group)[0]
         draw_map(figure, axis, rows[row][column], group if is_first else None, shrink=0.85)
     return figure
+
+
+PANE_DPI = 150  # of maps that are shown one by one, and enlarged
+
+
+def cut_panes(figure: Figure, image: Image.Image) -> list[Image.Image]:
+    """Return each map of a drawn grid with its title and its own colour bar, all of one size."""
+    boxes = np.array([axis.get_tightbbox().extents for axis in figure.axes])  # type: ignore[union-attr]
+    boxes += np.array([-2, -2, 2, 2])
+    x, low, end, top = (boxes * image.width / figure.bbox.width).round().astype(int).T
+    size = int((end - x).max()), int((top - low).max())
+    panes = list[Image.Image]()
+    # Their left upper corners are alike: a title, and the map below it.
+    for box in zip(x, image.height - top, end, image.height - low, strict=True):
+        panes.append(Image.new("RGBA", size))
+        panes[-1].paste(image.crop(box))
+    return panes
 
 
 NO_FLUID = (200 / 255,) * 3

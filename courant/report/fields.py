@@ -22,7 +22,7 @@ from courant.report.page import Panel, Picture, channel_label, webp
 from simgen.cell_mesh import CellMesh
 from simgen.point_cloud import point_tree
 from simgen.publish.colours import ERRORS, SIGNED, VALUES
-from simgen.publish.figures import Layer, Triangles, spanning, symmetric
+from simgen.publish.figures import Layer, Triangles, draw_field, spanning, symmetric
 
 
 def prediction_panel(context: Context) -> Panel:
@@ -44,6 +44,7 @@ def prediction_panel(context: Context) -> Panel:
                 f"Case {shown.case.id} ({shown.label}) of the {evaluation.split} split{how}"
                 f"{shown.inside}.",
                 draw_prediction(shown.layer, shown.truth, shown.predicted, drawn),
+                panes=True,
                 look_for="The prediction should look like the solution; the error shows where it"
                 " does not.",
                 score=f"NMAE {overall[MODEL].nmae:.3f} in this case; {pages.reference(best)} has"
@@ -70,16 +71,16 @@ def draw_prediction(
     predicted: np.ndarray,
     plotted: Sequence[PlottedField],
     by: str | None = None,
-    lead_columns: int | None = None,
+    lead: bool = False,
 ) -> Figure:
     """Draw truth, prediction and error (N, C) side by side, or the prediction, by field.
 
     Of states (T, N, C) the first is drawn, on the scale of all. `by` names a reference that
-    predicts in place of the model. `lead_columns` pictures are in a row of a page's lead.
+    predicts in place of the model. `lead` is a page's first picture.
     """
     drawn, rows, state = plane.drawn, [], predicted if truth is None else truth
-    columns = lead_columns or (1 if plane.aspect < drawing.FLAT else 3)
-    width = 11.0 if lead_columns is None else 6.2 if columns < 3 else 8.4
+    columns = 1 if plane.aspect < (WIDE if lead else drawing.FLAT) else 3
+    width = (10.2 if columns > 1 else 5.4) if lead else 11.0
     for each in plotted:
         ours, values = each.of(predicted), each.of(state)
         # Across a plane of symmetry there is nothing to see.
@@ -95,7 +96,9 @@ def draw_prediction(
         ]
         row = row[1:2] if truth is None else row
         rows += [row[at : at + columns] for at in range(0, len(row), columns)]
-    return draw_maps(rows, "each", width)
+    figure = draw_maps(rows, "each", width)
+    figure.set_dpi(drawing.PANE_DPI)
+    return figure
 
 
 def scale_of(
@@ -120,7 +123,7 @@ def rollout_panel(context: Context) -> Panel | None:
     sums = ErrorSums(surrogate.channels)
     sums.add(predicted, truth)
     nmae = sums.nmae()[ALL]
-    horizon = surrogate.problem.num_steps
+    horizon, began = surrogate.problem.num_steps, surrogate.problem.start(case) or 0.0
     arrays = {
         "time": times,
         "points": case.points,
@@ -130,15 +133,15 @@ def rollout_panel(context: Context) -> Panel | None:
     }
     animation = Picture(
         "rollout",
-        f"Case {case.id} ({shown.label}){shown.inside}, predicted from its state at"
-        f" {surrogate.problem.start(case):g} s, {step_s:g} s a step; trained on {horizon} steps."
+        f"Case {case.id} ({shown.label}){shown.inside}, predicted from its state at {began:g} s,"
+        f" {step_s:g} s a step; trained on {horizon} steps."
         " Errors are prediction less solution. Space plays and stops, the arrow keys step.",
         _animate(plane, plotted, truth, predicted),
         look_for="Does the prediction keep in step with the solution?",
         score=f"NMAE {nmae[0]:.3f} after the first step, {nmae[-1]:.3f} after the last",
-        columns=side_by_side(plane),
+        columns=1 if plane.aspect < WIDE else 3,
         labels=[
-            f"step {step} of {len(times)}, after {time:g} s, NMAE {error:.3f}"
+            f"t = {began + time:g} s, step {step} of {len(times)}, NMAE {error:.3f}"
             + ("" if step <= horizon else ", beyond the training")
             for step, (time, error) in enumerate(zip(times, nmae, strict=True), 1)
         ],
@@ -153,30 +156,27 @@ def still_panel(context: Context) -> Panel:
     picture = Picture(
         "lead.png",
         f"Case {shown.case.id} ({shown.label}){shown.inside}; errors are prediction less solution.",
-        draw_prediction(
-            plane, shown.truth, shown.predicted, [plotted], lead_columns=side_by_side(plane)
-        ),
+        draw_prediction(plane, shown.truth, shown.predicted, [plotted], lead=True),
+        panes=True,
         look_for="Prediction and solution should look alike.",
         score=f"NMAE {own.nmae:.3f} in this case",
     )
     return Panel("lead", "", [picture])
 
 
-def side_by_side(plane: Layer) -> int:
-    """Return how many of three pictures are in a row of the page's first screen, to be large."""
-    return 1 if plane.aspect < 0.45 else 2 if plane.aspect < 1.4 else 3
+WIDE = 0.45
+"""Height over width, below which the first pictures are one above the other, beside the words"""
 
 
 def _animate(
     plane: Triangles, plotted: PlottedField, truth: np.ndarray, predicted: np.ndarray
-) -> list[bytes]:
+) -> list[list[bytes]]:
     """Draw all steps of values (T, N, C): the axes once, and then only the fields in them."""
-    columns = side_by_side(plane)
-    figure = draw_prediction(plane, truth, predicted, [plotted], lead_columns=columns)
+    figure = draw_prediction(plane, truth, predicted, [plotted], lead=True)
     truth, predicted = plotted.of(truth), plotted.of(predicted)
     error = predicted - truth
     canvas, frames = FigureCanvasAgg(figure), []
-    fields = [axis.collections[0] for axis in figure.axes[:3]]
+    fields = [(axis.images or axis.collections)[0] for axis in figure.axes[:3]]
     for each in fields:
         each.set_animated(True)
     canvas.draw()
@@ -184,9 +184,10 @@ def _animate(
     for states in zip(truth, predicted, error, strict=True):
         canvas.restore_region(empty)
         for artist, values in zip(fields, states, strict=True):
-            artist.set_array(values[plane.cell])
+            artist.set_array(values[plane.cell] if plane.pixels is None else plane.image(values))
             figure.draw_artist(artist)
-        frames.append(webp(Image.fromarray(np.asarray(canvas.buffer_rgba()))))
+        image = Image.fromarray(np.asarray(canvas.buffer_rgba()))
+        frames.append([webp(each) for each in drawing.cut_panes(figure, image)])
     return frames
 
 
@@ -200,7 +201,7 @@ def streamlines_panel(context: Context) -> Panel | None:
     if not isinstance(plane, Triangles):
         return None
     columns = in_plane(context.channels, plane.axes)
-    if columns is None or not len(plane.triangulation.get_masked_triangles()):
+    if columns is None or plane.pixels is None or not plane.pixels[0].any():
         return None
     truth, predicted = shown.truth[:, columns], shown.predicted[:, columns]
     raster, limits = Raster.of(plane, ACROSS), spanning(np.linalg.norm(truth[plane.drawn], axis=1))
@@ -218,7 +219,8 @@ def streamlines_panel(context: Context) -> Panel | None:
     figure = Figure(figsize=(drawing.WIDTH, 2 * height if wide else height))
     axes, turning = figure.subplots(*((2, 2) if wide else (1, 4)), squeeze=False).reshape(2, 2)
     extent = (raster.x[0], raster.x[-1], raster.y[0], raster.y[-1])
-    spins = list[np.ndarray]()
+    spins = [vorticity(plane, of) for of in (truth, predicted)]
+    density = 1 / float(np.sqrt(plane.pixels[0].mean()))
     lines: LineCollection
     for axis, (title, field) in zip(
         axes, {"solution": truth, "prediction": predicted}.items(), strict=True
@@ -226,31 +228,26 @@ def streamlines_panel(context: Context) -> Panel | None:
         u, v = (raster.sample(each) for each in field.T)
         arrays[f"{title}_velocity"] = np.stack([u.filled(np.nan), v.filled(np.nan)], axis=-1)
         speed = np.ma.sqrt(u**2 + v**2)
-        lines = axis.streamplot(raster.x, raster.y, u, v, color=speed, linewidth=0.8).lines
+        style: drawing.Style = {"color": speed, "linewidth": 0.8, "density": density}
+        lines = axis.streamplot(raster.x, raster.y, u, v, **style).lines
         lines.set_clim(*limits)
         # Grey where there is no fluid.
-        solid = np.where(np.ma.getmaskarray(u), 1.0, np.nan)
+        solid = np.where(plane.pixels[0], np.nan, 1.0)
         axis.imshow(solid, "Greys", vmin=0, vmax=4, extent=extent, origin="lower", zorder=0)
         axis.set(aspect=plane.stretch, xticks=[], yticks=[], title=title)
-        spins.append(vorticity(raster, u.filled(np.nan), v.filled(np.nan)))
-        arrays[f"{title}_vorticity"] = spins[-1]
     figure.colorbar(lines, ax=axes, label="speed (m/s)", shrink=0.8, pad=0.01)
-    known = np.isfinite(spins[0])
-    bounds = symmetric(spins[0][known]) if known.any() else (-1.0, 1.0)
+    bounds = symmetric(spins[0][plane.drawn])
     for axis, title, spin in zip(turning, ("solution", "prediction"), spins, strict=True):
-        style: drawing.Style = {
-            "vmin": bounds[0],
-            "vmax": bounds[1],
-            "cmap": SIGNED.with_extremes(bad=NO_FLUID),
-        }
-        drawn = axis.imshow(spin, extent=extent, origin="lower", aspect=plane.stretch, **style)
-        axis.set(xticks=[], yticks=[], title=f"{title}, vorticity")
+        drawn = draw_field(axis, plane, spin, limits=bounds, cmap=SIGNED)
+        axis.set(title=f"{title}, vorticity", facecolor=NO_FLUID)
         axis.grid(visible=False)
+        arrays[f"{title}_vorticity"] = spin
+    assert drawn is not None
     figure.colorbar(drawn, ax=turning, label="vorticity (1/s)", shrink=0.8, pad=0.01)
     picture = Picture(
         "streamlines.png",
-        f"Streamlines of the first case{shown.inside}, and the vorticity across the plane,"
-        f" from differences on a grid of {ACROSS} columns: thinner layers are not resolved.",
+        f"Streamlines of the first case{shown.inside}, and the vorticity across the plane, from"
+        " differences between neighbouring cells, without those to a wall.",
         figure,
         look_for="Compare where lines bend, part and close: a vortex that the prediction lacks"
         " shows here before it does in an error.",
@@ -259,12 +256,28 @@ def streamlines_panel(context: Context) -> Panel | None:
     return Panel("streamlines", "Streamlines and vorticity", [picture], arrays=arrays)
 
 
-def vorticity(raster: Raster, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Return dv/dx - du/dy (Y, X) of velocities to the right and up, NaN beside what is no fluid.
+def vorticity(plane: Triangles, velocity: np.ndarray) -> np.ndarray:
+    """Return dv/dx - du/dy (N,) of velocities (N, 2) to the right and up, as a mean around a cell.
 
-    In a plane of x and z that is the vorticity along y with the other sign.
+    Triangles count by their area; at the boundary, where two corners have one cell's value, none
+    does. In a plane of x and z that is the vorticity along y with the other sign.
     """
-    return np.gradient(v, raster.x, axis=1) - np.gradient(u, raster.y, axis=0)
+    shape = plane.triangulation
+    corners = shape.get_masked_triangles()
+    cells = plane.cell[corners]
+    corners, cells = (
+        of[(cells != np.roll(cells, 1, axis=1)).all(axis=1)] for of in (corners, cells)
+    )
+    places = np.stack([shape.x, shape.y], axis=1)[corners]
+    (x, y), (u, v) = (np.diff(of, axis=1).transpose(2, 1, 0) for of in (places, velocity[cells]))
+    # Of twice the area: with it the mean is weighted.
+    turn = v[0] * y[1] - v[1] * y[0] - (x[0] * u[1] - x[1] * u[0])
+    area = x[0] * y[1] - x[1] * y[0]
+    weighted, weight = (
+        np.bincount(cells.ravel(), np.repeat(of * np.sign(area), 3), len(velocity))
+        for of in (turn, area)
+    )
+    return weighted / np.where(weight > 0, weight, np.inf)
 
 
 def shown_channel(channels: Sequence[Channel]) -> int:

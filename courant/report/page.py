@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from courant.data.normalisation import Channel
 
 PAGE, INPUTS, SUMMARY = "index.html", "report.json", "summary.json"
-GENERATOR = 35  # Raise this when the same inputs would give another report
+GENERATOR = 36  # Raise this when the same inputs would give another report
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,12 @@ class Picture:
 
     name: str  # The file in the report's folder, such as `error_growth.png`
     caption: str
-    figure: Figure | Sequence[bytes]  # Of an animation the frames, WebP files of one size
+    figure: Figure | Sequence[Sequence[bytes]]  # Of an animation the panes of each frame
     look_for: str  # One sentence: what to see
     score: str  # The number that the picture stands for, such as `NMAE 0.12`
     labels: Sequence[str] = ()  # Below each frame; of animations only
     columns: int = 0  # Pictures side by side in it; 0: as many as the figure's axes
+    panes: bool = False  # Whether its maps are shown one by one, on a phone one above the other
 
 
 @dataclass(frozen=True)
@@ -181,8 +182,8 @@ class Lead:
     panel: Panel | None = None  # Of one picture
 
 
-Drawn = dict[str, Sequence[bytes]]
-"""By the name of a picture: the WebP files of it, several of an animation"""
+Drawn = dict[str, Sequence[Sequence[bytes]]]
+"""By the name of a picture: the WebP files of each frame's panes"""
 
 
 def write_page(
@@ -198,7 +199,8 @@ def write_page(
     backticks is code.
     """
     # Here, because a report that is up to date needs no matplotlib.
-    from simgen.publish.figures import png_bytes
+    from courant.report.drawing import cut_panes
+    from simgen.publish.figures import DPI, png_bytes
 
     files, drawn = [], {}
     panels = [each for of in sections.values() for each in of]
@@ -207,9 +209,11 @@ def write_page(
             if isinstance(picture.figure, Sequence):
                 drawn[picture.name] = picture.figure
                 continue
-            png = png_bytes(picture.figure)
+            png = png_bytes(picture.figure, picture.figure.dpi if picture.panes else DPI)
             folder.write_bytes(picture.name, _on_white(png))
-            drawn[picture.name] = [webp(png)]
+            image = Image.open(io.BytesIO(png))
+            panes = cut_panes(picture.figure, image) if picture.panes else [image]
+            drawn[picture.name] = [[webp(each) for each in panes]]
             files.append(picture.name)
         if panel.arrays:
             files.append(f"{panel.name}.npz")
@@ -230,9 +234,9 @@ def write_page(
     return files, drawn
 
 
-def _width(picture: bytes) -> int:
-    """Return the width of a picture's file in pixels."""
-    return Image.open(io.BytesIO(picture)).width
+def _width(pane: bytes, columns: int) -> int:
+    """Return the width of so many panes in pixels."""
+    return columns * Image.open(io.BytesIO(pane)).width
 
 
 def _on_white(picture: bytes) -> bytes:

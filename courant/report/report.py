@@ -95,7 +95,7 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
         )
     why, command = next_step(context, verdict)
     bands = errors.bands_of(context)
-    alone = "A band is for a single new design: the error is within it with its probability."
+    alone = "A band is for one new design: its error stays within with the probability above."
     vague = [each.rstrip(".") for each in verdict.vague]
     lead = pages.Lead(
         verdict.word,
@@ -120,7 +120,7 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
         reference=best,
         reference_nmae=nmae[best],
         written=datetime.now(UTC),
-        thumbnail=pages.data_url(pages.webp(next(iter(drawn.values()))[0], 320)),
+        thumbnail=pages.data_url(pages.webp(next(iter(drawn.values()))[-1][0], 320)),
     )
     folder.write_bytes(pages.SUMMARY, summary.model_dump_json(indent=2).encode())
     pages.keep_inputs(run, folder, evaluation, [*files, pages.SUMMARY])

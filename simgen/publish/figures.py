@@ -7,6 +7,7 @@ connect cell centres and the boundary, but never across a body.
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
@@ -86,6 +87,37 @@ class Triangles:
         (left, low), (right, high) = self.box
         x, y = self.triangulation.x, self.triangulation.y
         return np.unique(self.cell[(x >= left) & (x <= right) & (y >= low) & (y <= high)])
+
+    @cached_property
+    def pixels(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Which pixels (Y, X) of a map lie in a triangle, its corners' cells and weights (P, 3).
+
+        None for triangles that overlap, as in a grid around a body.
+        """
+        columns = min(1200, int(np.sqrt(PIXELS / self.aspect)))
+        (left, low), (right, high) = self.box
+        ways = (left, right, columns), (low, high, max(8, round(columns * self.aspect)))
+        x, y = (a + (b - a) * (np.arange(n) + 0.5) / n for a, b, n in ways)
+        places = np.stack(np.meshgrid(x, y), axis=-1)
+        shape = self.triangulation
+        try:
+            found = np.asarray(shape.get_trifinder()(places[..., 0], places[..., 1]))
+        except RuntimeError:
+            return None
+        inside = found >= 0
+        corners = shape.triangles[found[inside]]
+        first, *others = np.stack([shape.x, shape.y], axis=1)[corners].transpose(1, 2, 0)
+        (a, b), (c, d), (u, v) = (each - first for each in (*others, places[inside].T))
+        second, third = (u * d - v * c) / (a * d - b * c), (a * v - b * u) / (a * d - b * c)
+        return inside, self.cell[corners], np.stack([1 - second - third, second, third], axis=1)
+
+    def image(self, values: np.ndarray) -> np.ndarray:
+        """Return values (N,), linear between the corners: (Y, X), NaN outside."""
+        assert self.pixels is not None
+        inside, cells, weights = self.pixels
+        found = np.full(inside.shape, np.nan)
+        found[inside] = (values[cells] * weights).sum(axis=1)
+        return found
 
 
 @dataclass(frozen=True)
@@ -364,9 +396,15 @@ def draw_field(
         axes.grid(alpha=0.25)
         return None
     shape, low, high = triangles.triangulation, *limits
-    style: dict[str, Any] = {"shading": "gouraud", "rasterized": True}
-    artist = axes.tripcolor(shape, values[triangles.cell], cmap=cmap, vmin=low, vmax=high, **style)
     across, up = triangles.box.T
+    style: dict[str, Any] = {"cmap": cmap, "vmin": low, "vmax": high}
+    artist: ScalarMappable
+    if triangles.pixels is None:
+        style |= {"shading": "gouraud", "rasterized": True}
+        artist = axes.tripcolor(shape, values[triangles.cell], **style)
+    else:  # Agg widens each triangle by half a pixel, which makes combs of long thin ones
+        style |= {"origin": "lower", "extent": (*across, *up)}
+        artist = axes.imshow(triangles.image(values), **style)
     axes.set(aspect=triangles.stretch, xlim=across, ylim=up, xticks=[], yticks=[])
     if triangles.stretch > 1:
         axes.set_ylabel(f"{'xyz'[triangles.axes[1]]} × {triangles.stretch:.2g}", fontsize=8)
@@ -389,10 +427,10 @@ def spanning(values: np.ndarray) -> tuple[float, float]:
     return (low, high) if high - low > least else (low - (least or 1.0), high + (least or 1.0))
 
 
-DPI = 110
+DPI, PIXELS = 110, 500_000  # of a figure, and of a map at most
 
 
-def png_bytes(figure: Figure, dpi: int = DPI) -> bytes:
+def png_bytes(figure: Figure, dpi: float = DPI) -> bytes:
     """Return the figure as a PNG file's content."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=dpi)

@@ -17,7 +17,7 @@ from courant.data.normalisation import Channel
 from courant.report import drawing, flow
 from courant.report import page as pages
 from courant.report.context import PlottedField, in_plane
-from courant.report.drawing import NO_FLUID, FieldMap, Raster, draw_maps, legend_above
+from courant.report.drawing import NO_FLUID, FieldMap, Raster, cut_panes, draw_maps, legend_above
 from courant.report.fields import (
     VIEW,
     draw_prediction,
@@ -31,7 +31,7 @@ from simgen.cases import get_family
 from simgen.cell_mesh import CellMesh
 from simgen.point_cloud import BoundaryCloud
 from simgen.publish import colours
-from simgen.publish.figures import axes_grid, grid_triangles, open_triangles
+from simgen.publish.figures import axes_grid, grid_triangles, open_triangles, png_bytes
 from simgen.store.read import StoredCase
 
 
@@ -71,7 +71,8 @@ def test_maps_share_colour_bars_and_mark_an_anchor_where_it_is_or_at_the_nearest
         for _ in range(2)
     ]
     figure = draw_maps(rows, bars)  # type: ignore[arg-type]
-    maps, beside = figure.axes[:4], figure.axes[4:]
+    maps = figure.axes[:4]
+    beside = [*figure.axes[4:], *(bar for axis in maps for bar in axis.child_axes)]
     assert len(beside) == num
     assert {axis.get_xlabel() or axis.get_ylabel() for axis in beside} == {"x\n(m)"}
     marks = [axis.lines[0] for axis in maps]
@@ -95,6 +96,11 @@ def test_solution_prediction_and_error_are_in_a_row_unless_they_would_be_stripes
     figure = draw_prediction(grid_triangles(points, (2, 2)), truth, truth + 1, plotted)
     places = [axis.get_subplotspec() for axis in figure.axes if axis.get_title("left")]
     assert len(places) == 6 and places[0].get_gridspec().ncols == columns
+    # Each can be shown alone: on a phone they are one above the other.
+    image = Image.open(io.BytesIO(png_bytes(figure, figure.dpi)))
+    panes = cut_panes(figure, image)
+    assert len({each.size for each in panes}) == 1 and len(panes) == 6
+    assert 0.7 * image.width < columns * panes[0].width <= image.width
 
 
 def test_streamlines_need_both_velocities_of_their_plane() -> None:
@@ -176,12 +182,8 @@ def test_flows_are_those_through_the_open_patches() -> None:
 
 
 def test_the_vorticity_of_a_turning_body_is_twice_its_rate() -> None:
-    plane = grid_triangles(square(), (3, 3))
-    raster = Raster.of(plane, 40)
-    u, v = (
-        raster.sample(values).filled(np.nan) for values in (-3 * square()[:, 1], 3 * square()[:, 0])
-    )
-    np.testing.assert_allclose(vorticity(raster, u, v), 6.0)
+    plane, velocity = grid_triangles(square(), (3, 3)), 3 * square()[:, [1, 0]] * [-1, 1]
+    np.testing.assert_allclose(vorticity(plane, velocity), 6.0)
 
 
 def test_figures_are_transparent_in_the_page_and_on_white_in_their_files(tmp_path: Path) -> None:
@@ -190,7 +192,7 @@ def test_figures_are_transparent_in_the_page_and_on_white_in_their_files(tmp_pat
     panel = pages.Panel("one", "One", [pages.Picture("one.png", "Caption.", figure, "Look.", "1")])
     folder, lead = RunDirectory(tmp_path), pages.Lead("", "Verdict")
     _, drawn = pages.write_page(folder, "Run", [], lead, {"": [panel]})
-    (picture,) = drawn["one.png"]
+    ((picture,),) = drawn["one.png"]
     assert Image.open(io.BytesIO(picture)).getpixel((1, 1))[3] == 0
     assert Image.open(tmp_path / "one.png").getpixel((1, 1)) == (255,) * 4
     assert "--columns: 3" in (tmp_path / pages.PAGE).read_text()

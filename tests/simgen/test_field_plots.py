@@ -16,6 +16,7 @@ from simgen.publish.figures import (
     Triangles,
     body_window,
     draw_field,
+    grid_triangles,
     layer,
     middle_plane,
     section,
@@ -95,6 +96,20 @@ def test_an_external_flow_is_seen_in_a_window_around_the_body(
     draw_field(axes, plane, np.arange(5.0), limits=(0, 4), cmap="viridis")
     np.testing.assert_allclose([axes.get_xlim(), axes.get_ylim()], np.transpose(window), atol=0.01)
     assert plane.drawn.tolist() == [4]
+
+
+def test_a_field_along_thin_cells_has_no_combs_across() -> None:
+    x, y = np.meshgrid(np.linspace(0, 1, 8), np.linspace(0, 0.3, 80), indexing="ij")
+    plane = grid_triangles(np.stack([x.ravel(), y.ravel()], axis=1), x.shape)
+    axes, values = Figure().subplots(), np.sin(9 * x.ravel())
+    artist = draw_field(axes, plane, values, limits=(-1, 1), cmap="viridis")
+    drawn = np.asarray(artist.get_array())  # type: ignore[union-attr]
+    assert drawn.shape[1] > 1000 and np.ptp(drawn, axis=0).max() < 1e-12
+    overlapping = Triangles(
+        Triangulation([0, 1, 0, 1], [0, 0, 1, 1], [[0, 1, 2], [0, 1, 3]]), np.arange(4)
+    )
+    assert overlapping.pixels is None
+    draw_field(Figure().subplots(), overlapping, np.arange(4.0), limits=(0, 3), cmap="viridis")
 
 
 def test_the_middle_plane_is_that_in_which_the_fields_vary_most() -> None:

@@ -1,8 +1,8 @@
 "use strict";
-// Both work on what is in the page: without scripts it shows the last picture, and tables unsorted.
+// All work on what is in the page: without scripts it shows the last picture, and tables unsorted.
 
 function play(player) {
-  const frames = [...player.querySelectorAll("img")];
+  const frames = [...player.querySelectorAll(".picture")];
   const controls = player.querySelector(".controls");
   const [back, start, forth] = controls.querySelectorAll("button");
   const slider = controls.querySelector("input"), label = controls.querySelector("output");
@@ -12,7 +12,7 @@ function play(player) {
     at = (to + frames.length) % frames.length;
     frames[at].hidden = false;
     slider.value = at;
-    label.textContent = frames[at].alt;
+    label.textContent = frames[at].dataset.label;
   };
   const stop = () => { clearInterval(timer); timer = 0; start.textContent = "▶ play"; };
   const toggle = () => {
@@ -31,7 +31,7 @@ function play(player) {
     if (event.key in acts) { event.preventDefault(); acts[event.key](); }
   };
   controls.hidden = false;
-  show(0);
+  show(at);
 }
 
 function sortable(table) {
@@ -59,7 +59,16 @@ function sortable(table) {
   });
 }
 
+function enlarge({ target }) {
+  const box = document.createElement("dialog");
+  box.append(target.cloneNode());
+  box.onclick = box.onclose = () => box.remove();
+  document.body.append(box);
+  box.showModal();
+}
+
 addEventListener("DOMContentLoaded", () => {
   document.querySelectorAll(".player").forEach(play);
+  document.querySelectorAll(".picture img").forEach((each) => { each.onclick = enlarge; });
   document.querySelectorAll("table.sortable").forEach(sortable);
 });
