@@ -80,7 +80,7 @@ def draw_prediction(
     """
     drawn, rows, state = plane.drawn, [], predicted if truth is None else truth
     columns = 1 if plane.aspect < (WIDE if lead else drawing.FLAT) else 3
-    width = (10.2 if columns > 1 else 5.4) if lead else 11.0
+    width = (10.2 if columns > 1 else 5.4) if lead else 11.0 if columns > 1 else 7.2
     for each in plotted:
         ours, values = each.of(predicted), each.of(state)
         # Across a plane of symmetry there is nothing to see.

@@ -109,11 +109,13 @@ def flow_tables(context: Context) -> list[PanelTable]:
             outflows(shown.case, of[:, columns]) for of in (shown.truth, shown.predicted)
         )
         for kind, flow in truth.items():
-            row = {"flow out through": f"{kind} of {shown.case.id} ({shown.label})"}
-            row |= {"solution (m3/s)": f"{flow:.4g}", "prediction (m3/s)": f"{ours[kind]:.4g}"}
-            row["difference"] = f"{(ours[kind] - flow) / abs(flow):+.1%}" if flow else ""
+            way, sign = ("in", -1) if flow < 0 else ("out", 1)
+            row = {"flow": f"{way} through {kind} of {shown.case.id} ({shown.label})"}
+            row["solution (m3/s)"] = f"{sign * flow:.4g}"
+            row["prediction (m3/s)"] = f"{sign * ours[kind]:.4g}"
+            row["difference"] = f"{ours[kind] / flow - 1:+.1%}" if flow else ""
             rows.append(row)
-    return [PanelTable(rows, words=("flow out through",))] * bool(rows)
+    return [PanelTable(rows, words=("flow",))] * bool(rows)
 
 
 def outflows(case: StoredCase, velocity: np.ndarray) -> dict[str, float]:
