@@ -434,7 +434,7 @@ class Surrogate:
         why = ""
         if start_of is not None:
             away = self.scaled(start_of.parameters) - self.scaled(point.parameters)
-            why = "it starts from the state of another design" if abs(away).max() > 1e-7 else ""
+            why = "the rollout starts from another design's state" if abs(away).max() > 1e-7 else ""
         why = why if fields_by is None else "the fields are not the model's"
         bands = self.bands_around(prepared, values, cloud.points, point.parameters, begin, none=why)
         usable = not bands.no_quantities

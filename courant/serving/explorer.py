@@ -127,11 +127,13 @@ class Section(PredictedQuantities):
     y: list[float]
     triangles: list[tuple[int, int, int]]
     walls: list[Box]  # lines from x, y to x, y: walls, bodies and plates
+    open: list[Box]  # inlets, outlets and the far field
     values: list[list[float]]  # by channel, (V,)
     widths: list[list[float]] | None  # half-widths of the band; null where none holds
     other: list[list[float | None]] | None  # at the same places; null where there is no fluid
     times: list[float]  # s, of the rollout's steps; empty for a steady model
     step: int  # that is shown
+    oscillates: bool  # whether the rollout does
     anchors: list[Interval]  # places in the picture; empty: they have none or are not asked for
     start: str  # the start of a transient prediction, in words; empty for a steady model
     has_surface: bool
@@ -275,16 +277,25 @@ class _Shown:
         except ValueError as error:
             raise RequestError(str(error)) from None
 
-    def walls(self, layer: Triangles) -> list[Any]:
-        """Return the lines (x, y, x, y) in which walls, bodies and plates cross a plane."""
+    def edges(self, layer: Triangles) -> list[list[Any]]:
+        """Return the lines (x, y, x, y) in which a plane crosses walls, and open boundaries."""
         cloud, axes = self.found.cloud, list(layer.axes)
         lines, faces = crossings(cloud, 3 - sum(layer.axes), layer.position)
         if cloud.boundary is None:
-            return []
-        patch = cloud.boundary.patch
-        closed = [n for n, of in enumerate(cloud.patch_kinds) if of not in FLOWN_THROUGH]
-        drawn = lines[np.isin(patch[faces], closed)][:, :, axes].reshape(-1, 4)
-        return [short(each) for each in drawn]
+            return [[], []]
+        opened = [n for n, of in enumerate(cloud.patch_kinds) if of in FLOWN_THROUGH]
+        is_open = np.isin(cloud.boundary.patch[faces], opened)
+        drawn = lines[:, :, axes].reshape(-1, 4)
+        return [[short(each) for each in drawn[of]] for of in (~is_open, is_open)]
+
+    @cached_property
+    def oscillates(self) -> bool:
+        """Whether values go to and fro: each changes far more than it differs at the end."""
+        values = self.found.values
+        if values.ndim < 3 or len(values) < 4:
+            return False
+        changes = np.abs(np.diff(values, axis=0)).sum(axis=0)
+        return bool(changes.mean() > 3 * np.abs(values[-1] - values[0]).mean())
 
     def step(self, asked: int | None) -> int:
         """Return the number of the shown step; RequestError for one that a rollout does not have"""
@@ -365,10 +376,11 @@ class Explored:
             self._check(parameters)
             nearest, distance = next(iter(self.trained.distances(parameters).items()))
             case = self.trained[nearest]
-            start = (
-                f"The rollout starts from the state at {self.surrogate.problem.start(case):g} s of"
-                f" the nearest solved design, {case.id}, which differs by"
-                f" {100 * distance:.2g} %"
+            begin, is_own = self.surrogate.problem.start(case), distance <= SAME_DESIGN
+            start = f"The rollout starts from the state at {begin:g} s of " + (
+                f"this design's own solution, {case.id}"
+                if is_own
+                else f"the nearest solved design, {case.id}, {100 * distance:.2g} % away"
             )
         found, warned = self.predict(parameters, case)
         fields = by_field(found.values, self.surrogate.normaliser.channels).values()
@@ -428,6 +440,7 @@ class Explored:
         corners = tuple(box.ravel().tolist())
         view = self._seen(_key(request.parameters), request.position, corners)
         widths, size = shown.state(step)[1], float(np.ptp(view.places, axis=0).max())
+        walls, opened = shown.edges(layer)
         return Section(
             **self._quantities(found, shown.warnings, with_field=False),
             # Beside what is known in cells alone, both are linear between them.
@@ -449,10 +462,12 @@ class Explored:
             x=short(view.places[:, 0], size),
             y=short(view.places[:, 1], size),
             triangles=view.triangles.tolist(),
-            walls=shown.walls(layer),
+            walls=walls,
+            open=opened,
             other=None if request.beside is None else self._other(request, shown, view, corners),
             times=[] if times is None else times.tolist(),
             step=step,
+            oscillates=shown.oscillates,
             # They take an encoding of their own, and most moves do not show them.
             anchors=self._anchors(found, layer) if request.anchors else [],
             start=shown.start,

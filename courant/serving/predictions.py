@@ -5,7 +5,6 @@ status, body = answer(body, surrogate, limits)
 
 import json
 import logging
-import math
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -18,13 +17,15 @@ from courant.data.normalisation import Normaliser
 from courant.prediction.surrogate import Surrogate
 from courant.problems.problem import check_finite, collected_warnings
 from simgen.errors import InputError
-from simgen.publish.colours import ERRORS, VALUES, colour_map, is_signed
+from simgen.publish.colours import ERRORS, SIGNED, VALUES, colour_map
+from simgen.publish.figures import spanning
 from simgen.store.read import Dataset
 
 logger = logging.getLogger("courant.serving")
 
 #: Numbers and brackets of a request per allowed point, and characters of an error, which may quote.
 VALUES_PER_POINT, MOST_SHOWN = 64, 500
+NEAR_ZERO = 0.1  # of the high end, below which colours start at zero
 Answer = tuple[int, bytes]  # HTTP status, and a body of JSON
 Request = TypeVar("Request", bound=BaseModel)
 
@@ -86,7 +87,8 @@ class ShownField(BaseModel):
     unit: str
     columns: list[int]
     limits: tuple[float, float]  # the ends of the colours, the same for all designs
-    colours: list[str]  # from the low end to the high one, equally far apart
+    colours: list[str]  # equally far apart: between the limits, or of `signed` fields around zero
+    signed: bool
 
 
 class ModelCard(BaseModel):
@@ -105,6 +107,7 @@ class ModelCard(BaseModel):
     patch_kinds: list[str]
     step_s: float | None  # between predicted states; None in steady models
     input_steps: int  # I, the states in time that a prediction starts from; 0 in steady models
+    num_steps: int = 1  # of a rollout
     needs: list[str]  # the required parts of a request
     limits: Limits
 
@@ -143,49 +146,49 @@ def describe(surrogate: Surrogate, limits: Limits, trained: Dataset | None) -> M
         patch_kinds=list(surrogate.normaliser.patch_kinds),
         step_s=surrogate.step_s,
         input_steps=surrogate.problem.input_steps,
+        num_steps=surrogate.problem.steps(None),
         needs=list(surrogate.problem.needs),
         limits=limits,
     )
 
 
-REACH = 3.5  # Standard deviations
-
-
 def shown_fields(normaliser: Normaliser, trained: Dataset | None) -> list[ShownField]:
     """Return the magnitudes of vectors, then the channels, in colours that `colour_map` gives.
 
-    Colours reach some deviations from the mean, and not beyond the extremes of the training where
-    these are known; fields that parameters scale are not in the dataset's units.
+    Colours hold all values of some training cases but the outermost half percent at either end;
+    without a dataset, those of a normal distribution.
     """
-    channels, shown = normaliser.channels, []
-    ends, usual = [(-math.inf, math.inf)] * len(channels), normaliser.usual_ends(trained)
-    if trained is not None and not normaliser.powers:
-        known = [(trained.statistics[each.field], each.column) for each in channels]
-        ends = [(float(by["min"][n]), float(by["max"][n])) for by, n in known]
-    for n, each in enumerate(channels):
-        mean, reach = normaliser.mean[n], REACH * normaliser.std[n]
-        low, high = max(mean - reach, ends[n][0]), min(mean + reach, ends[n][1])
-        if is_signed(*usual[n]):
-            low, high = -max(-low, high), max(-low, high)
-        look: dict[str, Any] = {"limits": (low, high), "colours": _colours(colour_map(*usual[n]))}
-        shown.append(ShownField(name=each.name, unit=each.unit, columns=[n], **look))
+    channels, usual = normaliser.channels, normaliser.usual_ends(trained)
+    if trained is None:
+        normal = np.linspace(-2.6, 2.6, 99)[:, None]
+        values = np.array(normaliser.mean) + normal * np.array(normaliser.std)
+    else:
+        of = trained.usual_values
+        values = np.stack([of[each.field][:, each.column] for each in channels], axis=1)
+
+    def shown(name: str, columns: list[int], colours: Colormap) -> ShownField:
+        seen = values[:, columns[0]]
+        if len(columns) > 1:
+            seen = np.linalg.norm(values[:, columns], axis=1)
+        low, high = spanning(seen)
+        return ShownField(
+            name=name,
+            unit=channels[columns[0]].unit,
+            columns=columns,
+            limits=(low if low < 0 or low > NEAR_ZERO * high else 0.0, high),
+            colours=_colours(colours),
+            signed=colours is SIGNED,
+        )
+
     magnitudes = []
     for field, columns in normaliser.vectors.items():
-        mean, reach = (
-            math.hypot(*(of[n] for n in columns)) for of in (normaliser.mean, normaliser.std)
-        )
-        most = math.hypot(*(max(map(abs, ends[n])) for n in columns))
         parts = ", ".join(channels[n].component for n in columns)
-        magnitudes.append(
-            ShownField(
-                name=f"|{field}|{'' if len(columns) == normaliser.dimension else f' of {parts}'}",
-                unit=channels[columns[0]].unit,
-                columns=columns,
-                limits=(max(mean - REACH * reach, 0.0), min(mean + REACH * reach, most)),
-                colours=_colours(colormaps[VALUES]),
-            )
-        )
-    return [each for each in magnitudes if len(each.columns) > 1] + shown
+        of_parts = "" if len(columns) == normaliser.dimension else f" of {parts}"
+        if len(columns) > 1:
+            magnitudes.append(shown(f"|{field}|{of_parts}", list(columns), colormaps[VALUES]))
+    return magnitudes + [
+        shown(each.name, [n], colour_map(*usual[n])) for n, each in enumerate(channels)
+    ]
 
 
 def _colours(of: Colormap) -> list[str]:

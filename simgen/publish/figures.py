@@ -33,7 +33,7 @@ from simgen.store.split import RATIOS, SPLITS, counts_of
 #: The longest side of a triangle in a middle plane, in cells.
 LONGEST_SIDE = 3.0
 SLENDER = 0.15  # Height over width, below which a domain is stretched
-TURN = np.radians(20)  # From which angle on a boundary has a corner
+TURN = np.radians(2)  # From which angle on a boundary has a corner
 FLOWN_THROUGH = ("inlet", "outlet", "farfield")  # kinds of patches that are no edge of the fluid
 ABOUT_AS_MUCH = 0.9  # of the variation, from which on a larger picture is chosen
 #: Where no boundary is known, a triangle's size is compared with a point's distance to this

@@ -61,7 +61,8 @@ logger = logging.getLogger(__name__)
 THREADS = 16
 #: What the details table has of a case besides its arrays.
 DETAILS = ("gates", "log_tail", "provenance")
-USUAL_CASES = 8  # of the training, whose values' quantiles are taken for all
+#: Of the training, whose values are taken for all; and how many of each, at least half
+USUAL_CASES, USUAL_POINTS = 8, 50_000
 
 
 def open_dataset(url: str | Path, version: str | None = None) -> Dataset:
@@ -226,18 +227,21 @@ class Dataset:
         }
 
     @functools.cached_property
-    def usual_ends(self) -> dict[str, np.ndarray]:
-        """The 5 and 95 % quantiles (2, c) of each field at the end of some training cases."""
+    def usual_values(self) -> dict[str, np.ndarray]:
+        """Values (K, c) of each field at the end of some training cases."""
         cases = [self[case] for case in (self.cases("train") or self.cases())[:USUAL_CASES]]
         at = -1 if self.schema.transient else slice(None)
+        parts = [slice(None, None, 1 + case.num_points // USUAL_POINTS) for case in cases]
+        pairs = list(zip(cases, parts, strict=True))
         return {
-            each.name: np.quantile(
-                np.concatenate([np.asarray(case[each.name][at]) for case in cases]),
-                (0.05, 0.95),
-                axis=0,
-            )
-            for each in self.schema.fields
+            of.name: np.concatenate([np.asarray(case[of.name][at])[some] for case, some in pairs])
+            for of in self.schema.fields
         }
+
+    @functools.cached_property
+    def usual_ends(self) -> dict[str, np.ndarray]:
+        """The 5 and 95 % quantiles (2, c) of each field's usual values."""
+        return {n: np.quantile(of, (0.05, 0.95), axis=0) for n, of in self.usual_values.items()}
 
     @functools.cached_property
     def statistics_record(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 /* What a quantity depends on: its answers over each parameter, with bands and solved designs. */
 
 import { ask } from "./server.js";
-import { element, named, number, words } from "./tables.js";
+import { element, named, number, ticksOf, words } from "./tables.js";
 
 const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [360, 130, 58, 10, 8, 22];
 let drawn = 0; // curves of an earlier design are dropped
@@ -54,11 +54,10 @@ async function follow(model, design, quantity, unit, place, isCurrent) {
   place.ariaBusy = "false";
 }
 
-/* Round numbers, equally far apart, from below the low end to above the high one. */
+/* Round numbers from below the low end to above the high one. */
 function round(low, high) {
-  const apart = (high - low) / 3 || Math.abs(high) || 1, size = 10 ** Math.floor(Math.log10(apart));
-  const step = size * [1, 2, 2.5, 5, 10].find((each) => each * size >= apart), first = Math.floor(low / step);
-  return Array.from({ length: Math.max(Math.ceil(high / step) - first, 1) + 1 }, (_, n) => (first + n) * step);
+  const { step } = ticksOf(low, high, 3), first = Math.floor(low / step), last = Math.max(Math.ceil(high / step), first + 1);
+  return ticksOf(first * step, last * step, last - first).ticks;
 }
 
 function chart({ at, values, widths, solved }, { name, unit, low, high }, here, title, across) {

@@ -3,11 +3,11 @@
 import { showCurves } from "./curves.js";
 import { savePicture, saveText } from "./files.js";
 import { showNearest } from "./nearest.js";
-import { drawScale, drawSection, ends, fieldOf, moved, scaleOf, stretchOf, ticks, transform, valueAt } from "./picture.js";
+import { drawScale, drawSection, ends, fieldOf, MARGINS, moved, scaleOf, stretchOf, transform, valueAt } from "./picture.js";
 import { ask } from "./server.js";
 import { offerSolving } from "./solving.js";
 import { drawSurface, turnBy, turnByKey } from "./surface.js";
-import { element, exact, fill, named, number, withUnit, words } from "./tables.js";
+import { element, exact, fill, named, number, ticksOf, withUnit, words } from "./tables.js";
 
 const FRAME_MS = 250, SOON_MS = 200, POINT = "Point at a place to read its value.";
 const picture = element("picture");
@@ -103,36 +103,49 @@ function remember() {
 
 /* Sets the page as its address has it; returns what is wrong with that, for people to read. */
 function restore() {
-  const state = new URLSearchParams(location.search), wrong = [], asked = middle();
-  for (const { name, low, high, unit } of model.parameters) {
-    if (!state.has(name)) continue;
-    const at = Number(state.get(name));
-    if (state.get(name) !== "" && at >= low && at <= high) asked[name] = at;
-    else wrong.push(`${words(name)} = ${state.get(name)} is not from ${number(low)} to ${withUnit(high, unit)}`);
-  }
-  const known = [...model.parameters.map((each) => each.name), ...KEYS];
+  const state = new URLSearchParams(location.search), wrong = [], names = model.parameters.map(({ name }) => name);
+  const designOf = (entries, otherwise, of = "") => Object.fromEntries(model.parameters.map(({ name, low, high, unit }) => {
+    const text = entries.get(name), at = text?.trim() ? Number(text) : NaN;
+    if (text !== null && text !== undefined && !(at >= low && at <= high)) {
+      wrong.push(`${of}${words(name)} = ${text} is not from ${number(low)} to ${withUnit(high, unit)}`);
+    }
+    return [name, at >= low && at <= high ? at : otherwise[name]];
+  }));
+  const asked = designOf(state, middle()), known = [...names, ...KEYS];
   const unknown = [...new Set(state.keys())].filter((name) => !known.includes(name));
   if (unknown.length) wrong.push(`it has no ${unknown.join(", ")}; there are ${known.join(", ")}`);
+  // As --design of courant predict, or as this page writes it.
+  const parts = (state.get("b") || "").split(/[\s,;]+/).filter(Boolean), is_named = parts.some((part) => part.includes("="));
+  const other = new Map(parts.map((part, n) => (is_named ? part.split("=") : [names[n], part])));
+  if (parts.length && [...other.keys()].every((name) => names.includes(name)) && (is_named || parts.length === names.length)) {
+    keep(designOf(other, asked, "b: "));
+  } else if (state.has("b")) {
+    wrong.push(`b = ${state.get("b")} is no design: write b=${model.parameters.map(({ name }) => `${name}=${number(asked[name])}`).join(",")}, `
+      + `or a number for each of ${names.join(", ")}`);
+  }
   for (const id of CHOICES.filter((each) => state.has(each))) {
+    const options = [...element(id).options].filter((each) => !each.disabled);
     element(id).value = state.get(id);
-    if (element(id).selectedIndex < 0) element(id).selectedIndex = 0;
+    if (options.some((each) => each.value === state.get(id)) || state.get(id) === "solver") continue;
+    element(id).selectedIndex = 0;
+    wrong.push(id === "beside" && state.get(id) === "b" ? "beside = b, but no design b" : `${id} = ${state.get(id)}; there are `
+      + options.filter((each) => each.value).map((each) => (id === "channel" ? `${each.value} (${each.text})` : each.value)).join(", ")
+      + (id === "beside" ? ", b" : ""));
   }
-  const other = (state.get("b") || "").split(" ").map(Number);
-  if (other.length === model.parameters.length && other.every(Number.isFinite) && state.get("b")) {
-    keep(Object.fromEntries(model.parameters.map(({ name }, n) => [name, other[n]])));
-  } else {
-    if (state.has("b")) wrong.push(`b = ${state.get("b")} is no design; it has a number for each of ${known.slice(0, -KEYS.length).join(", ")}`);
-    if (value("beside") === "b") element("beside").value = "";
-  }
-  element("anchors").checked = state.has("anchors");
-  if (state.get("position")) position = Number(state.get("position"));
-  if (Number(state.get("step")) >= 1) step = Math.round(Number(state.get("step"))) - 1;
-  else if (state.has("step")) wrong.push(`step = ${state.get("step")} is no step; they count from 1`);
-  const [left, right, low, high] = (state.get("window") || "").split(" ").map(Number);
-  if (left < right && low < high) view = [left, right, low, high];
-  else if (state.has("window")) view = "all";
+  const has = (name, is_right, form) => {
+    if (state.has(name) && !is_right) wrong.push(`${name} = ${state.get(name)} is not ${form}`);
+    return state.has(name) && is_right;
+  };
+  element("anchors").checked = has("anchors", ["0", "1"].includes(state.get("anchors")), "0 or 1") && state.get("anchors") === "1";
+  const at = Number(state.get("position")), number_of = Number(state.get("step"));
+  if (has("position", state.get("position") && Number.isFinite(at), "a number, in m")) position = at;
+  if (has("step", Number.isInteger(number_of) && number_of >= 1 && number_of <= model.num_steps,
+    model.step_s ? `one of the steps 1 to ${model.num_steps}` : "of a steady model, which has no steps")) step = number_of - 1;
+  const box = (state.get("window") || "").split(/[\s,]+/).map(Number), [left, right, low, high] = box;
+  const is_box = box.length === 4 && left < right && low < high;
+  if (has("window", is_box || state.get("window") === "all", "left right low high in m, or all")) view = is_box ? box : "all";
   setSliders(asked);
-  return wrong.length ? `The address: ${wrong.join("; ")}. ` : "";
+  return wrong;
 }
 
 function keep(parameters) {
@@ -276,9 +289,15 @@ function showAll() {
     && `printf '${rows.map((row) => `${row.join(",")}\\n`).join("")}' > design.csv\n${commands.solve}`);
 }
 
+/* The largest distance from zero but for the outermost half percent, as in reports. */
+function reachOf(values) {
+  const sizes = Float64Array.from(values.filter((each) => each !== null), Math.abs).sort();
+  return sizes[Math.floor(0.995 * (sizes.length - 1))] || sizes.at(-1) || 1;
+}
+
 /* What the panes show: for each its canvas, section, values and scale. */
 function panes() {
-  const { section, second } = frame, { columns, limits, colours } = field();
+  const { section, second } = frame, { columns, limits, colours, signed } = field();
   const kind = value("shown"), is_band = kind === "widths";
   const turned = turnable() && frame.surface, ours = fieldOf((turned || section)[kind], columns);
   const all = [{ id: "picture", section, values: ours }];
@@ -294,11 +313,10 @@ function panes() {
     const reach = all.slice(0, 2).map((each) => ends(each.values));
     [low, high] = [Math.min(...reach.map(([least]) => least)), Math.max(...reach.map(([, most]) => most))];
     if (is_band) low = 0;
-    else if (limits[0] === -limits[1]) [low, high] = [-Math.max(-low, high), Math.max(-low, high)];
   }
-  const away = other ? Math.max(...ends(all[2].values).map(Math.abs)) || 1 : 1;
-  const scales = [scaleOf([low, high], is_band ? model.fields[0].colours : colours)];
-  scales.push(scales[0], scaleOf([-away, away], model.difference_colours));
+  const scales = [is_band ? scaleOf([low, high], model.fields[0].colours) : scaleOf([low, high], colours, signed)];
+  const away = other && reachOf(all[2].values);
+  scales.push(scales[0], other && scaleOf([-away, away], model.difference_colours));
   return all.map((each, n) => ({ ...each, scale: scales[n] }));
 }
 
@@ -310,20 +328,24 @@ const ofSolver = () => "solver" + (!solved ? ""
 const differing = () => model.parameters.filter(({ name }) => kept && kept[name] !== shown[name])
   .map(({ name, unit }) => `${words(name)} ${withUnit(kept[name], unit, 3)}`).join(", ");
 
-/* Places panes of this ratio of height to width in the columns in which they are largest; what is below
-   them stands beside a single tall one. Returns the most that a pane is high, in px. */
+/* Places panes of this ratio of height to width in the rows and columns in which they are largest, with what
+   is below them where there is room for it. Returns the most that a pane is high, in px. */
 function arrange(ratio, number) {
-  const area = element("field"), all = element("panes"), small = window.innerWidth <= 720;
-  const line = number > 1 ? 26 : 0, wide = area.clientWidth;
-  const room = window.innerHeight - (all.getBoundingClientRect().top + window.scrollY) - 12;
-  const is_tall = !small && number === 1 && !turnable() && (room - 110) / ratio < 0.5 * wide;
-  area.classList.toggle("tall", is_tall);
-  const high = Math.max(room - (is_tall ? 0 : element("tools").offsetHeight), 280);
-  const heights = small ? [0.45 * window.innerHeight]
-    : [1, 2, 3].slice(0, number).map((columns) => Math.max(high / Math.ceil(number / columns), 150) - line);
-  const widths = heights.map((most, n) => Math.min(wide / (n + 1), most / ratio)), best = widths.indexOf(Math.max(...widths));
-  all.style.gridTemplateColumns = `repeat(${best + 1}, minmax(0, 1fr))`;
-  return heights[best];
+  const area = element("field"), small = window.innerWidth <= 720, wide = area.clientWidth, { left, right, top, bottom } = MARGINS;
+  const above = element("choices").getBoundingClientRect().bottom + window.scrollY;
+  area.classList.remove("tall", "four");
+  const room = window.innerHeight - above - 20, low = room - element("tools").offsetHeight, line = number > 1 ? 26 : 0;
+  // Each way: its class, columns, rows, and the width and height that the panes have. The first is the fullest page.
+  const ways = number > 1 ? [["", 3, 1, wide, low], ["tall", 1, 3, wide - 256, room], ["four", 2, 2, wide, room], ["", 1, 3, wide, low]]
+    : turnable() ? [["", 1, 1, wide, low]] : [["", 1, 1, wide, low], ["tall", 1, 1, wide - 256, room]];
+  const found = (small ? [["", 1, 1, wide, 0.45 * window.innerHeight + line]] : ways).map(([kind, columns, rows, width, height]) => {
+    const high = Math.max(height / rows, number > 1 ? 150 : 280) - line;
+    return { kind, columns, high, size: Math.min(width / columns - left - right, (high - top - bottom) / ratio) };
+  });
+  const best = found.reduce((one, other) => (other.size > 1.2 * one.size ? other : one));
+  if (best.kind) area.classList.add(best.kind);
+  element("panes").style.gridTemplateColumns = `repeat(${best.columns}, minmax(0, 1fr))`;
+  return best.high;
 }
 
 function draw() {
@@ -345,7 +367,7 @@ function draw() {
   }
   if (turnable() && frame.surface) drawSurface(picture, frame.surface, first.values, first.scale, most);
   const by_solver = value("beside") === "solver", lacking = value("beside") && !section.other;
-  const of_phase = model.step_s ? "; where flows oscillate, mostly a difference of phase" : "";
+  const of_phase = section.oscillates ? "; in flows that oscillate, mostly a difference of phase" : "";
   element("first-name").textContent = compared ? (by_solver ? "prediction" : "A, this design") : "";
   element("second-name").textContent = by_solver ? ofSolver() : `B: ${differing() || "the same design; move a slider"}`;
   element("difference-name").textContent = (by_solver ? "error: prediction - solver" : "A − B") + of_phase;
@@ -362,9 +384,11 @@ function draw() {
 
 function showScale(canvas, below, name, scale, text) {
   drawScale(element(canvas), scale);
-  element(below).replaceChildren(...ticks(scale).map((each) => {
+  const [low, high] = scale.limits;
+  element(below).replaceChildren(...ticksOf(low, high, Math.min(Math.max(element(canvas).clientWidth / 60, 2), 7)).ticks.map((each) => {
     const tick = document.createElement("span");
-    tick.textContent = number(each, 3);
+    tick.textContent = number(each);
+    tick.style.left = `${(100 * (each - low)) / (high - low || 1)}%`;
     return tick;
   }));
   element(name).textContent = text;
@@ -416,7 +440,7 @@ function showQuantities() {
   showCommand("all-fields", missing.length && commands.all_fields);
   element("start").textContent = section.start && `${section.start}.`;
   const notes = section.warnings.map((each) => `${each}.`);
-  if (bands.no_field) notes.push(`No band ${kinds.length ? "of the fields " : ""}holds: ${bands.no_field}.`);
+  element("no-band").textContent = bands.no_field && `No band ${kinds.length ? "of the fields " : ""}holds: ${bands.no_field}.`;
   if (bands.unsolved >= 0.1) {
     notes.push(`${Math.round(100 * bands.unsolved)} % of the designs near this one had no accepted solution.`);
   }
@@ -619,17 +643,27 @@ try {
   model = await ask("model");
   let verdict;
   ({ commands, verdict } = await ask("solving"));
-  const [word, ...why] = verdict.split(". ");
+  const [word, first = "", ...more] = verdict.split(/(?<=\.) (?=[A-Z])/);
   element("verdict").hidden = !verdict;
-  ["b", "span"].forEach((part, n) => { element("verdict").querySelector(part).textContent = [word, why.join(". ")][n]; });
+  ["b", "span", "p"].forEach((part, n) => { element("verdict").querySelector(part).textContent = [word, first, more.join(" ")][n]; });
   element("title").textContent = `${words(model.family)}, predicted by ${model.run}`;
   element("answers").hidden = !model.quantities.length;
   document.title = model.run;
   model.fields.forEach((each, n) => element("channel").add(new Option(words(each.name), n)));
   addSliders();
-  const wrong = restore();
+  const state = new URLSearchParams(location.search), wrong = restore();
   await move();
-  if (wrong) say(wrong + element("status").textContent, true);
+  if (!frame && (position !== null || view)) { // the server alone knows these places
+    wrong.push(element("status").textContent);
+    position = view = null;
+    await move();
+  }
+  for (const id of ["shown", "view"]) {
+    if ([...element(id).options].some((each) => each.value === state.get(id)) && value(id) !== state.get(id)) {
+      wrong.push(`${id} = ${state.get(id)}: this design has none`);
+    }
+  }
+  if (wrong.length) say(`The address: ${wrong.join("; ")}. ${element("status").textContent}`, true);
   await offerSolving(() => design, () => compare(shown, true));
 } catch (error) {
   say(error.message, true);

@@ -17,7 +17,10 @@ export function saveText(name, content) {
 /* The lines of a caption, the panes as they stand in the page, with their names, and the scales. */
 export function savePicture(name, caption) {
   const ratio = window.devicePixelRatio || 1, line = 20 * ratio, { color, backgroundColor } = getComputedStyle(document.body);
-  const panes = element("panes").getBoundingClientRect(), scales = [...document.querySelectorAll(".scale:not([hidden])")];
+  const figures = [...document.querySelectorAll("#panes figure:not([hidden])")], boxes = figures.map((each) => each.getBoundingClientRect());
+  const [x, y] = ["x", "y"].map((side) => Math.min(...boxes.map((box) => box[side])));
+  const panes = { x, y, width: Math.max(...boxes.map((box) => box.right)) - x, height: Math.max(...boxes.map((box) => box.bottom)) - y };
+  const scales = [...document.querySelectorAll(".scale:not([hidden])")];
   const whole = document.createElement("canvas"), pen = whole.getContext("2d"), font = `${13 * ratio}px sans-serif`;
   whole.width = Math.max(panes.width, 480) * ratio;
   pen.font = font;
@@ -28,7 +31,7 @@ export function savePicture(name, caption) {
   pen.fillStyle = color;
   lines.forEach((each, n) => pen.fillText(each, 4, (n + 0.8) * line));
   let at = (lines.length + 0.5) * line;
-  for (const each of document.querySelectorAll("#panes figure:not([hidden])")) {
+  for (const each of figures) {
     const canvas = each.querySelector("canvas"), box = canvas.getBoundingClientRect();
     const [x, y] = [(box.x - panes.x) * ratio, at + (box.y - panes.y) * ratio];
     const names = wrapped(pen, each.textContent.trim(), canvas.width - 8);
@@ -42,7 +45,7 @@ export function savePicture(name, caption) {
     pen.fillText(each.querySelector("span").textContent, 4, at + 0.8 * line);
     pen.drawImage(each.querySelector("canvas"), 4 * line, at + line, wide, 0.6 * line);
     pen.textAlign = "center";
-    ticks.forEach((tick, n) => pen.fillText(tick.textContent, 4 * line + (n * wide) / 4, at + 2.4 * line));
+    ticks.forEach((tick) => pen.fillText(tick.textContent, 4 * line + (parseFloat(tick.style.left) / 100) * wide, at + 2.4 * line));
     at += 3 * line;
   }
   save(name, whole.toDataURL());

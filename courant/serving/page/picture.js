@@ -1,12 +1,17 @@
 /* Draws fields in the plane of a section on canvases, and finds places and values in them. */
 
+import { ticksOf } from "./tables.js";
+
 const SHADES = 256;
 
-/* The ends and colours of a field: limits, and shades [r, g, b] from the low end to the high one. */
-export function scaleOf(limits, colours) {
+/* The ends and colours of a field: limits, and shades [r, g, b] from the low end to the high one. Of a signed
+   field, white is zero, and equal distances from it are equally dark, wherever the ends are. */
+export function scaleOf(limits, colours, signed) {
   const stops = colours.map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
+  const [low, high] = limits, most = Math.max(-low, high) || 1;
   const shades = Array.from({ length: SHADES }, (_, n) => {
-    const place = (n / (SHADES - 1)) * (stops.length - 1), first = Math.min(Math.floor(place), stops.length - 2);
+    const share = n / (SHADES - 1), of_all = signed ? 0.5 + (low + share * (high - low)) / most / 2 : share;
+    const place = of_all * (stops.length - 1), first = Math.min(Math.floor(place), stops.length - 2);
     return stops[first].map((part, at) => Math.round(part + (place - first) * (stops[first + 1][at] - part)));
   });
   return { limits, shades };
@@ -16,10 +21,6 @@ export function colour({ limits: [low, high], shades }, value) {
   const place = Math.min(Math.max((value - low) / (high - low || 1), 0), 1);
   return shades[Math.round(place * (SHADES - 1))];
 }
-
-/* Five ticks, the one in the middle of a signed field at zero. */
-export const ticks = ({ limits: [low, high] }) =>
-  [0, 1, 2, 3, 4].map((n) => (n === 2 && low === -high ? 0 : low + (n * (high - low)) / 4));
 
 export function drawScale(canvas, scale) {
   const pen = canvas.getContext("2d");
@@ -47,15 +48,16 @@ export function fieldOf(channels, columns) {
     first === null ? null : Math.hypot(...columns.map((column) => channels[column][n])));
 }
 
-const MARGIN = 12, SLENDER = 0.15;
+const SLENDER = 0.15;
+export const MARGINS = { left: 46, right: 10, top: 18, bottom: 20 }; // px, for the axes
 
 /* By how much a slender window is stretched upward, as figures of reports are; 1 for others. */
 export const stretchOf = ({ window: [left, right, low, high] }) => Math.max(1, (SLENDER * (right - left)) / (high - low));
 
 /* Fits the height of a canvas to a section's window; returns the pen. */
 function begin(canvas, section, most) {
-  const [left, right, low, high] = section.window;
-  const wanted = ((stretchOf(section) * (high - low)) / (right - left)) * (canvas.clientWidth - 2 * MARGIN) + 2 * MARGIN;
+  const [left, right, low, high] = section.window, { left: before, right: after, top, bottom } = MARGINS;
+  const wanted = ((stretchOf(section) * (high - low)) / (right - left)) * (canvas.clientWidth - before - after) + top + bottom;
   canvas.style.height = `${Math.min(Math.max(wanted, 90), most)}px`;
   const ratio = window.devicePixelRatio || 1;
   canvas.width = canvas.clientWidth * ratio;
@@ -63,45 +65,79 @@ function begin(canvas, section, most) {
   return [canvas.getContext("2d"), ratio];
 }
 
+/* What a canvas has between its axes, in pixels: left, right, top and bottom. */
+function inside({ width, height }) {
+  const ratio = window.devicePixelRatio || 1, { left, right, top, bottom } = MARGINS;
+  return [left * ratio, width - right * ratio, top * ratio, height - bottom * ratio];
+}
+
 /* From metres to pixels and back. */
 export function transform(canvas, section) {
-  const width = canvas.width, height = canvas.height;
-  const margin = MARGIN * (window.devicePixelRatio || 1);
+  const [first, last, top, bottom] = inside(canvas);
   const [left, right, low, high] = section.window, stretch = stretchOf(section);
-  const scale = Math.min((width - 2 * margin) / (right - left), (height - 2 * margin) / (high - low) / stretch), up = scale * stretch;
-  const shift = [(width - scale * (right - left)) / 2, (height - up * (high - low)) / 2];
+  const scale = Math.min((last - first) / (right - left), (bottom - top) / (high - low) / stretch), up = scale * stretch;
+  const x0 = (first + last - scale * (right - left)) / 2, y0 = (top + bottom + up * (high - low)) / 2;
   return {
-    to: (x, y) => [shift[0] + scale * (x - left), height - shift[1] - up * (y - low)],
-    from: (px, py) => [left + (px - shift[0]) / scale, low + (height - shift[1] - py) / up],
+    to: (x, y) => [x0 + scale * (x - left), y0 - up * (y - low)],
+    from: (px, py) => [left + (px - x0) / scale, low + (y0 - py) / up],
   };
 }
 
 /* The window that a canvas shows when a place in pixels moves to another one, enlarged by a factor. */
 export function moved(canvas, section, [fx, fy], [tx, ty], factor = 1) {
-  const { from } = transform(canvas, section), margin = MARGIN * (window.devicePixelRatio || 1);
+  const { from } = transform(canvas, section), [first, last, top, bottom] = inside(canvas);
   const at = (x, y) => from(fx + (x - tx) / factor, fy + (y - ty) / factor);
-  const [left, high] = at(margin, margin), [right, low] = at(canvas.width - margin, canvas.height - margin);
+  const [left, high] = at(first, top), [right, low] = at(last, bottom);
   return [left, right, low, high];
 }
 
 export function drawSection(canvas, section, values, scale, { chosen, anchors, most }) {
   const [pen, ratio] = begin(canvas, section, most), { to } = transform(canvas, section), [left, right, low, high] = section.window;
   // Beyond a window there are but parts of triangles.
-  const [[x, y], [last_x, last_y]] = [to(left, high), to(right, low)], margin = MARGIN * ratio;
-  const seen = [x - margin, y - margin, last_x - x + 2 * margin, last_y - y + 2 * margin];
-  pen.putImageData(filled(pen, section, values, scale, to), 0, 0, ...seen);
-  pen.rect(...seen);
-  pen.clip();
-  pen.strokeStyle = getComputedStyle(canvas).color;
-  pen.lineWidth = 1.5 * ratio;
+  const [x, y] = to(left, high).map(Math.floor), [last_x, last_y] = to(right, low).map(Math.ceil);
+  pen.putImageData(filled(pen, section, values, scale, to), 0, 0, x, y, last_x - x, last_y - y);
+  pen.strokeStyle = pen.fillStyle = getComputedStyle(canvas).color;
+  drawAxes(pen, section, to, ratio);
+  pen.save();
   pen.beginPath();
-  for (const [ax, ay, bx, by] of section.walls) {
-    pen.moveTo(...to(ax, ay));
-    pen.lineTo(...to(bx, by));
+  pen.rect(x - ratio, y - ratio, last_x - x + 2 * ratio, last_y - y + 2 * ratio);
+  pen.clip();
+  for (const [lines, wide, alpha] of [[section.open, 1, 0.4], [section.walls, 1.5, 1]]) {
+    Object.assign(pen, { lineWidth: wide * ratio, globalAlpha: alpha });
+    pen.beginPath();
+    for (const [ax, ay, bx, by] of lines) {
+      pen.moveTo(...to(ax, ay));
+      pen.lineTo(...to(bx, by));
+    }
+    pen.stroke();
   }
-  pen.stroke();
+  pen.restore();
   if (anchors) section.anchors.forEach(([x, y]) => ring(pen, ...to(x, y), 3 * ratio, ratio));
   if (chosen) drawChosen(pen, to, ratio, chosen);
+}
+
+/* A frame around the window, with the coordinates in m. */
+function drawAxes(pen, section, to, ratio) {
+  const [left, right, low, high] = section.window, [[x0, y0], [x1, y1]] = [to(left, low), to(right, high)];
+  const ticks = (least, most, px, apart) => ticksOf(least, most, Math.max(px / ratio / apart, 1.5)).ticks;
+  Object.assign(pen, { globalAlpha: 0.35, lineWidth: ratio, font: `${11 * ratio}px system-ui, sans-serif`, textAlign: "right" });
+  pen.strokeRect(x0, y1, x1 - x0, y0 - y1);
+  pen.globalAlpha = 0.8;
+  const name = `${section.across} (m)`, end = x1 - pen.measureText(name).width - 8 * ratio;
+  pen.fillText(name, x1, y0 + 15 * ratio);
+  pen.fillText(`${section.up} (m)`, x0 - 6 * ratio, y1 - 6 * ratio);
+  for (const at of ticks(low, high, y0 - y1, 40)) {
+    const [, y] = to(left, at);
+    pen.fillRect(x0 - 4 * ratio, y - ratio / 2, 4 * ratio, ratio);
+    pen.fillText(at, x0 - 6 * ratio, y + 4 * ratio);
+  }
+  pen.textAlign = "center";
+  for (const at of ticks(left, right, x1 - x0, 75)) {
+    const [x] = to(at, low);
+    pen.fillRect(x - ratio / 2, y0, ratio, 4 * ratio);
+    if (x + pen.measureText(at).width / 2 < end) pen.fillText(at, x, y0 + 15 * ratio);
+  }
+  pen.globalAlpha = 1;
 }
 
 /* The pixels of the triangles, each of the value there: linear between the corners. */
@@ -123,7 +159,9 @@ function filled(pen, section, values, scale, to) {
         const second = ((x - ax) * (cy - ay) - (cx - ax) * (y - ay)) / area;
         const third = ((bx - ax) * (y - ay) - (x - ax) * (by - ay)) / area;
         if (second < over_b || third < over_c || 1 - second - third < over_a) continue;
-        image.data.set([...colour(scale, (1 - second - third) * a + second * b + third * c), 255], 4 * (y * width + x));
+        // Beyond a side the value is that at the side: thin triangles would go far beyond their corners' values.
+        const [one, two, three] = [1 - second - third, second, third].map((share) => Math.max(share, 0));
+        image.data.set([...colour(scale, (one * a + two * b + three * c) / (one + two + three)), 255], 4 * (y * width + x));
       }
     }
   }

@@ -11,6 +11,15 @@ export const exact = (value, digits) => {
   return text.includes("e") ? number(value, digits) : text;
 };
 
+/* Round numbers, equally far apart: between two ends, in about so many parts, and how far apart. */
+export function ticksOf(low, high, parts = 5) {
+  const apart = (high - low) / parts || Math.abs(high) || 1, size = 10 ** Math.floor(Math.log10(apart));
+  const step = size * [1, 2, 2.5, 5, 10].find((each) => each * size >= 0.999 * apart), first = Math.ceil(low / step - 1e-9);
+  const ticks = Array.from({ length: Math.max(Math.floor(high / step + 1e-9) - first + 1, 0) },
+    (_, n) => Number(((first + n) * step).toPrecision(12)) + 0); // + 0 removes the sign of a negative zero
+  return { ticks, step };
+}
+
 export const words = (name) => name.replaceAll("_", " ").replaceAll(".", " ");
 
 /* A unit of 1 is none. */
