@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -42,9 +42,8 @@ UNREACHABLE = (
     "the run's dataset cannot be read from here; courant explore --dataset URL names its place"
 )
 NO_START = (
-    "a transient model needs a state to start from: POST /predict takes one, courant predict"
-    " --design --from-solver has the solver make one, and courant explore starts from the nearest"
-    " solved design"
+    "a transient model needs a state to start from: POST /predict takes one, courant explore starts"
+    " from the nearest solved design"
 )
 NUM_NEAREST, NUM_ANCHORS, MAX_KEPT = 5, 8, 32  # solved designs, contributions, kept designs
 MAX_WINDOWS, MAX_ALONG = 8, 512  # kept windows, and kept answers along curves
@@ -52,6 +51,7 @@ SAME_DESIGN = 1e-7  # the difference of a design from itself
 MOST_TRIANGLES, MOST_DIVIDED = 20_000, 3  # of a window, and how often each of its sides is halved
 Interval = tuple[float, float]
 _Key = tuple[tuple[str, float], ...]
+Read = TypeVar("Read")
 Box = tuple[FiniteFloat, FiniteFloat, FiniteFloat, FiniteFloat]  # left, right, low and high in m
 
 
@@ -232,13 +232,9 @@ class _View:
     halved: tuple[np.ndarray, ...]  # (E, 2) corners, in the middle of which the next ones are
     values: np.ndarray  # (steps, V, C), of the cells and of the model between them
 
-    def spread(self, values: np.ndarray) -> np.ndarray:
-        """Interpolate values (K, ...) at the first corners: (V, ...)."""
-        return halfway(values, self.halved)
-
 
 def halfway(values: np.ndarray, halved: Sequence[np.ndarray]) -> np.ndarray:
-    """Append to values (K, ...) those in the middle of pairs of them."""
+    """Append to values (K, ...) those in the middle of pairs of them: (V, ...)."""
     for pairs in halved:
         values = np.concatenate([values, values[pairs].mean(axis=1)])
     return values
@@ -290,12 +286,10 @@ class _Shown:
 
     @cached_property
     def oscillates(self) -> bool:
-        """Whether values go to and fro: each changes far more than it differs at the end."""
-        values = self.found.values
-        if values.ndim < 3 or len(values) < 4:
-            return False
-        changes = np.abs(np.diff(values, axis=0)).sum(axis=0)
-        return bool(changes.mean() > 3 * np.abs(values[-1] - values[0]).mean())
+        """Whether a rollout changes far more on its way than from its start to its end."""
+        values, net = self.found.values, np.abs(self.found.values[-1] - self.found.values[0])
+        on_the_way = np.abs(np.diff(values, axis=0)).sum(axis=0).mean()
+        return self.found.times is not None and bool(on_the_way > 3 * net.mean())
 
     def step(self, asked: int | None) -> int:
         """Return the number of the shown step; RequestError for one that a rollout does not have"""
@@ -324,6 +318,8 @@ class Explored:
         self._newest: Dataset | None = None
         self._kept, self._seen = lru_cache(MAX_KEPT)(self._show), lru_cache(MAX_WINDOWS)(self._see)
         self._along = lru_cache(MAX_ALONG)(self._answer)
+        # Of a design whose parts are looked at: only the first is encoded and rolled out.
+        self._readers = lru_cache(2)(lambda of: surrogate.reader(self._kept(of).found.prepared))
         self._axis: int | None = None  # across the section: for all designs that of the first
 
     @cached_property
@@ -331,11 +327,7 @@ class Explored:
         """The dataset version of the training; RequestError where it cannot be read."""
         if self._place is None:
             raise RequestError(NOT_OPENED)
-        try:
-            return self.surrogate.open_dataset(self._place)
-        except SimgenError as error:
-            logger.warning("the run's dataset cannot be read: %s", error)
-            raise RequestError(UNREACHABLE) from None
+        return _opened(self.surrogate.open_dataset, self._place)
 
     def _check(self, parameters: Mapping[str, float]) -> None:
         """Raise RequestError for a design outside of the family's design space."""
@@ -385,8 +377,7 @@ class Explored:
         found, warned = self.predict(parameters, case)
         fields = by_field(found.values, self.surrogate.normaliser.channels).values()
         last = [of.reshape(-1, *of.shape[-2:])[-1] for of in fields]
-        dimension = self.surrogate.normaliser.dimension
-        layer = layer_of_cloud(found.cloud, dimension, last, self._axis)
+        layer = layer_of_cloud(found.cloud, self.surrogate.normaliser.dimension, last, self._axis)
         if not isinstance(layer, Triangles):
             raise RequestError("a model in one dimension has no section to show")
         self._axis = 3 - sum(layer.axes)
@@ -408,23 +399,22 @@ class Explored:
     ) -> dict[str, Any]:
         """Return the fields of `PredictedQuantities`."""
         bands, field = found.bands, found.bands.field if with_field else None
+        same = ("sources", "not_predicted", "known_geometry")
         answer = DesignBandsAnswer(
-            level=bands.level,
+            **{
+                name: getattr(bands, name)
+                for name in ("level", "quantities", "no_field", "unsolved")
+            },
             calibrated=self.surrogate.bands is not None,
-            quantities=dict(bands.quantities),
             values=None if field is None else field.tolist(),
             fine=dict(found.fine),
-            no_field=bands.no_field,
-            unsolved=bands.unsolved,
         )
         return {
+            **{name: getattr(found, name) for name in same},
             "design": found.point.id,
             "channels": list(self.surrogate.channels),
             "quantities": {n: finite_or_none(value) for n, value in found.quantities.items()},
-            "sources": dict(found.sources),
-            "not_predicted": dict(found.not_predicted),
             "bands": answer,
-            "known_geometry": found.known_geometry,
             "seconds": {"meshing": found.seconds.meshing, "prediction": found.seconds.prediction},
             "warnings": warned,
         }
@@ -445,11 +435,11 @@ class Explored:
             **self._quantities(found, shown.warnings, with_field=False),
             # Beside what is known in cells alone, both are linear between them.
             values=by_column(
-                view.spread(view.values[step, : len(view.cell)])
+                halfway(view.values[step, : len(view.cell)], view.halved)
                 if request.beside == "solver"
                 else view.values[step]
             ),
-            widths=None if widths is None else by_column(view.spread(widths[view.cell])),
+            widths=None if widths is None else by_column(halfway(widths[view.cell], view.halved)),
             across="xyz"[layer.axes[0]],
             up="xyz"[layer.axes[1]],
             plane=layer.plane,
@@ -508,7 +498,7 @@ class Explored:
             points = self.surrogate.normaliser.points(corners[len(cell) :])
             at = [torch.from_numpy(of)[None].to(self.surrogate.device) for of in (points, features)]
             asked = replace(batch, query_points=at[0], query_features=at[1])
-            between = self.surrogate.predict_prepared([asked])[0]
+            between = self._readers(key)(asked)[0]
             values = np.concatenate([values, between.reshape(len(values), -1, values.shape[-1])], 1)
         return _View(cell, corners[:, list(layer.axes)], inside, tuple(halved), values)
 
@@ -521,14 +511,10 @@ class Explored:
         """
         times = shown.found.times
         if request.beside == "solver":
-            try:
-                dataset = self._solved()
-                case, distance = next(iter(dataset.distances(request.parameters).items()))
-                at_s = None if times is None else float(times[shown.step(request.step)])
-                values = self.surrogate.problem.solution(dataset[case], at_s)
-            except SimgenError as error:
-                logger.warning("the run's dataset cannot be read: %s", error)
-                raise RequestError(UNREACHABLE) from None
+            dataset = self._solved()
+            case, distance = next(iter(dataset.distances(request.parameters).items()))
+            at_s = None if times is None else float(times[shown.step(request.step)])
+            values = _opened(self.surrogate.problem.solution, dataset[case], at_s)
             if distance > SAME_DESIGN or values is None:
                 return None
             points = dataset[case].points
@@ -545,7 +531,7 @@ class Explored:
         there = (weights * values[near]).sum(axis=1) / weights.sum(axis=1)
         # Further away than its cells are from each other there is no fluid.
         there[away[:, 0] > tree.query(points[near[:, 0]], [min(9, len(points))])[0][:, 0]] = np.nan
-        return by_column(view.spread(there))
+        return by_column(halfway(there, view.halved))
 
     def contributions(self, request: ContributionRequest) -> ValueSum:
         """Split the value at a place into the anchors' contributions."""
@@ -636,16 +622,15 @@ class Explored:
     def _solved(self, newest: bool = False) -> Dataset:
         """Return the dataset's version with the solved designs, kept until the newest is wanted."""
         if self._newest is None or newest:
-            self._newest = simgen.open_dataset(self.trained.url)
+            self._newest = _opened(simgen.open_dataset, self.trained.url)
         return self._newest
 
     def nearest(self, request: NearestRequest) -> NearestDesigns:
         """Find the solved designs of the newest version that are nearest to one."""
         try:
             dataset = self._solved(request.newest)
-        except (RequestError, SimgenError) as error:
-            reason = error.detail if isinstance(error, RequestError) else UNREACHABLE
-            return NearestDesigns(version="", designs=[], reason=reason)
+        except RequestError as error:
+            return NearestDesigns(version="", designs=[], reason=error.detail)
         names = [each.name for each in dataset.schema.parameters]
         if missing := [name for name in names if name not in request.parameters]:
             raise RequestError(f"parameters: missing {', '.join(missing)}")
@@ -703,7 +688,7 @@ class Explored:
     def _solved_along(self, request: CurveRequest) -> list[Interval]:
         try:
             dataset = self._solved()
-        except (RequestError, SimgenError):
+        except RequestError:
             return []
         table = dataset.design.loc[dataset.cases()]
         rows: Any = table[[each.name for each in self.surrogate.space]].to_dict("records")
@@ -712,6 +697,15 @@ class Explored:
         away[:, [each.name == request.over for each in self.surrogate.space]] = 0
         near = table[[request.over, request.quantity]][(away <= 0.1).all(axis=1)].dropna()
         return [(x, y) for x, y in near.to_numpy().tolist()]
+
+
+def _opened(read: Callable[..., Read], *given: Any) -> Read:
+    """Read of a dataset; RequestError where it is out of reach."""
+    try:
+        return read(*given)
+    except SimgenError as error:
+        logger.warning("the run's dataset cannot be read: %s", error)
+        raise RequestError(UNREACHABLE) from None
 
 
 def _key(parameters: Mapping[str, float]) -> _Key:

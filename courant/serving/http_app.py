@@ -18,7 +18,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from importlib import resources
 from mimetypes import guess_type
-from typing import Literal, Protocol, get_type_hints
+from typing import Any, Protocol, get_type_hints
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -44,11 +44,9 @@ MAX_CONNECTIONS, MAX_MESHED, MAX_DESIGN_BYTES = 64, 2, 10_000
 HEALTH_S, START_S, STOP_S = 5.0, 60.0, 2  # for a description, a start, and answers at the end
 logger = logging.getLogger("courant.serving")
 
-Route = Literal["designs", "sections", "contributions", "surfaces", "exports", "nearest", "curves"]
-
 
 #: Methods that answer a request for a design; `_types` reads theirs.
-ROUTES: dict[Route, Callable[..., BaseModel]] = {
+ROUTES: dict[str, Callable[..., BaseModel]] = {
     "designs": Explored.design,
     "sections": Explored.section,
     "contributions": Explored.contributions,
@@ -60,7 +58,7 @@ ROUTES: dict[Route, Callable[..., BaseModel]] = {
 WITHOUT_MESH = ("nearest",)
 
 
-def _types(route: Route) -> tuple[type[BaseModel], type[BaseModel]]:
+def _types(route: str) -> tuple[type[BaseModel], type[BaseModel]]:
     """Return the types of a route's request and of its answer."""
     types = get_type_hints(ROUTES[route])
     return types["request"], types["return"]
@@ -71,7 +69,7 @@ class Model(Protocol):
 
     async def predict(self, body: bytes) -> Answer: ...
 
-    async def explore(self, route: Route, body: bytes) -> Answer: ...
+    async def explore(self, route: str, body: bytes) -> Answer: ...
 
     async def card(self) -> ModelCard: ...
 
@@ -97,7 +95,7 @@ class ServedModel:
             given = (body, explored.surrogate, explored.limits)
             return await asyncio.to_thread(predictions.answer, *given)
 
-    async def explore(self, route: Route, body: bytes) -> Answer:
+    async def explore(self, route: str, body: bytes) -> Answer:
         kind, _ = _types(route)
         try:
             request = read_json(body, kind, MAX_DESIGN_BYTES)
@@ -248,7 +246,7 @@ def build_app(
     add("/predict", *types, lambda _, body: model.predict(body))
     for route in ROUTES:
 
-        async def ask(_: Request, body: bytes, route: Route = route) -> Answer:
+        async def ask(_: Request, body: bytes, route: str = route) -> Answer:
             return await model.explore(route, body)
 
         add(f"/{route}", *_types(route), ask)
@@ -257,13 +255,9 @@ def build_app(
 
     @api.get("/solving", response_model=SolvingOffer)
     async def solving_offer() -> SolvingOffer:
+        of_run: dict[str, Any] = {"verdict": offer.verdict, "commands": dict(offer.commands)}
         reason = "" if offer.solver else offer.reason
-        return SolvingOffer(
-            available=not reason,
-            reason=reason,
-            verdict=offer.verdict,
-            commands=dict(offer.commands),
-        )
+        return SolvingOffer(available=not reason, reason=reason, **of_run)
 
     headers = {"content-security-policy": "default-src 'self'", "cache-control": "no-cache"}
     for file in (resources.files("courant.serving") / "page").iterdir():

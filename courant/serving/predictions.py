@@ -130,19 +130,15 @@ FAULT = RequestError("the server failed on this request; its log has the reason"
 
 
 def describe(surrogate: Surrogate, limits: Limits, trained: Dataset | None) -> ModelCard:
-    dataset = surrogate.dataset
+    dataset, of_dataset = surrogate.dataset, ("family", "version", "parameters", "quantities")
     return ModelCard(
+        **{name: dataset[name] for name in (*of_dataset, "settings")},
         run=surrogate.url.rsplit("/", 1)[-1],
-        family=dataset["family"],
         # The name alone: the path on this machine is not for clients.
         dataset=dataset["url"].rstrip("/").rsplit("/", 1)[-1],
-        version=dataset["version"],
         channels=list(surrogate.channels),
         fields=shown_fields(surrogate.normaliser, trained),
         difference_colours=_colours(ERRORS),
-        parameters=dataset["parameters"],
-        quantities=dataset["quantities"],
-        settings=dataset["settings"],
         patch_kinds=list(surrogate.normaliser.patch_kinds),
         step_s=surrogate.step_s,
         input_steps=surrogate.problem.input_steps,
@@ -155,22 +151,18 @@ def describe(surrogate: Surrogate, limits: Limits, trained: Dataset | None) -> M
 def shown_fields(normaliser: Normaliser, trained: Dataset | None) -> list[ShownField]:
     """Return the magnitudes of vectors, then the channels, in colours that `colour_map` gives.
 
-    Colours hold all values of some training cases but the outermost half percent at either end;
-    without a dataset, those of a normal distribution.
+    Colours hold all values of some training cases but the outermost half percent at either end, or
+    without these 90 % of a normal distribution.
     """
     channels, usual = normaliser.channels, normaliser.usual_ends(trained)
-    if trained is None:
-        normal = np.linspace(-2.6, 2.6, 99)[:, None]
-        values = np.array(normaliser.mean) + normal * np.array(normaliser.std)
-    else:
+    values = np.array(usual).T
+    if trained is not None:
         of = trained.usual_values
         values = np.stack([of[each.field][:, each.column] for each in channels], axis=1)
 
     def shown(name: str, columns: list[int], colours: Colormap) -> ShownField:
-        seen = values[:, columns[0]]
-        if len(columns) > 1:
-            seen = np.linalg.norm(values[:, columns], axis=1)
-        low, high = spanning(seen)
+        is_vector, parts = len(columns) > 1, values[:, columns]
+        low, high = spanning(np.linalg.norm(parts, axis=1) if is_vector else parts[:, 0])
         return ShownField(
             name=name,
             unit=channels[columns[0]].unit,
@@ -183,9 +175,9 @@ def shown_fields(normaliser: Normaliser, trained: Dataset | None) -> list[ShownF
     magnitudes = []
     for field, columns in normaliser.vectors.items():
         parts = ", ".join(channels[n].component for n in columns)
-        of_parts = "" if len(columns) == normaliser.dimension else f" of {parts}"
+        name = f"|{field}|{'' if len(columns) == normaliser.dimension else f' of {parts}'}"
         if len(columns) > 1:
-            magnitudes.append(shown(f"|{field}|{of_parts}", list(columns), colormaps[VALUES]))
+            magnitudes.append(shown(name, list(columns), colormaps[VALUES]))
     return magnitudes + [
         shown(each.name, [n], colour_map(*usual[n])) for n, each in enumerate(channels)
     ]

@@ -11,7 +11,7 @@ import ray
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-from courant.serving.http_app import MAX_CONNECTIONS, Route, ServedModel
+from courant.serving.http_app import MAX_CONNECTIONS, ServedModel
 from courant.serving.predictions import Answer, Limits, ModelCard
 
 
@@ -31,7 +31,7 @@ class RayModel:
     async def predict(self, body: bytes) -> Answer:
         return cast(Answer, await self._handle.predict.remote(body))
 
-    async def explore(self, route: Route, body: bytes) -> Answer:
+    async def explore(self, route: str, body: bytes) -> Answer:
         return cast(Answer, await self._handle.explore.remote(route, body))
 
     async def card(self) -> ModelCard:

@@ -61,8 +61,7 @@ logger = logging.getLogger(__name__)
 THREADS = 16
 #: What the details table has of a case besides its arrays.
 DETAILS = ("gates", "log_tail", "provenance")
-#: Of the training, whose values are taken for all; and how many of each, at least half
-USUAL_CASES, USUAL_POINTS = 8, 50_000
+USUAL_CASES, USUAL_VALUES = 8, 400_000  # of the training, that stand for all; at most so many
 
 
 def open_dataset(url: str | Path, version: str | None = None) -> Dataset:
@@ -231,12 +230,11 @@ class Dataset:
         """Values (K, c) of each field at the end of some training cases."""
         cases = [self[case] for case in (self.cases("train") or self.cases())[:USUAL_CASES]]
         at = -1 if self.schema.transient else slice(None)
-        parts = [slice(None, None, 1 + case.num_points // USUAL_POINTS) for case in cases]
-        pairs = list(zip(cases, parts, strict=True))
-        return {
-            of.name: np.concatenate([np.asarray(case[of.name][at])[some] for case, some in pairs])
-            for of in self.schema.fields
-        }
+        found = {}
+        for of in self.schema.fields:
+            values = np.concatenate([np.asarray(case[of.name][at]) for case in cases])
+            found[of.name] = values[:: 1 + len(values) // USUAL_VALUES]
+        return found
 
     @functools.cached_property
     def usual_ends(self) -> dict[str, np.ndarray]:

@@ -58,6 +58,9 @@ def test_a_section_has_the_field_in_the_plane_and_a_place_is_a_sum(
     # Walls from end to end, where the plane cuts them, and no line across inlet or outlets.
     walls = np.array(section.walls)
     lengths = np.hypot(*(walls[:, 2:] - walls[:, :2]).T)
+    assert (
+        len(section.open) == len(explored.shown(DESIGN).edges(explored.shown(DESIGN).layer)[1]) > 2
+    )
     faces = explored.shown(DESIGN).found.cloud.boundary
     of = faces.patch == explored.surrogate.normaliser.patch_kinds.index("wall")
     beside = of & (np.abs(faces.normals[:, 1]) < 0.5)
@@ -81,9 +84,12 @@ def test_a_section_has_the_field_in_the_plane_and_a_place_is_a_sum(
     assert away.max() < 1e-3 and 10 < len(same) < 0.5 * len(theirs) and len(ours) > 10 * len(same)
     cells = np.array(part.values)[:, : len(same)]
     np.testing.assert_allclose(cells, np.array(section.values)[:, same], atol=1e-3)
-    straight = view.spread(view.values[0][: len(view.cell)])
+    straight = explorer.halfway(view.values[0][: len(view.cell)], view.halved)
     away = np.abs(view.values[0] - straight)[len(view.cell) :]
     assert 0 < away.mean() < 0.1 * straight.std()
+    with monkeypatch.context() as patch:
+        patch.setattr(explored.surrogate.model, "encode", lambda *_: pytest.fail("encoded again"))
+        explored.section(asked(window=(*box[:2], low, 0.9 * high)))
     with pytest.raises(RequestError, match="no part of the domain"):
         explored.section(asked(window=(right + 1, right + 2, low, high)))
 
@@ -154,6 +160,7 @@ def test_a_transient_model_starts_from_the_nearest_solved_design(
     assert total == pytest.approx(parts.value, abs=1e-4), "of the state that is shown"
     assert explored.section(asked(parameters=near, beside="solver")).other is None
     at_case = explored.section(asked(parameters=dict(case.parameters), beside="solver", step=0))
+    assert f"of this design's own solution, {case.id}" in at_case.start
     truth = surrogate.problem.solution(case, at_case.times[0])
     nearest = cKDTree(case.points[:, :2]).query(np.transpose([at_case.x, at_case.y]))[1]
     away = np.array(at_case.other, float) - truth[nearest].T

@@ -87,13 +87,13 @@ const middle = () =>
 
 /* The address is a link to what is shown; what is as it was at first is left out. */
 const CHOICES = ["channel", "shown", "beside", "view", "colouring"];
-const KEYS = [...CHOICES, "b", "anchors", "position", "step", "window"];
+const KEYS = [...CHOICES, "b", "anchors", "arrows", "position", "step", "window"];
 
 function remember() {
   const state = new URLSearchParams(shown);
   for (const id of CHOICES) if (element(id).selectedIndex > 0) state.set(id, value(id));
   if (kept) state.set("b", model.parameters.map(({ name }) => kept[name]).join(" "));
-  if (element("anchors").checked) state.set("anchors", "1");
+  for (const id of ["anchors", "arrows"]) if (element(id).checked) state.set(id, "1");
   if (position !== null) state.set("position", position);
   if (step !== null) state.set("step", step + 1); // as the page counts
   if (view) state.set("window", view === "all" ? view : view.map((at) => number(at, 5)).join(" "));
@@ -136,7 +136,7 @@ function restore() {
     if (state.has(name) && !is_right) wrong.push(`${name} = ${state.get(name)} is not ${form}`);
     return state.has(name) && is_right;
   };
-  element("anchors").checked = has("anchors", ["0", "1"].includes(state.get("anchors")), "0 or 1") && state.get("anchors") === "1";
+  for (const id of ["anchors", "arrows"]) element(id).checked = has(id, ["0", "1"].includes(state.get(id)), "0 or 1") && state.get(id) === "1";
   const at = Number(state.get("position")), number_of = Number(state.get("step"));
   if (has("position", state.get("position") && Number.isFinite(at), "a number, in m")) position = at;
   if (has("step", Number.isInteger(number_of) && number_of >= 1 && number_of <= model.num_steps,
@@ -295,16 +295,23 @@ function reachOf(values) {
   return sizes[Math.floor(0.995 * (sizes.length - 1))] || sizes.at(-1) || 1;
 }
 
-/* What the panes show: for each its canvas, section, values and scale. */
+/* The first vector, as a field, and the channels of its components in the plane; null without them. */
+function vectorOf({ across, up }) {
+  const vector = model.fields.find(({ columns }) => columns.length > 1);
+  const columns = [across, up].map((axis) => vector?.columns.find((n) => model.channels[n].endsWith(`.${axis}`)));
+  return columns.includes(undefined) ? null : { ...vector, columns };
+}
+
+/* What the panes show: for each its canvas, section, values and scale, and the channels of arrows. */
 function panes() {
   const { section, second } = frame, { columns, limits, colours, signed } = field();
   const kind = value("shown"), is_band = kind === "widths";
   const turned = turnable() && frame.surface, ours = fieldOf((turned || section)[kind], columns);
-  const all = [{ id: "picture", section, values: ours }];
+  const all = [{ id: "picture", section, values: ours, channels: section.values }];
   const other = section.other && !is_band && !turned ? fieldOf(section.other, columns) : null;
   if (other) {
-    all.push(second ? { id: "second", section: second, values: fieldOf(second.values, columns) }
-      : { id: "second", section, values: other });
+    all.push(second ? { id: "second", section: second, values: fieldOf(second.values, columns), channels: second.values }
+      : { id: "second", section, values: other, channels: section.other });
     all.push({ id: "difference", section: second ? { ...section, walls: [...section.walls, ...second.walls] } : section,
       values: ours.map((one, n) => (other[n] === null ? null : one - other[n])) });
   }
@@ -336,7 +343,7 @@ function arrange(ratio, number) {
   area.classList.remove("tall", "four");
   const room = window.innerHeight - above - 20, low = room - element("tools").offsetHeight, line = number > 1 ? 26 : 0;
   // Each way: its class, columns, rows, and the width and height that the panes have. The first is the fullest page.
-  const ways = number > 1 ? [["", 3, 1, wide, low], ["tall", 1, 3, wide - 256, room], ["four", 2, 2, wide, room], ["", 1, 3, wide, low]]
+  const ways = number > 1 ? [["", 3, 1, wide, low], ["four", 2, 2, wide, room], ["tall", 1, 3, wide - 256, room], ["", 1, 3, wide, low]]
     : turnable() ? [["", 1, 1, wide, low]] : [["", 1, 1, wide, low], ["tall", 1, 1, wide - 256, room]];
   const found = (small ? [["", 1, 1, wide, 0.45 * window.innerHeight + line]] : ways).map(([kind, columns, rows, width, height]) => {
     const high = Math.max(height / rows, number > 1 ? 150 : 280) - line;
@@ -361,9 +368,13 @@ function draw() {
   showScale("colours", "ticks", "scale-name", first.scale, named(words(name), unit));
   if (compared) showScale("difference-colours", "difference-ticks", "difference-scale", all[2].scale, named("difference", unit));
   const stretch = stretchOf(section), most = arrange((stretch * (high - low)) / (right - left), all.length);
+  const vector = turnable() ? null : vectorOf(section), with_arrows = vector && element("arrows").checked;
+  element("arrows").parentElement.hidden = !vector;
+  element("arrows").nextElementSibling.textContent = `arrows of ${words((vector?.name || "").replaceAll("|", ""))}`;
   for (const each of turnable() ? [] : all) {
+    const arrows = with_arrows && each.channels && { flow: vector.columns.map((n) => each.channels[n]), fastest: vector.limits[1] };
     drawSection(element(each.id), each.section, each.values, each.scale,
-      { most, ...(each.id === "picture" ? { chosen, anchors: element("anchors").checked } : {}) });
+      { most, arrows, ...(each.id === "picture" ? { chosen, anchors: element("anchors").checked } : {}) });
   }
   if (turnable() && frame.surface) drawSurface(picture, frame.surface, first.values, first.scale, most);
   const by_solver = value("beside") === "solver", lacking = value("beside") && !section.other;
@@ -416,8 +427,15 @@ function showQuantities() {
   };
   const range = (ends) => `${number(ends[0], 3)} to ${number(ends[1], 3)}`;
   const shown = model.quantities.map((each) => each.name).filter((name) => name in section.quantities);
+  /* Of which times a quantity of a transient case is. */
+  const titled = (name) => {
+    const title = document.createElement("span"), times = document.createElement("small");
+    times.textContent = model.quantities.find((each) => each.name === name)?.over;
+    title.append(named(name, unit(name)), ...(times.textContent ? [times] : []));
+    return title;
+  };
   const rows = shown.map((name) => [
-    named(name, unit(name)), banded(section, name),
+    titled(name), banded(section, name),
     ...(second ? [banded(second, name), less(name)] : []),
     ...(meshes ? [name in fine ? range(fine[name]) : "not studied"] : []),
     ...(solved ? [number(solved.quantities[name])] : [])]);
@@ -600,7 +618,7 @@ picture.addEventListener("pointermove", (event) => {
   draw();
 });
 for (const id of ["view", "anchors", "beside"]) element(id).addEventListener("change", move);
-for (const id of ["channel", "shown", "colouring"]) {
+for (const id of ["channel", "shown", "colouring", "arrows"]) {
   element(id).addEventListener("change", () => { chosen = null; showContributions(); draw(); remember(); });
 }
 element("position").addEventListener("input", () => {
