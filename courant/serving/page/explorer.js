@@ -618,7 +618,8 @@ picture.addEventListener("pointermove", (event) => {
   draw();
 });
 for (const id of ["view", "anchors", "beside"]) element(id).addEventListener("change", move);
-for (const id of ["channel", "shown", "colouring", "arrows"]) {
+for (const id of ["colouring", "arrows"]) element(id).addEventListener("change", () => { draw(); remember(); });
+for (const id of ["channel", "shown"]) {
   element(id).addEventListener("change", () => { chosen = null; showContributions(); draw(); remember(); });
 }
 element("position").addEventListener("input", () => {
