@@ -5,6 +5,7 @@ Predictors are the model and its references, by name, the model first. Component
 measures where several fields are modelled.
 """
 
+import math
 import zlib
 from typing import Literal
 
@@ -23,7 +24,8 @@ MODES = POD_GP, POD_RBF = "POD + GP", "POD + RBF"  # regressed on the parameters
 DMD = "DMD"
 
 EVALUATION = "evaluation.json"
-REVISION = 11  # raise this when the same weights would give other numbers
+REVISION = 12  # raise this when the same weights would give other numbers
+CLEAR_RATIO = 1.2  # of the model's error to a reference's, from which on that is clearly better
 
 
 class MetricValues(RootModel[dict[str, float]], frozen=True):
@@ -115,6 +117,13 @@ class Evaluation(BaseModel, frozen=True, extra="forbid"):
     @property
     def num_steps(self) -> int:
         return len(self.nmae[MODEL][ALL])
+
+    @property
+    def better_fields(self) -> str:
+        """The regression of modes whose fields are clearly better than the model's; else empty."""
+        errors = {self.overall[name].nmae: name for name in MODES if name in self.overall}
+        least = min(errors, default=math.inf)
+        return errors[least] if self.overall[MODEL].nmae > CLEAR_RATIO * least else ""
 
 
 def read_evaluation(run: RunDirectory, split: Split | None = None) -> Evaluation | None:

@@ -19,6 +19,7 @@ training case, where components are computed, and at the points of a prediction.
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -31,7 +32,8 @@ from courant.prediction.surrogate import FieldsOfDesign, Surrogate
 from courant.problems import Problem, Window
 from courant.problems.problem import read_states
 from courant.problems.transient import even_times
-from simgen.errors import InputError
+from courant.runs.directory import RunDirectory
+from simgen.errors import InputError, SimgenError
 from simgen.point_cloud import point_tree
 from simgen.regression import Regression, gaussian_process, radial_basis
 from simgen.store.read import Dataset, StoredCase
@@ -111,14 +113,33 @@ class Designed(NamedTuple):
     id: str = ""
 
 
-def of_designs(surrogate: Surrogate, dataset: Dataset, name: str) -> FieldsOfDesign:
-    """Return what predicts the fields of any design; InputError for what is no such reference."""
-    made = references(surrogate.problem, dataset)
+def of_designs(
+    surrogate: Surrogate, place: str | Path | None, name: str | None = None
+) -> tuple[str, FieldsOfDesign | None]:
+    """Return what predicts the fields of any design, and its name; empty for the model.
+
+    By default it is what the evaluation found clearly better, if it did and the dataset, at `place`
+    if it was moved, is there. InputError for a `name` that is no such reference, nor "none".
+    """
+    asked = name
+    if asked is None:
+        evaluation = names.read_evaluation(RunDirectory(surrogate.url))
+        name = evaluation.better_fields if evaluation else ""
+    if name in ("", "none"):
+        return "", None
+    try:
+        made = references(surrogate.problem, surrogate.open_dataset(place))
+    except SimgenError:
+        if asked:
+            raise
+        return "", None
     known = {key: of for key, of in made.items() if isinstance(of, ProperOrthogonal)}
     if name not in known:
-        names = " or ".join(known) or "none: it takes enough training cases, and of the same times"
-        raise InputError(f"--reference {name}: what predicts the fields of designs here is {names}")
-    return lambda points, parameters, times: known[name].at(Designed(points, parameters), times)
+        others = " or ".join(known) or "none: it takes enough training cases, and of the same times"
+        raise InputError(
+            f"--reference {name}: what predicts the fields of designs here is {others}"
+        )
+    return name, lambda points, of, times: known[name].at(Designed(points, of), times)
 
 
 def _of_training_cases(dataset: Dataset, read: Callable[[StoredCase], Any]) -> list[Any]:

@@ -17,7 +17,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from courant.evaluation.record import MODEL, MODES, TRAINING_MEAN, Evaluation, read_evaluation
+from courant.evaluation.record import (
+    CLEAR_RATIO,
+    MODEL,
+    MODES,
+    TRAINING_MEAN,
+    Evaluation,
+    read_evaluation,
+)
 from courant.report.page import component_name, count, listed, plain, reference
 from courant.runs.directory import RunDirectory
 from courant.runs.record import BANDS
@@ -28,7 +35,7 @@ if TYPE_CHECKING:
 
 MOST_RAE = 0.5  # of a model that is used at all
 GOOD_RATIO, GOOD_RAE, GOOD_QUANTITY, LEAST_CASES, USEFUL_BAND = 0.5, 0.2, 0.1, 3, 0.5
-TIED_RATIO, CLEAR_RATIO = 0.9, 1.2  # from here on a reference is about as good, or better
+TIED_RATIO = 0.9  # from here on a reference is about as good
 
 Word = Literal["not usable", "unproven", "for trends", "usable"]
 MEANING: dict[Word, str] = {

@@ -450,8 +450,7 @@ def predict(
         form = ", ".join(f"{of['name']} {of['unit'] and 'in'} {of['unit']}".strip() for of in units)
         form = f"NAME=VALUE with a bare number: {form}"
         asked = asks.parse_settings(design.split(","), "--design", form=form)
-        ahead = verdict.ahead if verdict else ""
-        predict_to_files(url, asked, out, steps, from_solver, verify, dataset, reference, ahead)
+        predict_to_files(url, asked, out, steps, from_solver, verify, dataset, reference)
     else:
         print_line(write_prediction(url, str(case), start, steps, out, dataset))
     if verdict and reference is None:

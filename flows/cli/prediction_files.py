@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -194,18 +194,10 @@ def predict_to_files(
     verify: bool = False,
     dataset: str | None = None,
     reference: str | None = None,
-    ahead: str = "",
 ) -> None:
-    """Predict a design into `out` and a picture beside it; print quantities and times.
-
-    The fields are those of `reference`, or of what is `ahead` of the network where that is one of
-    designs and the dataset is there.
-    """
-    surrogate, by = load_for(run, out), None
-    with suppress(SimgenError) if reference is None else nullcontext():
-        if (named := reference or ahead) not in ("", "none"):
-            by = of_designs(surrogate, surrogate.open_dataset(dataset), named)
-    reference = named if by else None
+    """Predict a design into `out` and a picture beside it; print quantities and times."""
+    surrogate = load_for(run, out)
+    reference, by = of_designs(surrogate, dataset, reference)
     design = surrogate.predict_design(
         parameters,
         steps=steps,

@@ -87,11 +87,13 @@ def test_pod_finds_the_components_of_ducts_and_a_training_case_not_itself(ducts:
     pod: Any = found[POD_RBF]
     case = ducts[ducts.cases("test")[0]]
     (window,) = problem.windows(case)
-    surrogate: Any = SimpleNamespace(problem=problem)
-    fields = of_designs(surrogate, ducts, POD_GP)(case.points, case.parameters, None)
+    surrogate: Any = SimpleNamespace(problem=problem, open_dataset=lambda _: ducts)
+    name, by = of_designs(surrogate, None, POD_GP)
+    assert by is not None and name == POD_GP and of_designs(surrogate, None, "none")[1] is None
+    fields = by(case.points, case.parameters, None)
     np.testing.assert_allclose(fields, found[POD_GP].predict(case, window), rtol=1e-6)
     with pytest.raises(InputError, match=r"POD \+ GP or POD \+ RBF"):
-        of_designs(surrogate, ducts, "POD")
+        of_designs(surrogate, None, "POD")
     first, second = ducts.cases("train")[:2]
     weights = pod.weights(ducts[first])
     assert weights[0] == 0 and weights[1:].all() and pod.weights(ducts[second])[1] == 0
@@ -122,13 +124,13 @@ def test_pod_regresses_whole_rollouts_of_the_same_times_on_the_design(tmp_path: 
         name: nmae(found[name], problem, dataset, "test") for name in (POD_GP, NEAREST_DESIGN)
     }
     assert errors[POD_GP] < 0.02 and errors[POD_GP] < 0.5 * errors[NEAREST_DESIGN]
-    surrogate: Any = SimpleNamespace(problem=problem)
+    surrogate: Any = SimpleNamespace(problem=problem, open_dataset=lambda _: dataset)
     case = dataset[dataset.cases("test")[0]]
-    fields = of_designs(surrogate, dataset, POD_GP)
+    _, fields = of_designs(surrogate, None, POD_GP)
     (*_, window) = problem.windows(case)
     assert window.start_s is not None
     times = problem.times(window.start_s, len(window.truth))
-    assert times is not None
+    assert times is not None and fields is not None
     predicted = fields(case.points, case.parameters, times)
     np.testing.assert_allclose(predicted, found[POD_GP].predict(case, window), rtol=1e-6)
     with pytest.raises(InputError, match="lower --steps"):
