@@ -273,16 +273,16 @@ class _Shown:
         except ValueError as error:
             raise RequestError(str(error)) from None
 
-    def edges(self, layer: Triangles) -> list[list[Any]]:
+    def edges(self, layer: Triangles) -> dict[str, Any]:
         """Return the lines (x, y, x, y) in which a plane crosses walls, and open boundaries."""
-        cloud, axes = self.found.cloud, list(layer.axes)
+        cloud, kinds = self.found.cloud, np.array(self.found.cloud.patch_kinds)
         lines, faces = crossings(cloud, 3 - sum(layer.axes), layer.position)
-        if cloud.boundary is None:
-            return [[], []]
-        opened = [n for n, of in enumerate(cloud.patch_kinds) if of in FLOWN_THROUGH]
-        is_open = np.isin(cloud.boundary.patch[faces], opened)
-        drawn = lines[:, :, axes].reshape(-1, 4)
-        return [[short(each) for each in drawn[of]] for of in (~is_open, is_open)]
+        drawn = [short(each) for each in lines[:, :, list(layer.axes)].reshape(-1, 4)]
+        of = [] if cloud.boundary is None else kinds[cloud.boundary.patch[faces]].tolist()
+        parts: dict[str, Any] = {"walls": [], "open": []}
+        for kind, line in zip(of, drawn, strict=True):
+            parts["open" if kind in FLOWN_THROUGH else "walls"].append(line)
+        return parts
 
     @cached_property
     def oscillates(self) -> bool:
@@ -430,7 +430,6 @@ class Explored:
         corners = tuple(box.ravel().tolist())
         view = self._seen(_key(request.parameters), request.position, corners)
         widths, size = shown.state(step)[1], float(np.ptp(view.places, axis=0).max())
-        walls, opened = shown.edges(layer)
         return Section(
             **self._quantities(found, shown.warnings, with_field=False),
             # Beside what is known in cells alone, both are linear between them.
@@ -452,8 +451,7 @@ class Explored:
             x=short(view.places[:, 0], size),
             y=short(view.places[:, 1], size),
             triangles=view.triangles.tolist(),
-            walls=walls,
-            open=opened,
+            **shown.edges(layer),
             other=None if request.beside is None else self._other(request, shown, view, corners),
             times=[] if times is None else times.tolist(),
             step=step,

