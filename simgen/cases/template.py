@@ -442,8 +442,7 @@ def make_template(
                 stored.append(field)
                 if not any(at.file == f"0/{file}" for each in varied for at in each.places):
                     given[field.name] = _given(field, read_field(directory / "0" / file, patches))
-        for field in stored:
-            _check_written(directory, field, patches)
+        _check_written(directory, patches)
     if not stored:
         raise InputError(f"{case}/0 holds no field of cells to store; name some with --fields")
     known = {patch: kind for patch, kind in kinds.items() if kind is not None}
@@ -469,28 +468,24 @@ def make_template(
 def _check_computed(case: Path, place: DictionaryPlace) -> None:
     """Raise CaseError for the `value` of a patch that OpenFOAM computes from another entry."""
     *patch, entry = place.entries
-    condition = read_entry(case / place.file, [*patch, "type"])
-    others = [of for of in _COMPUTED_FROM if read_entry(case / place.file, [*patch, of])]
-    if entry == "value" and others and condition != "fixedValue":
-        name = "/".join(patch)
-        raise CaseError(
-            f"{place.file}: the value of {name}, a {condition}, follows from others: vary"
-            f" {name}/{others[0]}"
-        )
+    condition = read_entry(case / place.file, [*patch, "type"]) if entry == "value" else None
+    for other in _COMPUTED_FROM if condition not in (None, "fixedValue") else ():
+        if read_entry(case / place.file, [*patch, other]) is not None:
+            name = "/".join(patch)
+            why = f"the value of {name}, a {condition}, follows from another: vary {name}/{other}"
+            raise CaseError(f"{place.file}: {why}")
 
 
-def _check_written(case: Path, field: Field, patches: Mapping[str, PatchRange]) -> None:
-    """Raise InputError for a patch whose values OpenFOAM does not write, of a case with a mesh."""
-    file, ramped = f"0/{field.openfoam}", "surfaceNormalFixedValue"
-    if len(field.components) == 1:
-        return
+def _check_written(case: Path, patches: Mapping[str, PatchRange]) -> None:
+    """Raise InputError for a patch of which OpenFOAM writes no velocity, of a case with a mesh."""
+    ramped = "surfaceNormalFixedValue"
     with contextlib.suppress(CaseError):  # foamDictionary replaces macros where it adds an entry
-        run_application("foamDictionary", case, arguments=("-entry", "x", "-add", "1", file))
-        values = read_field(case / file, patches)
-        for patch, condition in values.patches.items():
-            if condition == ramped and not values.given[patch]:
+        run_application("foamDictionary", case, arguments=("-entry", "x", "-add", "1", "0/U"))
+        velocity = read_field(case / "0/U", patches)
+        for patch, condition in velocity.patches.items():
+            if condition == ramped and not velocity.given[patch]:
                 raise InputError(
-                    f"{file}: OpenFOAM writes no values of {patch}, a {ramped} with a ramp: make it"
+                    f"0/U: OpenFOAM writes no values of {patch}, a {ramped} with a ramp: make it"
                     " a uniformNormalFixedValue, which has uniformValue in place of refValue"
                 )
 
