@@ -434,6 +434,8 @@ def predict(
     for named, (given, needed) in options.items():
         if given is not None and kind != needed:
             raise InputError(f"{named} belongs to {needed}, not to {kind}; leave it out")
+    if design is not None:
+        record.check_trained(RunDirectory(absolute(run)))
     if verify and from_solver is None:
         record.check_verified(RunDirectory(absolute(run)))
     from courant.report.verdict import known_verdict

@@ -189,7 +189,7 @@ class TemplateFamily(CaseFamily):
         self.presets = {"template": {**record.settings, limit[0]: limit[1]}}
         self.settings_space = DesignSpace(
             tuple(
-                Parameter(name, unit, value * 1e-6, value * 1e6)
+                Parameter(name, "1" if name == limit[0] else unit, value * 1e-6, value * 1e6)
                 for name, value in self.presets["template"].items()
             )
         )
@@ -556,12 +556,16 @@ def keep(family: TemplateFamily, store: str, *, is_used: bool) -> None:
         return
     if known is not None and is_used:
         old, new = known.record, family.record
-        there, here = (" ".join(each.option(each.unit) for each in of.varied) for of in (old, new))
+        gone, added = (
+            " ".join(each.option(each.unit) for each in of.varied if each not in other.varied)
+            for of, other in ((old, new), (new, old))
+        )
         which = [of for of in ("fields", "quantities") if getattr(old, of) != getattr(new, of)]
-        how = f"other {' and '.join(which) or 'files'}"
-        how = how if there == here else f"{there}, and not {here}"
+        how = f"with other {' and '.join(which) or 'files'}"
+        if gone or added:
+            how = f"with {gone or 'fewer --vary'}, not {added or 'fewer'}"
         raise InputError(
-            f"{url} has cases with {how}: leave --template out to add to them, or choose a name,"
+            f"{url} has cases {how}: leave --template out to add to them, or choose a name,"
             " courant generate NAME --template …"
         )
     try:

@@ -127,11 +127,13 @@ def _lacking(path: Path, entries: Sequence[str]) -> str:
 def differing_numbers(directories: Sequence[Path]) -> dict[str, tuple[float, float]]:
     """Return the places of numbers that differ between cases, with the least and the largest.
 
-    Those of the files in 0 and constant that all cases have, as far as they can be read.
+    Those of the files in 0 and constant, and of dictionaries of meshes and of initial fields, that
+    all cases have, as far as they can be read.
     """
     values: dict[str, list[float]] = {}
     for directory in directories:
-        for file in sorted([*directory.glob("0/*"), *directory.glob("constant/*")]):
+        places = ("0/*", "constant/*", "system/*MeshDict", "system/setFieldsDict")
+        for file in sorted(file for place in places for file in directory.glob(place)):
             if file.is_file() and file.stat().st_size <= MOST_SEARCHED:
                 with contextlib.suppress(CaseError, OSError):
                     whole = _DictionaryFile(file).whole

@@ -48,6 +48,7 @@ def generate(*arguments: str) -> str:
         ("predict RUN case.vtu --start 1 --out x.vtu", "--start belongs to a stored case"),
         ("predict RUN case --parameters a=2 --out x.npz", "--parameters belongs to a mesh file"),
         ("predict RUN case --verify --out x.vtu", "--verify belongs to a design"),
+        ("predict /nowhere/run --design a=1 --verify --out x.vtu", "/nowhere/run is not there"),
     ],
 )
 def test_a_bad_request_is_one_line(command, message, tmp_path, monkeypatch):

@@ -59,6 +59,7 @@ def test_parameters_of_the_mesh_lead_to_the_command_of_a_template(courant, tmp_p
         case = write_case(tmp_path / f"Tunnel/run{number}", speed=number)
         (case / "system/blockMeshDict").write_text(f"scale {number};\n")
     words = ["import", "openfoam", "Tunnel", "--fields", "U", "--store", "my store", "--dry-run"]
+    assert "system/blockMeshDict:scale (1 to 2)" in " ".join(courant(*words).split())
     printed = courant(*words, "--parameter", "scale=system/blockMeshDict:scale")
     (line,) = [each for each in printed.splitlines() if "courant generate" in each]
     command = shlex.split(line.partition("courant ")[2])
