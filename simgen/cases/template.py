@@ -299,11 +299,8 @@ def _scripts(case: Path) -> str:
 def set_entry(directory: Path, file: str, entries: Sequence[str], value: str) -> None:
     """Set an entry of a dictionary by foamDictionary, which leaves macros as they are."""
     place = ".".join(entries) if not any("." in each for each in entries) else "/".join(entries)
-    arguments = ("-disableFunctionEntries", "-entry", place, "-set", value, file)
-    try:
-        run_application("foamDictionary", directory, arguments=arguments)
-    except SolverError as error:
-        raise MeshError(f"{file}: {place} cannot be set: {error}", error.log_tail) from error
+    command = ("foamDictionary", "-disableFunctionEntries", "-entry", place, "-set", value, file)
+    run_commands([shlex.join(command)], directory)
 
 
 def set_number(directory: Path, place: DictionaryPlace, number: float) -> None:
