@@ -444,7 +444,7 @@ class Surrogate:
         if start_of is not None:
             away = self.scaled(start_of.parameters) - self.scaled(point.parameters)
             why = "the rollout starts from another design's state" if abs(away).max() > 1e-7 else ""
-        why = why if fields_by is None else "the fields are not the model's"
+        why = why if fields_by is None else "bands are of the network's fields alone"
         bands = self.bands_around(prepared, values, cloud.points, point.parameters, begin, none=why)
         usable = not bands.no_quantities
         channels = self.normaliser.channels

@@ -111,8 +111,8 @@ def flow_tables(context: Context) -> list[PanelTable]:
         for kind, flow in truth.items():
             way, sign = ("in", -1) if flow < 0 else ("out", 1)
             row = {"flow": f"{way} through {kind} of {shown.case.id} ({shown.label})"}
-            for who, value in (("solution", flow), ("prediction", ours[kind])):
-                row[f"{who} (m3/s)"] = f"{sign * value:.4g}"
+            row["solution (m3/s)"] = f"{sign * flow:.4g}"
+            row["prediction (m3/s)"] = f"{sign * ours[kind]:.4g}"
             row["difference"] = f"{ours[kind] / flow - 1:+.1%}" if flow else ""
             rows.append(row)
     return [PanelTable(rows, words=("flow",))] * bool(rows)
@@ -129,7 +129,10 @@ def outflows(case: StoredCase, velocity: np.ndarray) -> dict[str, float]:
 
 
 def wall_panel(context: Context) -> Panel | None:
-    """Show pressure and shear along the walls of a 2D case with a pressure."""
+    """Show pressure and shear along the walls of a 2D case, and the pressure's force over time.
+
+    None without a pressure, and in 3D, where the surface is shown.
+    """
     schema, shown = context.dataset.schema, context.shown[0]
     pressures = [n for n, each in enumerate(context.channels) if "pressure" in each.field]
     if schema.dimension != 2 or not schema.boundary or not pressures:
@@ -142,7 +145,8 @@ def wall_panel(context: Context) -> Panel | None:
         return None
     channel = context.channels[pressures[0]]
     velocity = in_plane(context.channels, (0, 1))
-    rows = 1 + (velocity is not None)
+    rollout = context.rollout
+    rows = 1 + (velocity is not None) + (rollout is not None)
     figure = Figure(figsize=(drawing.WIDTH, 2.7 * rows + 0.4))
     grid = figure.subplots(rows, len(walls), squeeze=False)
     arrays, sums = dict[str, np.ndarray](), {"pressure": np.zeros(2), "shear": np.zeros(2)}
@@ -173,16 +177,38 @@ def wall_panel(context: Context) -> Panel | None:
                 arrays[f"{kind}.{name}.{who}"] = curve[order]
         for name, truth in found[0].items():
             sums[name] += np.abs(found[1][name] - truth).sum(), np.abs(truth).sum()
+        if rollout is not None:
+            axis = grid[-1, column]
+            pushes = faces.normals[:, :2] * faces.areas[:, None]
+            for (who, style), of in zip(
+                CURVES.items(), (rollout.truth, rollout.predicted), strict=True
+            ):
+                force = of[:, faces.cells, pressures[0]] @ pushes
+                for way, color in zip((0, 1), ("k", drawing.PALETTE[1]), strict=True):
+                    name = f"{who}, {'xy'[way]}"
+                    axis.plot(
+                        rollout.times, force[:, way], style.get("ls", "-"), color=color, label=name
+                    )
+                arrays[f"{kind}.force.{who}"] = force
+            axis.set_xlabel("time from the start (s)")
+            axis.legend(**drawing.ABOVE, ncols=2)
     grid[0, 0].set_ylabel(f"{plain(channel.field)} ({channel.unit})")
     if velocity is not None:
         grid[1, 0].set_ylabel("velocity along the wall\nover its distance (1/s)")
+    if rollout is not None:
+        grid[-1, 0].set_ylabel(
+            "force of the pressure"
+            + ("\nover density (m4/s2)" if "kinematic" in channel.field else "")
+        )
+        arrays["time"] = rollout.times
     drawing.legend_above(figure, grid[0, :1].tolist())
     when = "" if shown.end_s is None else f" at t = {shown.end_s:g} s"
     picture = Picture(
         "wall.png",
         f"Case {shown.case.id}{when}: pressure, and the velocity along the wall over its distance,"
         " in the cells at the walls. At walls at rest the latter is the rate of shear in"
-        " laminar flow; with wall functions it is less.",
+        " laminar flow; with wall functions it is less."
+        + ("" if rollout is None else " Forces are those of the pressure alone, without friction."),
         figure,
         look_for="Compare the extremes of the pressure, and where the shear changes its sign:"
         " there the flow separates.",

@@ -23,9 +23,16 @@ from pydantic import BaseModel, Field, FiniteFloat
 import simgen
 from courant.data.normalisation import named_arrays
 from courant.evaluation.metrics import finite_or_none
+from courant.evaluation.references import of_designs
 from courant.prediction.answers import REGRESSION
 from courant.prediction.bands import QuantityBand, quantity_bands
-from courant.prediction.surrogate import PredictedDesign, Surrogate, TooLargeError, by_field
+from courant.prediction.surrogate import (
+    FieldsOfDesign,
+    PredictedDesign,
+    Surrogate,
+    TooLargeError,
+    by_field,
+)
 from courant.problems.problem import NotFiniteError, collected_warnings
 from courant.serving.predictions import Limits, RequestError, Strict
 from simgen.cell_mesh import shape_of
@@ -107,8 +114,8 @@ class SectionRequest(PictureRequest):
 
     anchors: bool = False
     window: Literal["all"] | Box | None = None  # null: around the body, if there is one
-    # a design, or this one's solution
-    beside: dict[str, FiniteFloat] | Literal["solver"] | None = None
+    # a design, or this one's solution, or the network's fields where others are shown
+    beside: dict[str, FiniteFloat] | Literal["solver", "network"] | None = None
 
 
 class Section(PredictedQuantities):
@@ -136,6 +143,7 @@ class Section(PredictedQuantities):
     oscillates: bool  # whether the rollout does
     anchors: list[Interval]  # places in the picture; empty: they have none or are not asked for
     start: str  # the start of a transient prediction, in words; empty for a steady model
+    fields_by: str  # what predicted the fields, such as POD + GP; empty for the network
     has_surface: bool
     num_cells: int
 
@@ -149,7 +157,7 @@ class ContributionRequest(PictureRequest):
 
 
 class ValueSum(BaseModel):
-    """The value at the cell nearest to a place, as a sum."""
+    """The network's value at the cell nearest to a place, as a sum."""
 
     x: float
     y: float
@@ -231,6 +239,7 @@ class _View:
     triangles: np.ndarray  # (T, 3)
     halved: tuple[np.ndarray, ...]  # (E, 2) corners, in the middle of which the next ones are
     values: np.ndarray  # (steps, V, C), of the cells and of the model between them
+    network: np.ndarray | None  # the same, where the values are not the network's
 
 
 def halfway(values: np.ndarray, halved: Sequence[np.ndarray]) -> np.ndarray:
@@ -329,6 +338,11 @@ class Explored:
             raise RequestError(NOT_OPENED)
         return _opened(self.surrogate.open_dataset, self._place)
 
+    @cached_property
+    def _better(self) -> tuple[str, FieldsOfDesign | None]:
+        """What the evaluation found clearly better than the network, with its name."""
+        return of_designs(self.surrogate, self._place) if self._place else ("", None)
+
     def _check(self, parameters: Mapping[str, float]) -> None:
         """Raise RequestError for a design outside of the family's design space."""
         try:
@@ -344,6 +358,7 @@ class Explored:
             raise RequestError(NO_START)
         self._check(parameters)
         asked: dict[str, Any] = {"max_points": self.limits.max_points, "start_of": start_of}
+        asked["fields_by"] = self._better[1]
         try:
             with collected_warnings() as warned:
                 return self.surrogate.predict_design(parameters, **asked), warned
@@ -458,7 +473,8 @@ class Explored:
             oscillates=shown.oscillates,
             # They take an encoding of their own, and most moves do not show them.
             anchors=self._anchors(found, layer) if request.anchors else [],
-            start=shown.start,
+            start="" if self._better[1] else shown.start,
+            fields_by=self._better[0],
             has_surface=self.surrogate.normaliser.dimension == 3 and found.cloud.mesh is not None,
             num_cells=found.cloud.num_points,
         )
@@ -491,14 +507,18 @@ class Explored:
         corners[:, list(layer.axes)] = places[used]
         corners = halfway(corners, halved)
         values = found.values.reshape(-1, *found.values.shape[-2:])[:, cell]
-        if halved:
-            features = halfway(batch.query_features[0].cpu().numpy()[cell], halved)[len(cell) :]
-            points = self.surrogate.normaliser.points(corners[len(cell) :])
+        network, by = None, self._better[1]
+        first = 0 if by else len(cell)
+        if halved or by:
+            features = halfway(batch.query_features[0].cpu().numpy()[cell], halved)[first:]
+            points = self.surrogate.normaliser.points(corners[first:])
             at = [torch.from_numpy(of)[None].to(self.surrogate.device) for of in (points, features)]
             asked = replace(batch, query_points=at[0], query_features=at[1])
-            between = self._readers(key)(asked)[0]
-            values = np.concatenate([values, between.reshape(len(values), -1, values.shape[-1])], 1)
-        return _View(cell, corners[:, list(layer.axes)], inside, tuple(halved), values)
+            between = self._readers(key)(asked)[0].reshape(len(values), -1, values.shape[-1])
+            if by:
+                network, between = between, by(corners[len(cell) :], dict(key), found.times)
+            values = np.concatenate([values, between], 1)
+        return _View(cell, corners[:, list(layer.axes)], inside, tuple(halved), values, network)
 
     def _other(
         self, request: SectionRequest, shown: _Shown, view: _View, box: tuple[float, ...]
@@ -508,6 +528,9 @@ class Explored:
         None where the solver has not solved the design, or not at this time.
         """
         times = shown.found.times
+        if request.beside == "network":
+            step = shown.step(request.step)
+            return None if view.network is None else by_column(view.network[step])
         if request.beside == "solver":
             dataset = self._solved()
             case, distance = next(iter(dataset.distances(request.parameters).items()))
@@ -543,7 +566,6 @@ class Explored:
         shape = layer.triangulation
         corner = int(np.hypot(shape.x - request.x, shape.y - request.y).argmin())
         cell = int(layer.cell[corner])
-        predicted, _ = shown.state(request.step)
         parts = surrogate.decomposition(shown.found.prepared, cells=np.array([cell]))
         with torch.inference_mode():
             every = parts.whole().contributions[0, shown.step(request.step), :, 0, channel]
@@ -552,11 +574,12 @@ class Explored:
         values = normal * normaliser.std[channel]
         places = self._anchors(shown.found, layer) or [(None, None)] * len(values)
         largest = np.argsort(np.abs(values))[::-1][:NUM_ANCHORS]
+        offset = float(normaliser.restore(parts.offset.cpu().numpy())[channel])
         return ValueSum(
             x=float(shape.x[corner]),
             y=float(shape.y[corner]),
-            value=float(predicted[cell, channel]),
-            offset=float(normaliser.restore(parts.offset.cpu().numpy())[channel]),
+            value=offset + float(values.sum()),
+            offset=offset,
             anchors=[
                 {"anchor": n, "value": float(values[n]), "x": places[n][0], "y": places[n][1]}
                 for n in largest.tolist()

@@ -67,7 +67,8 @@ def test_a_design_is_predicted_and_explored_on_the_mesh_of_all_cases(
         )
         assert other.quantities["max_speed"] == pytest.approx(6.4 * 2**0.5)
         assert (
-            other.bands.no_field == "the fields are not the model's" and not other.bands.quantities
+            other.bands.no_field == "bands are of the network's fields alone"
+            and not other.bands.quantities
         )
     speeds = np.linalg.norm(between.values, axis=-1)
     assert between.quantities["max_speed"] == pytest.approx(speeds.max())
@@ -98,6 +99,15 @@ def test_a_design_is_predicted_and_explored_on_the_mesh_of_all_cases(
         surrogate.predict_design({"speed": 3.0}, verify=True)
     evaluation = SimpleNamespace(better_fields="POD + GP")
     monkeypatch.setattr(record, "read_evaluation", lambda *_: evaluation)
+    explored = Explored(surrogate, Limits(), dataset.url)
+    known = dataset.design.set_index("speed")["max_speed"]
+    for window in (None, (1.0, 2.0, 1.0, 1.5)):
+        cut = SectionRequest(parameters={"speed": 3.2}, beside="network", window=window)
+        found = explored.section(cut)
+        assert found.fields_by == "POD + GP" and found.other is not None
+        assert np.shape(found.other) == np.shape(found.values) and found.other != found.values
+        fastest = np.linalg.norm(found.values, axis=0).max()
+        assert window or fastest == pytest.approx(np.interp(3.2, known.index, known), rel=0.1)
     for asked, better in ((None, True), ("none", False)):
         out = tmp_path / "design.vtu"
         predict_to_files(surrogate.url, {"speed": 3.2}, out, reference=asked)
@@ -108,7 +118,6 @@ def test_a_design_is_predicted_and_explored_on_the_mesh_of_all_cases(
     # Six cases have no calibration: the band is that of the regression on the other five.
     ensure_answers(surrogate, dataset)
     answered = surrogate.predict_design({"speed": 3.2})
-    known = dataset.design.set_index("speed")["max_speed"]
     assert answered.quantities["max_speed"] == pytest.approx(
         np.interp(3.2, known.index, known), rel=0.1
     )

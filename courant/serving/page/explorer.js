@@ -13,6 +13,7 @@ const FRAME_MS = 250, SOON_MS = 200, POINT = "Point at a place to read its value
 const picture = element("picture");
 let model = null; // GET /model
 let commands = {}; // for a terminal, of GET /solving
+let verdict = ""; // what the fields of the network are good for, of GET /solving
 let frame = null; // the last answers to a move: section, surface, and the section of design B
 let frames = new Map(); // those of the design's steps
 let shown = null; // the design of the section, which the sliders may have left
@@ -199,7 +200,7 @@ async function move() {
 
 /* Asks for a step of a design, and for what is beside it. */
 async function load(parameters) {
-  const beside = { "": null, solver: "solver", b: kept }[value("beside")], at = { position, step, window: view };
+  const beside = { "": null, solver: "solver", network: "network", b: kept }[value("beside")], at = { position, step, window: view };
   const anchors = element("anchors").checked, found = {};
   found.section = await ask("sections", { parameters, ...at, anchors, beside });
   if (!found.section.has_surface) element("view").value = "section";
@@ -378,15 +379,17 @@ function draw() {
   }
   if (turnable() && frame.surface) drawSurface(picture, frame.surface, first.values, first.scale, most);
   const by_solver = value("beside") === "solver", lacking = value("beside") && !section.other;
+  const by_network = value("beside") === "network", first_is = by_network ? section.fields_by : by_solver ? "prediction" : "A, this design";
   const of_phase = section.oscillates ? "; in flows that oscillate, mostly a difference of phase" : "";
-  element("first-name").textContent = compared ? (by_solver ? "prediction" : "A, this design") : "";
-  element("second-name").textContent = by_solver ? ofSolver() : `B: ${differing() || "the same design; move a slider"}`;
-  element("difference-name").textContent = (by_solver ? "error: prediction - solver" : "A − B") + of_phase;
+  element("first-name").textContent = compared ? first_is : "";
+  element("second-name").textContent = by_solver ? ofSolver() : by_network ? "the network" : `B: ${differing() || "the same design; move a slider"}`;
+  element("difference-name").textContent = (by_solver ? "error: prediction - solver" : by_network ? `${section.fields_by} − the network` : "A − B") + of_phase;
   const [least, greatest] = ends(first.values), [bottom, top] = first.scale.limits;
   const beyond = first.values.filter((each) => each < bottom || each > top).length / first.values.length;
   element("range").textContent = `In this picture from ${number(least, 3)} to ${withUnit(greatest, unit, 3)}`
     + (beyond ? `; ${number(100 * beyond, 2)} % of its points are beyond the ends of the colours.` : ".")
-    + (lacking && by_solver ? ` The solver has not solved this design${section.times.length ? " at this time" : ""}: choose one of the nearest.` : "");
+    + (lacking && by_solver ? ` The solver has not solved this design${section.times.length ? " at this time" : ""}: choose one of the nearest.` : "")
+    + (lacking && by_network ? " The fields that are shown are the network's." : "");
   element("plane").textContent = turnable()
     ? "The boundary, with the value in the cell behind each face; z is up. Drag it, or turn it by the arrow keys."
     : `${section.across} to the right, ${section.up} up${stretch > 1 ? `, ${number(stretch, 2)} times as large` : ""}, ${section.plane}${section.divided > 1 && !by_solver
@@ -457,6 +460,8 @@ function showQuantities() {
     })].join(" ");
   showCommand("all-fields", missing.length && commands.all_fields);
   element("start").textContent = section.start && `${section.start}.`;
+  showVerdict(section.fields_by);
+  element("beside").querySelector("[value=network]").hidden = !section.fields_by;
   const notes = section.warnings.map((each) => `${each}.`);
   element("no-band").textContent = bands.no_field && `No band ${kinds.length ? "of the fields " : ""}holds: ${bands.no_field}.`;
   if (bands.unsolved >= 0.1) {
@@ -464,6 +469,15 @@ function showQuantities() {
   }
   element("trust").textContent = notes.join(" ");
   showCommand("calibrate", bands.no_field.startsWith("the run is not calibrated") && commands.calibrate);
+}
+
+/* What the fields are good for: whose they are, where they are not the network's. */
+function showVerdict(fields_by) {
+  const parts = !fields_by ? verdict.split(/(?<=\.) (?=[A-Z])/) : [`Fields by ${fields_by}, modes regressed on the parameters.`,
+    "On the test cases their error is clearly smaller than the network's, which can be shown beside them.", `The network's ${verdict}`];
+  const [word, first = "", ...more] = parts;
+  element("verdict").hidden = !verdict;
+  ["b", "span", "p"].forEach((part, n) => { element("verdict").querySelector(part).textContent = [word, first, more.join(" ")][n]; });
 }
 
 function showCommand(id, text) {
@@ -482,7 +496,7 @@ function showContributions() {
   const { unit } = field();
   element("place").textContent =
     `${section.across} ${number(chosen.x, 3)} m, ${section.up} ${number(chosen.y, 3)} m: ` +
-    `${withUnit(chosen.value, unit, 3)} is the sum of`;
+    `${section.fields_by && "the network's "}${withUnit(chosen.value, unit, 3)} is the sum of`;
   fill(element("contributions"), ["part", named("value", unit)], [
     ["the offset", number(chosen.offset, 3)],
     ...chosen.anchors.map((each) => [`anchor ${each.anchor}`, number(each.value, 3)]),
@@ -660,11 +674,7 @@ window.addEventListener("resize", () => frame && picture.clientWidth && draw());
 
 try {
   model = await ask("model");
-  let verdict;
   ({ commands, verdict } = await ask("solving"));
-  const [word, first = "", ...more] = verdict.split(/(?<=\.) (?=[A-Z])/);
-  element("verdict").hidden = !verdict;
-  ["b", "span", "p"].forEach((part, n) => { element("verdict").querySelector(part).textContent = [word, first, more.join(" ")][n]; });
   element("title").textContent = `${words(model.family)}, predicted by ${model.run}`;
   element("answers").hidden = !model.quantities.length;
   document.title = model.run;
