@@ -32,7 +32,7 @@ from courant.sweeps import benchmark, search_space, sweep
 from flows import request_models as asks
 from flows.settings import RUNS, absolute, beside, check_folder, check_job_reach, load_settings
 from flows.solving import Execution, kind_of, solve_cases
-from flows.terminal import Bars, announce, counted
+from flows.terminal import Bars, TrialBars, announce, counted
 from simgen.case import CaseFamily
 from simgen.cases import add_template, get_family
 from simgen.design_space import DesignPoint, scaled, unique
@@ -739,15 +739,7 @@ class Trials(asks.SweepRequest):
         runs, _, name = folder.rpartition("/")
         ids = about(dataset=plan.dataset_url, sweep=name)
         epochs = plan.experiment.training.epochs
-        with ids, Bars(f"sweep {plan.space.name}", len(plan.trials)) as bars:
-            ended = set[int]()
-
-            def on_trial(result: sweep.TrialResult) -> None:
-                if result.state in sweep.ENDED:
-                    ended.add(result.number)
-                    announce(result.line())
-                bars.show(len(ended), f"trial {result.number}, epoch {result.epochs} of {epochs}")
-
+        with ids, TrialBars(f"sweep {plan.space.name}", len(plan.trials), epochs) as bars:
             for line in (f"sweep {folder}", *plan.left_out):
                 announce(line)
             bars.show(0, "starting trials")
@@ -763,7 +755,7 @@ class Trials(asks.SweepRequest):
 
                 names = ("early_stopping", "cpus_per_trial", "gpus_per_trial")
                 limits = {name: getattr(self, name) for name in names}
-                results = run_sweep(plan, on_trial=on_trial, **limits)
+                results = run_sweep(plan, on_trial=bars.show_trial, **limits)
         page, best = write_sweep_page(plan, results), f"{folder}/{sweep.BEST}"
         return FinishedTrials(page, sweep_line(plan, results), f"{folder}/trials", best)
 

@@ -9,6 +9,7 @@ be read here: their cases appear in the bar over all cases only.
 import contextlib
 import json
 import logging
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +25,8 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
+from courant.sweeps.search_space import label, show
+from courant.sweeps.sweep import ENDED, TrialResult
 from flows.ending import INTERRUPTED_CODE
 from flows.settings import load_settings
 from simgen import log_lines
@@ -237,6 +240,53 @@ class CaseBars(Bars):
                 with contextlib.suppress(KeyError):  # it has ended meanwhile
                     self.update(bar, completed=done, note=note, visible=True)
         yield from super().get_renderables()
+
+
+class TrialBars(Bars):
+    """The table of a sweep's trials over a bar; without a terminal, a line as each trial ends."""
+
+    def __init__(self, title: str, num_trials: int, epochs: int) -> None:
+        self._results, self._epochs = dict[int, TrialResult](), epochs
+        super().__init__(title, num_trials)
+        self.live.transient = False  # the last table stays
+
+    def show_trial(self, result: TrialResult) -> None:
+        """Show a trial that is planned, running or at its end."""
+        self._results[result.number] = result
+        if result.state in ENDED:
+            logger.info(result.line())
+            if not errors.is_terminal:
+                announce(result.line())
+        ended = sum(each.state in ENDED for each in self._results.values())
+        self.show(ended)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        if self._results:
+            yield self._table()
+        yield from super().get_renderables()
+
+    def _table(self) -> Table:
+        """Return the running trials, then the ended ones by their error, then those to come."""
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        order = {"running": 0, **dict.fromkeys(ENDED, 1)}
+        found = sorted(
+            self._results.values(),
+            key=lambda each: (order.get(each.state, 2), each.nmae or math.inf, each.number),
+        )
+        keys = [*map(label, found[0].setting)]
+        for name in ("trial", *keys, "", "epochs", "NMAE", "time left"):
+            table.add_column(escape(name), no_wrap=True)
+        for each in found:
+            is_running = each.state == "running"
+            cells = [
+                *(str(each.number), *map(show, each.setting.values())),
+                "pruned" if each.state == "stopped" else each.state,
+                f"{each.epochs}/{self._epochs}",
+                "" if each.nmae is None else f"{each.nmae:.3f}",
+                duration_text(each.left_s) if is_running and each.left_s is not None else "",
+            ]
+            table.add_row(*map(escape, cells), style="" if is_running else "dim")
+        return table
 
 
 def write_progress(progress: Progress, directory: Path) -> None:
