@@ -1,6 +1,7 @@
 """Figures of what each anchor does: contributions, maps, scores, and its part of the error."""
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
@@ -9,7 +10,7 @@ from courant.analysis import scores as measures
 from courant.analysis.case_scores import AnchorMaps, CaseScores, map_anchors, representative_anchors
 from courant.report import drawing
 from courant.report.context import Context
-from courant.report.drawing import FieldMap, Raster, draw_map, draw_maps
+from courant.report.drawing import FieldMap, draw_map, draw_maps
 from courant.report.page import Cell, Panel, PanelTable, Picture, number, webp
 from simgen.publish.colours import MAGNITUDES
 from simgen.publish.figures import Layer, Triangles, spanning
@@ -199,12 +200,13 @@ def anchor_table_panel(context: Context) -> Panel | None:
             ("error there, over the mean", ratio, "{:.2f}×"),
         ]
     rows = []
-    raster = Raster.of(plane, columns=96) if isinstance(plane, Triangles) else None
+    raster = plane.raster(96) if isinstance(plane, Triangles) and plane.pixels else None
     for anchor, magnitudes in enumerate(fields.magnitudes):
         row: dict[str, str | Cell] = {"anchor": str(anchor)}
         if raster is not None:
-            icon = raster.color(magnitudes, drawing.top_limits(magnitudes[plane.cell]), MAGNITUDES)
-            row["its field"] = Cell("", picture=webp(Image.fromarray(icon)))
+            field = raster.image(magnitudes / drawing.top_limits(magnitudes[plane.cell])[1])
+            icon = Image.fromarray(colormaps[MAGNITUDES](field[::-1], bytes=True))
+            row["its field"] = Cell("", picture=webp(icon))
         if fields.anchors is not None:
             # A 2D case has no third coordinate.
             place = fields.anchors[anchor, : context.dataset.schema.dimension].astype(float)

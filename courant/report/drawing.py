@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from matplotlib import colormaps, tri
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
@@ -157,35 +156,3 @@ def cut_panes(figure: Figure, image: Image.Image) -> list[Image.Image]:
 
 
 NO_FLUID = (200 / 255,) * 3
-
-
-@dataclass(frozen=True)
-class Raster:
-    """A regular grid of Y rows and X columns over a layer, the lowest row first."""
-
-    plane: Triangles
-    x: np.ndarray  # (X,) m
-    y: np.ndarray  # (Y,) m
-
-    @classmethod
-    def of(cls, plane: Triangles, columns: int) -> Raster:
-        """Lay a grid of so many columns over a layer, its pixels about square."""
-        (left, low), (right, high) = plane.box
-        rows = max(8, round(columns * plane.aspect))
-        x = np.linspace(left, right, columns)
-        return cls(plane, x, np.linspace(low, high, rows))
-
-    def sample(self, field: np.ndarray) -> np.ma.MaskedArray:
-        """Interpolate values (N,) of the cells linearly: (Y, X), masked outside the fluid."""
-        shape = self.plane.triangulation
-        values = tri.LinearTriInterpolator(shape, field[self.plane.cell])
-        return np.ma.asarray(values(*np.meshgrid(self.x, self.y)))
-
-    def color(
-        self, field: np.ndarray, limits: tuple[float, float], cmap: str | Colormap
-    ) -> np.ndarray:
-        """Return a picture (Y, X, 3) of 8 bits, the highest row first; grey outside the fluid."""
-        low, high = limits
-        chosen = colormaps.get_cmap(cmap).with_extremes(bad=NO_FLUID)
-        pixels = chosen((self.sample(field)[::-1] - low) / ((high - low) or 1.0), bytes=True)
-        return np.asarray(pixels)[..., :3]

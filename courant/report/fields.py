@@ -17,7 +17,7 @@ from courant.evaluation.record import MODEL
 from courant.report import drawing
 from courant.report import page as pages
 from courant.report.context import Context, PlottedField, in_plane
-from courant.report.drawing import NO_FLUID, FieldMap, Raster, draw_maps
+from courant.report.drawing import NO_FLUID, FieldMap, draw_maps
 from courant.report.page import Panel, Picture, channel_label, webp
 from simgen.cell_mesh import CellMesh
 from simgen.point_cloud import point_tree
@@ -184,7 +184,8 @@ def _animate(
     for states in zip(truth, predicted, error, strict=True):
         canvas.restore_region(empty)
         for artist, values in zip(fields, states, strict=True):
-            artist.set_array(values[plane.cell] if plane.pixels is None else plane.image(values))
+            drawn = plane.pixels.image(values) if plane.pixels else values[plane.cell]
+            artist.set_array(drawn)
             figure.draw_artist(artist)
         image = Image.fromarray(np.asarray(canvas.buffer_rgba()))
         frames.append([webp(each) for each in drawing.cut_panes(figure, image)])
@@ -201,10 +202,10 @@ def streamlines_panel(context: Context) -> Panel | None:
     if not isinstance(plane, Triangles):
         return None
     columns = in_plane(context.channels, plane.axes)
-    if columns is None or plane.pixels is None or not plane.pixels[0].any():
+    if columns is None or plane.pixels is None or not plane.pixels.inside.any():
         return None
     truth, predicted = shown.truth[:, columns], shown.predicted[:, columns]
-    raster, limits = Raster.of(plane, ACROSS), spanning(np.linalg.norm(truth[plane.drawn], axis=1))
+    raster, limits = plane.raster(ACROSS), spanning(np.linalg.norm(truth[plane.drawn], axis=1))
     # The angle between the velocities, over points that are not at rest.
     sizes = np.linalg.norm(truth, axis=1) * np.linalg.norm(predicted, axis=1)
     moving = sizes > 1e-4 * sizes.max()
@@ -218,21 +219,20 @@ def streamlines_panel(context: Context) -> Panel | None:
     height = min(0.9 * drawing.WIDTH / (2 if wide else 4) * plane.aspect + 0.4, 6.0)
     figure = Figure(figsize=(drawing.WIDTH, 2 * height if wide else height))
     axes, turning = figure.subplots(*((2, 2) if wide else (1, 4)), squeeze=False).reshape(2, 2)
-    extent = (raster.x[0], raster.x[-1], raster.y[0], raster.y[-1])
+    extent = (*plane.box[:, 0], *plane.box[:, 1])
     spins = [vorticity(plane, of) for of in (truth, predicted)]
-    density = 1 / float(np.sqrt(plane.pixels[0].mean()))
+    density = 1 / float(np.sqrt(plane.pixels.inside.mean()))
     lines: LineCollection
     for axis, (title, field) in zip(
         axes, {"solution": truth, "prediction": predicted}.items(), strict=True
     ):
-        u, v = (raster.sample(each) for each in field.T)
-        arrays[f"{title}_velocity"] = np.stack([u.filled(np.nan), v.filled(np.nan)], axis=-1)
-        speed = np.ma.sqrt(u**2 + v**2)
-        style: drawing.Style = {"color": speed, "linewidth": 0.8, "density": density}
+        u, v = (raster.image(each) for each in field.T)
+        arrays[f"{title}_velocity"] = np.stack([u, v], axis=-1)
+        style: drawing.Style = {"color": np.hypot(u, v), "linewidth": 0.8, "density": density}
         lines = axis.streamplot(raster.x, raster.y, u, v, **style).lines
         lines.set_clim(*limits)
         # Grey where there is no fluid.
-        solid = np.where(plane.pixels[0], np.nan, 1.0)
+        solid = np.where(plane.pixels.inside, np.nan, 1.0)
         axis.imshow(solid, "Greys", vmin=0, vmax=4, extent=extent, origin="lower", zorder=0)
         axis.set(aspect=plane.stretch, xticks=[], yticks=[], title=title)
     figure.colorbar(lines, ax=axes, label="speed (m/s)", shrink=0.8, pad=0.01)

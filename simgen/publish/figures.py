@@ -4,6 +4,8 @@ Fields on a point cloud are filled triangles in 2D, the middle plane of 3D, a li
 connect cell centres and the boundary, but never across a body.
 """
 
+from __future__ import annotations
+
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,6 +41,23 @@ ABOUT_AS_MUCH = 0.9  # of the variation, from which on a larger picture is chose
 #: Where no boundary is known, a triangle's size is compared with a point's distance to this
 #: neighbour: the nearest ones may all lie in one direction, across a boundary layer.
 NEIGHBOUR = 8
+
+
+@dataclass(frozen=True)
+class Raster:
+    """A regular grid over triangles, the lowest row first."""
+
+    x: np.ndarray  # (X,) m
+    y: np.ndarray  # (Y,) m
+    inside: np.ndarray  # (Y, X), whether a pixel lies in a triangle
+    cells: np.ndarray  # (P, 3), the cells of its corners
+    weights: np.ndarray  # (P, 3)
+
+    def image(self, values: np.ndarray) -> np.ndarray:
+        """Return values (N,) of the cells, linear between the corners: (Y, X), NaN outside."""
+        found = np.full(self.inside.shape, np.nan)
+        found[self.inside] = (values[self.cells] * self.weights).sum(axis=1)
+        return found
 
 
 @dataclass(frozen=True)
@@ -89,35 +108,27 @@ class Triangles:
         return np.unique(self.cell[(x >= left) & (x <= right) & (y >= low) & (y <= high)])
 
     @cached_property
-    def pixels(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Which pixels (Y, X) of a map lie in a triangle, its corners' cells and weights (P, 3).
+    def pixels(self) -> Raster | None:
+        """The places of a map; None for triangles that overlap, as in a grid around a body."""
+        try:
+            return self.raster(min(1200, int(np.sqrt(PIXELS / self.aspect))))
+        except RuntimeError:  # matplotlib's
+            return None
 
-        None for triangles that overlap, as in a grid around a body.
-        """
-        columns = min(1200, int(np.sqrt(PIXELS / self.aspect)))
+    def raster(self, columns: int) -> Raster:
+        """Lay a grid of so many columns over what is shown, its pixels about square."""
         (left, low), (right, high) = self.box
         ways = (left, right, columns), (low, high, max(8, round(columns * self.aspect)))
         x, y = (a + (b - a) * (np.arange(n) + 0.5) / n for a, b, n in ways)
-        places = np.stack(np.meshgrid(x, y), axis=-1)
-        shape = self.triangulation
-        try:
-            found = np.asarray(shape.get_trifinder()(places[..., 0], places[..., 1]))
-        except RuntimeError:
-            return None
+        places, shape = np.stack(np.meshgrid(x, y), axis=-1), self.triangulation
+        found = np.asarray(shape.get_trifinder()(places[..., 0], places[..., 1]))
         inside = found >= 0
         corners = shape.triangles[found[inside]]
         first, *others = np.stack([shape.x, shape.y], axis=1)[corners].transpose(1, 2, 0)
         (a, b), (c, d), (u, v) = (each - first for each in (*others, places[inside].T))
         second, third = (u * d - v * c) / (a * d - b * c), (a * v - b * u) / (a * d - b * c)
-        return inside, self.cell[corners], np.stack([1 - second - third, second, third], axis=1)
-
-    def image(self, values: np.ndarray) -> np.ndarray:
-        """Return values (N,), linear between the corners: (Y, X), NaN outside."""
-        assert self.pixels is not None
-        inside, cells, weights = self.pixels
-        found = np.full(inside.shape, np.nan)
-        found[inside] = (values[cells] * weights).sum(axis=1)
-        return found
+        weights = np.stack([1 - second - third, second, third], axis=1)
+        return Raster(x, y, inside, self.cell[corners], weights)
 
 
 @dataclass(frozen=True)
@@ -404,7 +415,7 @@ def draw_field(
         artist = axes.tripcolor(shape, values[triangles.cell], **style)
     else:  # Agg widens each triangle by half a pixel, which makes combs of long thin ones
         style |= {"origin": "lower", "extent": (*across, *up)}
-        artist = axes.imshow(triangles.image(values), **style)
+        artist = axes.imshow(triangles.pixels.image(values), **style)
     axes.set(aspect=triangles.stretch, xlim=across, ylim=up, xticks=[], yticks=[])
     if triangles.stretch > 1:
         axes.set_ylabel(f"{'xyz'[triangles.axes[1]]} × {triangles.stretch:.2g}", fontsize=8)
