@@ -180,6 +180,7 @@ class Lead:
     why: str = ""  # What to do next
     command: str = ""  # Lines to paste for it
     panel: Panel | None = None  # Of one picture
+    whose: str = ""  # "network's ", where others are better
 
 
 Drawn = dict[str, Sequence[Sequence[bytes]]]

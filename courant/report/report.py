@@ -97,9 +97,15 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     bands = errors.bands_of(context)
     alone = "A band is for one new design: its error stays within with the probability above."
     vague = [each.rstrip(".") for each in verdict.vague]
+    meaning = MEANING[verdict.word]
+    if better := evaluation.better_fields:
+        meaning = (
+            f"Take the fields of {better}, whose error is {pages.percent(nmae[better])}: courant"
+        )
+        meaning += " predict and courant explore give them in place of the network's"
     lead = pages.Lead(
         verdict.word,
-        f"{MEANING[verdict.word]}.{verdict.besides}",
+        f"{meaning}.{verdict.besides}",
         [*verdict.worst, verdict.measured, *filter(None, verdict.reason.split("; ")), *vague],
         keys,
         errors.lead_table(context, bands),
@@ -107,6 +113,7 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
         why,
         command,
         picture,
+        "network's " * bool(better),
     )
     files, drawn = pages.write_page(folder, title, meta, lead, sections)
     best = min(evaluation.references, key=nmae.__getitem__)

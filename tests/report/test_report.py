@@ -78,7 +78,8 @@ def test_a_report_is_one_page_with_its_pictures_in_it_and_its_arrays_beside_it(
         assert re.search(r"<b>.+</b>", caption) and 'class="score">' in caption, caption
         assert not re.search(r"\b(None|nan)\b", caption), caption
     verdict = judge(context.evaluation, {})
-    assert f">fields: {verdict.word}</p>" in page and verdict.measured in page
+    whose = "network's " * bool(context.evaluation.better_fields)
+    assert f">{whose}fields: {verdict.word}</p>" in page and verdict.measured in page
     assert known_verdict(context.run) == verdict
     assert read_run(context.run).test_cases == len(context.evaluation.cases)
     # What is inside the model is closed.
