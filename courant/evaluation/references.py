@@ -16,6 +16,8 @@ Meshes differ between cases. Each training field is taken by nearest neighbour a
 training case, where components are computed, and at the points of a prediction.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -77,18 +79,24 @@ def references(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
         made[names.TRAINING_MEAN] = MeanValue(normaliser)
     if has_designs:
         made[names.NEAREST_DESIGN] = NearestDesign(dataset, problem)
+    return made | _regressions(problem, dataset)
+
+
+def _regressions(problem: Problem, dataset: Dataset) -> dict[str, ProperOrthogonal]:
+    """Return those that predict any design, where there are enough training cases, and alike."""
     # Coefficients are regressed on more designs than there are parameters.
-    num_parameters = len(normaliser.parameters)
-    if num_parameters and len(dataset.cases("train")) >= max(MIN_DESIGNS, num_parameters + 2):
-        times = _common_times(dataset, problem)
-        fields = shared(dataset, normaliser, times)
-        # As many as the model has anchors; a model with few does not weaken its reference.
-        rank = max(RANK, getattr(problem.experiment.model, "num_anchors", 0))
-        if problem.kind == "steady" or times is not None:
-            made[names.POD_GP] = ProperOrthogonal(problem, fields, gaussian_process, rank)
-        if problem.kind == "steady":
-            made[names.POD_RBF] = ProperOrthogonal(problem, fields, radial_basis, rank)
-    return made
+    num_parameters = len(problem.normaliser.parameters)
+    too_few = len(dataset.cases("train")) < max(MIN_DESIGNS, num_parameters + 2)
+    times = _common_times(dataset, problem)
+    if not num_parameters or too_few or (times is None and problem.step_s is not None):
+        return {}
+    by: dict[str, Regression] = {names.POD_GP: gaussian_process, names.POD_RBF: radial_basis}
+    if times is not None:
+        del by[names.POD_RBF]
+    fields = shared(dataset, problem.normaliser, times)
+    # As many as the model has anchors; a model with few does not weaken its reference.
+    rank = max(RANK, getattr(problem.experiment.model, "num_anchors", 0))
+    return {name: ProperOrthogonal(problem, fields, each, rank) for name, each in by.items()}
 
 
 def _common_times(dataset: Dataset, problem: Problem) -> np.ndarray | None:
@@ -128,12 +136,11 @@ def of_designs(
     if name in ("", "none"):
         return "", None
     try:
-        made = references(surrogate.problem, surrogate.open_dataset(place))
+        known = _regressions(surrogate.problem, surrogate.open_dataset(place))
     except SimgenError:
         if asked:
             raise
         return "", None
-    known = {key: of for key, of in made.items() if isinstance(of, ProperOrthogonal)}
     if name not in known:
         others = " or ".join(known) or "none: it takes enough training cases, and of the same times"
         raise InputError(
