@@ -275,10 +275,8 @@ class _Shown:
         low, high = ends
         if not low <= position <= high:
             raise RequestError(f"position = {position:g} m is outside of {low:g} to {high:g}")
-        assert cloud.volumes is not None
-        points, sizes = cloud.points.astype(float), np.cbrt(cloud.volumes.astype(float))
         try:
-            return section(points, sizes, 3 - sum(self.layer.axes), position, cloud)
+            return section(cloud, 3 - sum(self.layer.axes), position)
         except ValueError as error:
             raise RequestError(str(error)) from None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from typing import Any
@@ -151,23 +151,11 @@ Layer = Triangles | Line
 
 
 def layer(case: StoredCase) -> Layer:
-    """Choose what is drawn: a 1D or 2D case, a 3D one's middle plane; a line without area."""
-    points, schema = case.points.astype(float), case.dataset.schema
-    try:
-        if schema.dimension == 3:
-            fields = [last_state(case, each.name) for each in schema.fields]
-            of = case if schema.boundary else None
-            return middle_plane(points, point_spacing(case), of, fields)
-        if schema.dimension == 2 and case.grid_shape is not None:
-            return grid_triangles(points, case.grid_shape)
-        if schema.dimension == 2:
-            return triangulate(case) if schema.boundary else open_triangles(points)
-    except (ValueError, RuntimeError):  # matplotlib's: fewer than three corners, or all in line
-        pass
-    # Along the axis on which they reach furthest.
-    axis = int(np.argmax(np.ptp(points, axis=0)))
-    order = np.argsort(points[:, axis], kind="stable")
-    return Line(points[order, axis], order, (axis, (axis + 1) % 3))
+    """Choose what is drawn of a stored case; of a transient one by its last snapshot."""
+    schema, cloud = case.dataset.schema, case.cloud({})
+    cloud = replace(cloud, grid_shape=case.grid_shape, mesh=case.mesh)
+    fields = [last_state(case, each.name) for each in schema.fields if schema.dimension == 3]
+    return layer_of_cloud(cloud, schema.dimension, fields)
 
 
 def last_state(case: StoredCase, field: str) -> np.ndarray:
@@ -178,40 +166,49 @@ def last_state(case: StoredCase, field: str) -> np.ndarray:
 def layer_of_cloud(
     cloud: PointCloud, dimension: int, fields: Sequence[np.ndarray] = (), axis: int | None = None
 ) -> Layer:
-    """Choose as `layer` does for a cloud that is not stored, of 3D ones across `axis` if given."""
-    if dimension == 3 and cloud.volumes is not None:
-        sizes = np.cbrt(cloud.volumes.astype(float))
-        return middle_plane(cloud.points.astype(float), sizes, cloud, fields, axis)
-    return triangulate(cloud)
+    """Choose what is drawn: a 1D or 2D cloud, a 3D one's middle plane; a line without area.
+
+    The plane lies across `axis` if given, else it is that in which the fields (N, c) vary most.
+    """
+    points = cloud.points.astype(float)
+    try:
+        if dimension == 3:
+            return middle_plane(cloud, fields, axis)
+        if dimension == 2 and cloud.grid_shape is not None:
+            return grid_triangles(points, cloud.grid_shape)
+        if dimension == 2:
+            return triangulate(cloud)
+    except (ValueError, RuntimeError):  # matplotlib's: fewer than three corners, or all in line
+        pass
+    # Along the axis on which they reach furthest.
+    axis = int(np.argmax(np.ptp(points, axis=0)))
+    order = np.argsort(points[:, axis], kind="stable")
+    return Line(points[order, axis], order, (axis, (axis + 1) % 3))
 
 
-def crossings(
-    case: StoredCase | PointCloud, axis: int, position: float
-) -> tuple[np.ndarray, np.ndarray]:
+def crossings(cloud: PointCloud, axis: int, position: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the lines (S, 2, 3) m in which the boundary crosses a plane, and their faces (S,).
 
     Of a flat case the plane is in the middle of its mesh, which is one cell thick, around the
     points or beside them. Nothing is returned of a case without a mesh.
     """
-    if case.mesh is None or case.boundary is None:
+    if cloud.mesh is None or cloud.boundary is None:
         return np.zeros((0, 2, 3)), np.zeros(0, np.int64)
-    if np.ptp(case.points[:, axis]) == 0:
-        places = case.mesh.points[:, axis]
+    if np.ptp(cloud.points[:, axis]) == 0:
+        places = cloud.mesh.points[:, axis]
         position = float(places.min() + places.max()) / 2
-    return case.mesh.cut(case.num_points, len(case.boundary.points), axis, position)
+    return cloud.mesh.cut(cloud.num_points, len(cloud.boundary.points), axis, position)
 
 
-def _rim(
-    case: StoredCase | PointCloud, axis: int, position: float
-) -> tuple[np.ndarray, np.ndarray | None]:
+def _rim(cloud: PointCloud, axis: int, position: float) -> tuple[np.ndarray, np.ndarray | None]:
     """Return (E, 3) m, corners on these lines, each once, and the window around a body.
 
     They are the lines' middles, and the ends at which the boundary turns or stops. A middle is at
     the height of its cell, so that long thin cells beside it make no triangles across others.
     """
-    lines, faces = crossings(case, axis, position)
-    ends, step = lines.reshape(-1, 3), 1e-6 * float(np.ptp(case.points, axis=0).max())
-    kinds = np.array(case.patch_kinds)[case.boundary.patch[faces]] if case.boundary else faces
+    lines, faces = crossings(cloud, axis, position)
+    ends, step = lines.reshape(-1, 3), 1e-6 * float(np.ptp(cloud.points, axis=0).max())
+    kinds = np.array(cloud.patch_kinds)[cloud.boundary.patch[faces]] if cloud.boundary else faces
     window = body_window(np.delete(lines, axis, axis=2), kinds, step) if len(lines) else None
     along = lines[:, 1] - lines[:, 0]
     along /= np.maximum(np.linalg.norm(along, axis=1, keepdims=True), 1e-300)
@@ -254,13 +251,13 @@ def body_window(lines: np.ndarray, kinds: np.ndarray, step: float) -> np.ndarray
     return window if np.ptp(window, axis=0).prod() < 0.5 * (high - low).prod() else None
 
 
-def _is_outside(case: StoredCase | PointCloud, centroids: np.ndarray) -> np.ndarray:
+def _is_outside(cloud: PointCloud, centroids: np.ndarray) -> np.ndarray:
     """Return which places (T, k) lie beyond the nearest boundary face, along its outward normal.
 
     Baffles, which have a face on either side at one place, bound nothing.
     """
-    assert case.boundary is not None
-    both, number = (case.boundary.points, case.boundary.normals), centroids.shape[1]
+    assert cloud.boundary is not None
+    both, number = (cloud.boundary.points, cloud.boundary.normals), centroids.shape[1]
     faces, normals = (of[:, :number].astype(float) for of in both)
     if len(faces) > 1:
         beside, _ = point_tree(faces).query(faces, 2)
@@ -270,13 +267,6 @@ def _is_outside(case: StoredCase | PointCloud, centroids: np.ndarray) -> np.ndar
         return np.zeros(len(centroids), dtype=bool)
     _, nearest = point_tree(faces).query(centroids)
     return np.asarray(np.einsum("ij,ij->i", centroids - faces[nearest], normals[nearest]) > 0)
-
-
-def point_spacing(case: StoredCase) -> np.ndarray:
-    """Return (N,) m: the width of the cells, or the distance to the nearest point."""
-    if case.dataset.schema.volumes:
-        return np.cbrt(case.volumes.astype(float))
-    return _spacing(case.points.astype(float), 1)
 
 
 def grid_triangles(points: np.ndarray, shape: tuple[int, ...]) -> Triangles:
@@ -310,39 +300,36 @@ def _spacing(points: np.ndarray, neighbour: int = NEIGHBOUR) -> np.ndarray:
     return np.asarray(near[:, -1])
 
 
-def triangulate(case: StoredCase | PointCloud) -> Triangles:
+def triangulate(cloud: PointCloud) -> Triangles:
     """Triangulate by Delaunay, and mask triangles outside the domain.
 
     The boundary's middles and turns, or its faces' centres without a mesh, are corners too, with
     their nearest cell's value.
     """
-    cells, boundary = case.points[:, :2].astype(float), case.boundary
+    cells, boundary = cloud.points[:, :2].astype(float), cloud.boundary
     if boundary is None:
-        return open_triangles(case.points.astype(float))
-    rim, window = _rim(case, 2, 0.0)
+        return open_triangles(cloud.points.astype(float))
+    rim, window = _rim(cloud, 2, 0.0)
     edges = rim[:, :2] if len(rim) else boundary.points[:, :2].astype(float)
     points = np.concatenate([cells, edges])
     triangulation = tri.Triangulation(points[:, 0], points[:, 1])
     centroids = points[triangulation.triangles].mean(axis=1)
-    triangulation.set_mask(_is_outside(case, centroids))
+    triangulation.set_mask(_is_outside(cloud, centroids))
     cell = np.concatenate([np.arange(len(cells)), point_tree(cells).query(edges)[1]])
     return Triangles(triangulation, cell, window=window)
 
 
 def middle_plane(
-    points: np.ndarray,
-    sizes: np.ndarray,
-    case: StoredCase | PointCloud | None = None,
-    fields: Sequence[np.ndarray] = (),
-    axis: int | None = None,
+    cloud: PointCloud, fields: Sequence[np.ndarray] = (), axis: int | None = None
 ) -> Triangles:
-    """Return the layer of points (N, 3) around the middle plane in which fields (N, c) vary most.
+    """Return the layer of cells around the middle plane in which fields (N, c) vary most.
 
     Of planes with about as much of the whole variation it is that across the thinnest axis, and of
     two such axes across the later: the largest picture, and rather one of x and y.
     """
+    points = cloud.points.astype(float)
     middle, extents = np.sort(points, axis=0)[len(points) // 2], np.ptp(points, axis=0)
-    seen = np.abs(points - middle) <= 0.5 * sizes[:, None] + 1e-9
+    seen = np.abs(points - middle) <= 0.5 * _cell_sizes(cloud)[:, None] + 1e-9
     shares = np.zeros(3)
     for of in fields:
         whole = float(of.var(axis=0).sum()) or 1.0
@@ -353,29 +340,31 @@ def middle_plane(
         axis = min(
             varied, key=lambda each: (round(extents[each] / (extents.max() or 1.0), 3), -each)
         )
-    return section(points, sizes, axis, float(middle[axis]), case)
+    return section(cloud, axis, float(middle[axis]))
 
 
-def section(
-    points: np.ndarray,
-    sizes: np.ndarray,
-    axis: int,
-    position: float,
-    case: StoredCase | PointCloud | None = None,
-) -> Triangles:
-    """Return the layer of points (N, 3) around a plane across an axis, and of the case's boundary.
+def _cell_sizes(cloud: PointCloud) -> np.ndarray:
+    """Return (N,) m: the width of the cells, or the distance to the nearest point."""
+    if cloud.volumes is not None:
+        return np.asarray(np.cbrt(cloud.volumes.astype(float)))
+    return _spacing(cloud.points.astype(float), 1)
 
-    A point belongs to it within half a cell of the plane, by the `sizes` (N,). Triangles with a
-    side of more than three cells reach across a body or out of the domain, and are masked. Where
-    that would be most of them, cells are stretched: then their spacing in the plane counts.
-    ValueError for a plane with fewer than three points.
+
+def section(cloud: PointCloud, axis: int, position: float) -> Triangles:
+    """Return the layer of cells around a plane across an axis, and of the boundary.
+
+    A cell belongs to it within half its size of the plane. Triangles with a side of more than three
+    cells reach across a body or out of the domain, and are masked. Where that would be most of
+    them, cells are stretched: then their spacing in the plane counts. ValueError for a plane with
+    fewer than three cells.
     """
+    points, sizes = cloud.points.astype(float), _cell_sizes(cloud)
     across, up = (each for each in range(3) if each != axis)
     cell = np.flatnonzero(np.abs(points[:, axis] - position) <= 0.5 * sizes + 1e-9)
     if len(cell) < 3:
         raise ValueError(f"no cells around {'xyz'[axis]} = {position:g} m")
     corners, num_inside = points[cell], len(cell)
-    rim, window = (points[:0], None) if case is None else _rim(case, axis, position)
+    rim, window = _rim(cloud, axis, position)
     if len(rim):
         corners = np.concatenate([corners, rim])
         cell = np.concatenate([cell, cell[point_tree(points[cell]).query(rim)[1]]])
@@ -384,8 +373,8 @@ def section(
         plane = corners[:, [across, up]]
         if not _mask_long(triangulation, plane, _spacing(plane)):
             triangulation.set_mask(None)
-    if case is not None and len(cell) > num_inside:
-        outside = _is_outside(case, corners[triangulation.triangles].mean(axis=1))
+    if len(rim):
+        outside = _is_outside(cloud, corners[triangulation.triangles].mean(axis=1))
         outside &= (triangulation.triangles >= num_inside).all(axis=1)
         mask = triangulation.mask
         triangulation.set_mask(outside if mask is None else mask | outside)

@@ -26,12 +26,17 @@ from simgen.publish.figures import (
 from simgen.store.schema import Source
 
 
+def cloud_of(points: np.ndarray, size: float = 1.0) -> PointCloud:
+    """Cells of one size, without a boundary."""
+    return PointCloud(points, np.full(len(points), size**3), None, None, (), None, {}, None)
+
+
 def test_the_middle_plane_of_a_block_with_a_hole_is_one_layer_that_leaves_the_hole_out():
     axes = np.meshgrid(np.arange(20.0), np.arange(5.0), np.arange(12.0))
     points = np.stack(axes, axis=-1).reshape(-1, 3)
     # A cylinder along y is missing.
     points = points[np.hypot(points[:, 0] - 10, points[:, 2] - 6) > 3.5]
-    triangles = middle_plane(points, np.ones(len(points)))
+    triangles = middle_plane(cloud_of(points))
     assert (triangles.axes, triangles.plane) == ((0, 2), "y = 2 m")
     assert triangles.aspect == pytest.approx(11 / 19)
     assert set(points[triangles.cell][:, 1]) == {2.0}
@@ -120,10 +125,10 @@ def test_the_middle_plane_is_that_in_which_the_fields_vary_most() -> None:
     across = {"pressure": [-9.81 * y], "both": [-9.81 * y, hot], "temperature": [hot], "none": []}
     for fields, axes in zip(across.values(), [(0, 1), (0, 1), (0, 1), (0, 2)], strict=True):
         columns = [of[:, None] for of in fields]
-        assert middle_plane(points, np.ones(len(points)), None, columns).axes == axes
+        assert middle_plane(cloud_of(points), columns).axes == axes
     # The velocity along y of a jet varies as much in its cross-section: the largest picture.
     jet = np.stack([0 * x, 1.0 * (x < 5), 0 * x], axis=1)
-    assert middle_plane(points, np.ones(len(points)), None, [jet]).axes == (0, 2)
+    assert middle_plane(cloud_of(points), [jet]).axes == (0, 2)
     assert spanning(-24.5 + 1e-4 * hot)[0] < -24.5021, "rounding does not fill a scale"
     assert spanning(300 + 0.2 * hot) == pytest.approx((300, 301), abs=0.2)
     assert spanning(np.zeros(9)) == (-1.0, 1.0)
@@ -132,12 +137,12 @@ def test_the_middle_plane_is_that_in_which_the_fields_vary_most() -> None:
 def test_a_section_holds_the_cells_around_its_plane_and_no_others() -> None:
     axes = [(np.arange(each) + 0.5) / 12 for each in (48, 24, 12)]
     points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
-    sizes = np.full(len(points), 1 / 12)
-    found = section(points, sizes, axis=0, position=1.04)
+    cloud = cloud_of(points, 1 / 12)
+    found = section(cloud, axis=0, position=1.04)
     np.testing.assert_allclose(points[found.cell, 0], 12.5 / 12)
     assert len(found.cell) == 24 * 12
     with pytest.raises(ValueError, match="no cells around x = 9 m"):
-        section(points, sizes, axis=0, position=9.0)
+        section(cloud, axis=0, position=9.0)
 
 
 @pytest.mark.parametrize("stretched", [4.0, 30.0])
@@ -146,8 +151,7 @@ def test_cells_that_are_stretched_in_a_plane_are_drawn(stretched: float) -> None
     axis = np.arange(24.0)
     x, y, z = np.meshgrid(axis, axis / stretched, [0.0, 1 / stretched], indexing="ij")
     points = np.stack([x.ravel(), y.ravel(), z.ravel()], axis=1)
-    sizes = np.full(len(points), 1 / stretched)
-    shape = section(points, sizes, 2, 0.0).triangulation
+    shape = section(cloud_of(points, 1 / stretched), 2, 0.0).triangulation
     assert len(shape.get_masked_triangles()) > 0.9 * 2 * 23 * 23
 
 
