@@ -3,11 +3,18 @@
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from PIL import Image
 
 from courant.analysis import scores as measures
-from courant.analysis.case_scores import AnchorMaps, CaseScores, map_anchors, representative_anchors
+from courant.analysis.case_scores import (
+    AnchorMaps,
+    CaseScores,
+    contributions_of,
+    map_anchors,
+    representative_anchors,
+)
 from courant.report import drawing
 from courant.report.context import Context
 from courant.report.drawing import FieldMap, draw_map, draw_maps
@@ -15,22 +22,27 @@ from courant.report.page import Cell, Panel, PanelTable, Picture, number, webp
 from simgen.publish.colours import MAGNITUDES
 from simgen.publish.figures import Layer, Triangles, spanning
 
-COLUMNS = 4
+TOP_ANCHORS, COLUMNS = 8, 4
 
 
 def decomposition_panel(context: Context) -> Panel | None:
     """Show the largest contributions to the first prediction; None for a model that has none."""
     if not context.surrogate.decomposes:
         return None
-    shown, found = context.shown[0], context.strongest
-    plane, places = shown.layer, context.scores.fields.anchors
-    drawn = plane.drawn
-    names = [f"anchor {anchor}" for anchor in found.anchors]
-    at = [None if places is None else places[anchor] for anchor in found.anchors]
-    limits, style = drawing.top_limits(found.magnitudes[:, drawn]), "|contribution| (std)"
+    shown, surrogate, fields = context.shown[0], context.surrogate, context.scores.fields
+    plane, places, energies = shown.layer, fields.anchors, fields.energies
+    anchors = np.argsort(-energies, kind="stable")[:TOP_ANCHORS]
+    parts = surrogate.decomposition(shown.case, start_s=shown.start_s)
+    found = contributions_of(surrogate, shown.case, parts, anchors)
+    std = surrogate.normaliser.at(shown.case.parameters).std
+    deviation = float((np.abs(found["total"] - shown.predicted) / std).max())
+    share = energies[anchors].sum() / (float(energies.sum()) or 1.0)
+    names, magnitudes = [f"anchor {anchor}" for anchor in anchors], fields.magnitudes[anchors]
+    at = [None if places is None else places[anchor] for anchor in anchors]
+    limits, style = drawing.top_limits(magnitudes[:, plane.drawn]), "|contribution| (std)"
     strongest = [
         FieldMap(plane, values, name, style, limits, MAGNITUDES, place)
-        for name, values, place in zip(names, found.magnitudes, at, strict=True)
+        for name, values, place in zip(names, magnitudes, at, strict=True)
     ]
     circles = (
         "These anchors are abstract: they have no position."
@@ -41,27 +53,27 @@ def decomposition_panel(context: Context) -> Panel | None:
         Picture(
             "decomposition.png",
             "The first prediction above is exactly an offset u₀ plus one field δₖ for each of the"
-            f" {context.scores.fields.num_anchors} anchors. Here are the magnitudes of the"
+            f" {fields.num_anchors} anchors. Here are the magnitudes of the"
             f" {len(names)} of most energy{shown.inside}. {circles}",
             draw_maps(
                 [strongest[at : at + COLUMNS] for at in range(0, len(strongest), COLUMNS)], "all"
             ),
             look_for="Each picture shows what one anchor adds to the prediction, and where.",
-            score=found.energy_share,
+            score=f"These {len(anchors)} anchors have {share:.0%} of the energy of all",
         )
     ]
     return Panel(
         "decomposition",
         "What each anchor contributes",
         pictures,
-        note=f"The sum u₀ + Σ δₖ differs from the prediction by at most {found.deviation:.1e}"
+        note=f"The sum u₀ + Σ δₖ differs from the prediction by at most {deviation:.1e}"
         " standard deviations. Arrays are in physical units, of"
-        f" {', '.join(context.surrogate.channels)}.",
+        f" {', '.join(surrogate.channels)}.",
         arrays={
             "points": shown.case.points,
-            "contributions": found.fields,
-            "offset": found.offset,
-            "largest": found.anchors,
+            "contributions": found["contributions"],
+            "offset": found["offset"],
+            "largest": anchors,
         },
     )
 
@@ -168,13 +180,12 @@ def _draw_reading(found: AnchorMaps, plane: Layer) -> Figure:
             # Times N, so that one is what reading everything alike would give; the largest on top.
             times = (attention * len(points))[::stride]
             order = np.argsort(times)
-            shade = np.log10(np.maximum(times[order], 1e-3))
-            style = {"c": shade, "cmap": MAGNITUDES, "vmin": -1, "vmax": 2}
+            style = {"c": times[order], "cmap": MAGNITUDES, "norm": LogNorm(0.1, 100, clip=True)}
             artist = axis.scatter(*points[::stride][order].T, s=5, lw=0, **style)
             title = f"anchor {anchor}, level {level}"
             axis.set(aspect=plane.stretch, xticks=[], yticks=[], title=title)
-    bar = figure.colorbar(artist, ax=grid, shrink=0.8, pad=0.01, label="attention, over the mean")
-    bar.set_ticks([-1, 0, 1, 2], labels=["0.1×", "1×", "10×", "100×"])
+    style = {"label": "attention, over the mean", "format": "{x:g}×"}
+    figure.colorbar(artist, ax=grid, shrink=0.8, pad=0.01, **style)
     return figure
 
 

@@ -7,12 +7,10 @@ from functools import cached_property
 import numpy as np
 
 from courant.analysis.case_dynamics import CaseDynamics, follow_case
-from courant.analysis.case_scores import CaseScores, contributions_of, score_case
+from courant.analysis.case_scores import CaseScores, score_case
 from courant.data.normalisation import Channel, Normaliser
 from courant.evaluation.record import MODEL, Evaluation
 from courant.prediction.surrogate import Surrogate, load
-from courant.problems.problem import read_states
-from courant.problems.transient import time_tolerance
 from courant.report.page import channel_label, component_name
 from courant.runs.directory import RunDirectory
 from courant.runs.record import STATUS, EpochRecord, RunStatus, read_records, read_status
@@ -22,7 +20,6 @@ from simgen.publish.colours import is_signed
 from simgen.publish.figures import Layer, Triangles, layer
 from simgen.store.read import Dataset, StoredCase
 
-TOP_ANCHORS = 8
 MOST_STEPS = 40
 
 
@@ -112,19 +109,6 @@ class ShownCase:
 
 
 @dataclass(frozen=True)
-class StrongestFields:
-    """The contributions of the A strongest anchors to a prediction, in physical units."""
-
-    anchors: np.ndarray  # (A,) their numbers, in order
-    fields: np.ndarray  # (A, N, C)
-    magnitudes: np.ndarray  # (A, N), over the components, in standard deviations
-    offset: np.ndarray  # (C,)
-    deviation: float
-    """The largest of the sum of all fields from the prediction, in standard deviations"""
-    energy_share: str  # How much of all fields' energy the strongest have, in words
-
-
-@dataclass(frozen=True)
 class Rollout:
     """A rollout beside the solution."""
 
@@ -176,39 +160,18 @@ class Context:
         if step_s is None or start is None or case.time is None:
             return None
         steps = min(MOST_STEPS, int((case.time[-1] - start) / step_s + 1e-6))
-        times = start + step_s * np.arange(1, steps + 1)
-        frames = np.abs(case.time[None] - times[:, None]).argmin(axis=1)
-        is_there = np.abs(case.time[frames] - times) <= time_tolerance(case.time)
-        frames, times = frames[is_there], times[is_there] - start
-        stride = int(frames[1] - frames[0]) if len(frames) > 1 else 1
-        every = slice(int(frames[0]), int(frames[-1]) + 1, stride)
-        truth = read_states(case, self.channels, every)
+        times = surrogate.problem.times(start, steps)
+        assert times is not None
+        found = [surrogate.problem.solution(case, float(time)) for time in times]
+        truth = np.stack([each for each in found if each is not None])
+        is_there = [each is not None for each in found]
         predicted = surrogate.predict_case(case, start_s=start, steps=steps)[is_there]
-        return Rollout(times, truth, predicted)
+        return Rollout(times[is_there] - start, truth, predicted)
 
     @cached_property
     def scores(self) -> CaseScores:
         """The scores of the first shown case's decomposition; for models that decompose."""
         return score_case(self.surrogate, self.shown[0].case)
-
-    @cached_property
-    def strongest(self) -> StrongestFields:
-        """The anchors of most energy in the first shown prediction; for models that decompose."""
-        shown, surrogate = self.shown[0], self.surrogate
-        energies, num = self.scores.fields.energies, self.scores.fields.num_anchors
-        anchors = np.argsort(-energies, kind="stable")[:TOP_ANCHORS]
-        share = energies[anchors].sum() / (float(energies.sum()) or 1.0)
-        std = np.asarray(surrogate.normaliser.at(shown.case.parameters).std, np.float32)
-        parts = surrogate.decomposition(shown.case, start_s=shown.start_s)
-        found = contributions_of(surrogate, shown.case, parts, anchors)
-        return StrongestFields(
-            anchors,
-            found["contributions"],
-            np.linalg.norm(found["contributions"] / std, axis=-1),
-            found["offset"],
-            float((np.abs(found["total"] - shown.predicted) / std).max()),
-            f"These {len(anchors)} of {num} anchors have {share:.0%} of the fields' energy",
-        )
 
     @cached_property
     def dynamics(self) -> CaseDynamics | None:

@@ -184,11 +184,9 @@ def wall_panel(context: Context) -> Panel | None:
                 CURVES.items(), (rollout.truth, rollout.predicted), strict=True
             ):
                 force = of[:, faces.cells, pressures[0]] @ pushes
-                for way, color in zip((0, 1), ("k", drawing.PALETTE[1]), strict=True):
-                    name = f"{who}, {'xy'[way]}"
-                    axis.plot(
-                        rollout.times, force[:, way], style.get("ls", "-"), color=color, label=name
-                    )
+                axis.set_prop_cycle(color=("k", drawing.PALETTE[1]))
+                names = [f"{who}, {way}" for way in "xy"]
+                axis.plot(rollout.times, force, style.get("ls", "-"), label=names)
                 arrays[f"{kind}.force.{who}"] = force
             axis.set_xlabel("time from the start (s)")
             axis.legend(**drawing.ABOVE, ncols=2)

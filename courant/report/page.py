@@ -11,7 +11,7 @@ import base64
 import hashlib
 import io
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -193,8 +193,8 @@ def write_page(
     meta: Sequence[str],
     lead: Lead,
     sections: Mapping[str, Sequence[Panel]],
-) -> tuple[list[str], Drawn]:
-    """Write index.html, its pictures and arrays; return the names of these files, and the pictures.
+) -> Drawn:
+    """Write index.html, its pictures and arrays; return the pictures.
 
     `sections` are panels by the section's title. Markup in any text is escaped; what is between
     backticks is code.
@@ -203,7 +203,7 @@ def write_page(
     from courant.report.drawing import cut_panes
     from simgen.publish.figures import DPI, png_bytes
 
-    files, drawn = [], {}
+    drawn: Drawn = {}
     panels = [each for of in sections.values() for each in of]
     for panel in [*filter(None, [lead.panel]), *panels]:
         for picture in panel.pictures:
@@ -215,10 +215,8 @@ def write_page(
             image = Image.open(io.BytesIO(png))
             panes = cut_panes(picture.figure, image) if picture.panes else [image]
             drawn[picture.name] = [[webp(each) for each in panes]]
-            files.append(picture.name)
         if panel.arrays:
-            files.append(f"{panel.name}.npz")
-            folder.write_arrays(files[-1], panel.arrays)
+            folder.write_arrays(f"{panel.name}.npz", panel.arrays)
     page = TEMPLATES.get_template("page.html.j2").render(
         title=title,
         meta=meta,
@@ -232,7 +230,7 @@ def write_page(
         coded=_coded,
     )
     folder.write_bytes(PAGE, page.encode())
-    return files, drawn
+    return drawn
 
 
 def _width(pane: bytes, columns: int) -> int:
@@ -260,21 +258,15 @@ def _coded(text: str) -> Markup:
 
 
 def current_page(run: RunDirectory, folder: RunDirectory, evaluation: Evaluation) -> str | None:
-    """Return the URL of the page in `folder` if it is of this evaluation and no file is missing."""
-    found = folder.read_json(INPUTS) if folder.exists(INPUTS) else None
-    if not isinstance(found, dict):
-        return None
-    files = found.pop("files", None)
-    if not isinstance(files, list) or found != _inputs(run, evaluation):
-        return None
-    return page_url(folder) if {PAGE, *map(str, files)} <= set(folder.names()) else None
+    """Return the URL of the page in `folder` if it is of this evaluation."""
+    is_there = folder.exists(PAGE) and folder.exists(INPUTS)
+    is_of_it = is_there and folder.read_json(INPUTS) == _inputs(run, evaluation)
+    return page_url(folder) if is_of_it else None
 
 
-def keep_inputs(
-    run: RunDirectory, folder: RunDirectory, evaluation: Evaluation, files: Iterable[str]
-) -> None:
+def keep_inputs(run: RunDirectory, folder: RunDirectory, evaluation: Evaluation) -> None:
     """Write what the report in `folder` was made from, once all of it is written."""
-    folder.write_json(INPUTS, {**_inputs(run, evaluation), "files": sorted(files)})
+    folder.write_json(INPUTS, _inputs(run, evaluation))
 
 
 def page_url(folder: RunDirectory) -> str:

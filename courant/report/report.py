@@ -115,7 +115,7 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
         picture,
         "network's " * bool(better),
     )
-    files, drawn = pages.write_page(folder, title, meta, lead, sections)
+    drawn = pages.write_page(folder, title, meta, lead, sections)
     best = min(evaluation.references, key=nmae.__getitem__)
     summary = pages.Summary(
         family=family,
@@ -130,7 +130,7 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
         thumbnail=pages.data_url(pages.webp(next(iter(drawn.values()))[-1][0], 320)),
     )
     folder.write_bytes(pages.SUMMARY, summary.model_dump_json(indent=2).encode())
-    pages.keep_inputs(run, folder, evaluation, [*files, pages.SUMMARY])
+    pages.keep_inputs(run, folder, evaluation)
     if (parent := pages.parent_index(run, folder)) is not None:
         pages.write_index(parent)
     return pages.page_url(folder)
@@ -143,9 +143,7 @@ def import_command(dataset: Dataset) -> str:
     """
     schema, records = dataset.schema, [dataset[case].provenance for case in dataset.design.index]
     patches = records[0].get("patches")
-    # The directories are absolute; in datasets of before they are in the folder.
-    source = schema.source.name if schema.source else ""
-    parents = [Path(source, of["directory"]).parent for of in records]
+    parents = [Path(of["directory"]).parent for of in records]
     words = ["vtk" if patches is None else "openfoam", os.path.commonpath(parents)]
     for option, role in (("--fields", "solved"), ("--given", "given")):
         of = [each for each in schema.fields if each.role == role]

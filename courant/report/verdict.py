@@ -1,14 +1,7 @@
 """Judge what the fields of a trained model are good for: one word, with its reason.
 
-    not usable  the error is above half of the fields' variation, or a prediction without a network
-                is better or about as good
-    unproven    neither, by one or two test cases
-    usable      at most half the error of the best reference, and a fifth of the variation; every
-                quantity within 10 % (or the mesh's own error, where that is larger) and closer than
-                a regression on the design parameters; at least three cases
-    for trends  what lies between
-
-The variation is that of RAE: around the mean of the training cases.
+docs/report.md defines the words. The fields' variation is that of RAE: around the mean of the
+training cases.
 """
 
 from __future__ import annotations

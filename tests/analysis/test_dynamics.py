@@ -319,8 +319,8 @@ def test_flow_latents_and_processor_have_the_frequencies_that_were_planted(
     assert (scores["locked_in"], scores["rhythm_kept"]) == (1.0, 1.0)
     context: Any = SimpleNamespace(shown=[SimpleNamespace(case=long_waves[0])], dynamics=found)
     panel = latents_panel(context)
-    files, _ = write_page(RunDirectory(tmp_path), "", [], Lead("", ""), {"": [panel]})
-    assert len(files) == len(panel.pictures) + 1 == 5
+    drawn = write_page(RunDirectory(tmp_path), "", [], Lead("", ""), {"": [panel]})
+    assert len(drawn) == len(panel.pictures) == 4
     times = re.findall(r"at ([\d.]+) s", panel.pictures[-1].caption)
     assert list(map(float, times)) == [time for time, _ in found.jacobians]
     shown = {row[""]: row["frequency (Hz)"] for row in panel.tables[0].rows}

@@ -94,9 +94,8 @@ def measure(run: RunDirectory, folder: Path) -> None:
     evaluation = read_evaluation(run, "test")
     assert evaluation is not None
     report = RunDirectory(folder)
-    for name in (PAGE, "errors.png"):
-        report.write_bytes(name, b"drawn")
-    keep_inputs(run, report, evaluation, ["errors.png"])
+    report.write_bytes(PAGE, b"drawn")
+    keep_inputs(run, report, evaluation)
 
 
 def test_designs_can_be_given_by_their_parameters(asked: Generation) -> None:
@@ -164,7 +163,7 @@ def test_a_run_that_did_not_come_to_its_end_is_not_finished(job, asked, state):
     assert job.done() is None
 
 
-def test_a_report_is_finished_only_of_the_present_weights_split_and_files(job):
+def test_a_report_is_finished_only_of_the_present_weights_and_split(job):
     run, folder = run_of(job), Path(job.report or "")
     asked = Measurement(run.url, str(folder))
     found = asked.done()
@@ -174,7 +173,7 @@ def test_a_report_is_finished_only_of_the_present_weights_split_and_files(job):
     assert found.line().endswith(f"to do it again, remove {run.url}/evaluation.json")
     assert replace(asked, split="train").done() is None
     assert replace(asked, report=f"{folder}-2").done() is None
-    (folder / "errors.png").unlink()
+    (folder / PAGE).unlink()
     assert asked.done() is None
     measure(run, folder)
     assert asked.done() is not None

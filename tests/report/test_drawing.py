@@ -186,7 +186,7 @@ def test_figures_are_transparent_in_the_page_and_on_white_in_their_files(tmp_pat
         figure, _ = axes_grid(3, 3, 1.0, 1.0)
     panel = pages.Panel("one", "One", [pages.Picture("one.png", "Caption.", figure, "Look.", "1")])
     folder, lead = RunDirectory(tmp_path), pages.Lead("", "Verdict")
-    _, drawn = pages.write_page(folder, "Run", [], lead, {"": [panel]})
+    drawn = pages.write_page(folder, "Run", [], lead, {"": [panel]})
     ((picture,),) = drawn["one.png"]
     assert Image.open(io.BytesIO(picture)).getpixel((1, 1))[3] == 0
     assert Image.open(tmp_path / "one.png").getpixel((1, 1)) == (255,) * 4

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from courant.analysis import case_scores
 from courant.evaluation.evaluate import evaluate
 from courant.prediction.bands import GridError, QuantityBand
 from courant.report import errors, report
-from courant.report.context import TOP_ANCHORS, Context, open_context
+from courant.report.anchors import TOP_ANCHORS, decomposition_panel
+from courant.report.context import Context, open_context
 from courant.report.data_and_training import cases_panel, tuning_seconds, use_panel
 from courant.report.dynamics import monitor_panel
 from courant.report.report import write_report
@@ -99,7 +99,7 @@ def test_a_report_is_one_page_with_its_pictures_in_it_and_its_arrays_beside_it(
         assert f"{channel.field} {channel.component}".replace("_", " ") in page
 
 
-def test_a_report_is_drawn_again_only_where_its_inputs_changed_or_a_file_is_gone(
+def test_a_report_is_drawn_again_only_where_its_inputs_changed_or_its_page_is_gone(
     context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "SECTIONS", {"Data": (cases_panel,)})
@@ -108,7 +108,7 @@ def test_a_report_is_drawn_again_only_where_its_inputs_changed_or_a_file_is_gone
     drawn = figure.stat().st_mtime_ns
     assert write_report(context.run.url, str(tmp_path)) == url
     assert figure.stat().st_mtime_ns == drawn
-    for spoil in (figure.unlink, lambda: inputs.write_text("{}"), lambda: inputs.write_text("[]")):
+    for spoil in ((tmp_path / "index.html").unlink, lambda: inputs.write_text("[]")):
         spoil()
         write_report(context.run.url, str(tmp_path))
         assert figure.stat().st_mtime_ns > drawn
@@ -123,18 +123,19 @@ def test_cases_that_a_panel_was_fitted_to_are_not_judged(context: Context) -> No
 
 
 def test_the_strongest_fields_are_those_of_most_energy_and_sum_to_the_prediction(
-    context: Context, monkeypatch: pytest.MonkeyPatch
+    context: Context,
 ) -> None:
-    found, energies = context.strongest, context.scores.fields.energies
-    assert found.anchors.tolist() == np.argsort(-energies).tolist()[:TOP_ANCHORS]
-    assert found.fields.shape == (*found.magnitudes.shape, len(context.channels))
-    assert found.deviation < 1e-4
+    panel, fields = decomposition_panel(context), context.scores.fields
+    assert panel is not None
+    chosen, parts = panel.arrays["largest"], panel.arrays["contributions"]
+    assert chosen.tolist() == np.argsort(-fields.energies).tolist()[:TOP_ANCHORS]
+    deviation = re.search(r"differs from the prediction by at most (\S+)", panel.note)
+    assert deviation is not None and float(deviation[1]) < 1e-4
+    std = context.surrogate.normaliser.at(context.shown[0].case.parameters).std
+    sizes = np.linalg.norm(parts / std, axis=-1)
+    np.testing.assert_allclose(sizes, fields.magnitudes[chosen], rtol=1e-3, atol=1e-5)
     abstract = context.surrogate.experiment.model.anchor_kind == "abstract"
-    assert (context.scores.fields.anchors is None) == abstract
-    # In parts it is the same.
-    monkeypatch.setattr(case_scores, "MAX_VALUES", 7 * found.fields[:, :1].size)
-    parted = dataclasses.replace(context).strongest
-    np.testing.assert_allclose(parted.fields, found.fields, atol=1e-5)
+    assert (fields.anchors is None) == abstract
 
 
 def test_the_lines_to_paste_predict_the_shown_case(context: Context) -> None:
