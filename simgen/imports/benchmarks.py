@@ -2,30 +2,8 @@
 
 Published files are read with their splits and their resolution. Each reader returns the schema, the
 number of cases that models are compared on, and the cases: 1000 training and 200 test cases of the
-steady ones, in the order of their files, as Neural-Solver-Library has them. Three are generated:
-
-Darcy: flow through rock of two permeabilities, on the unit square. -div(a grad u) = 1 with u = 0 on
-the edges; a is 12 where a Gaussian random field is positive and 3 elsewhere. The field has the
-covariance (-Laplacian + 9)^-2 with zero normal derivative on the edges (Li et al., Fourier Neural
-Operator, 2021). Solved on 421 x 421 points by the five-point scheme; every fifth point is kept, as
-is usual. What differs from the published files: the random field is evaluated at the grid's own
-points, where theirs is interpolated to them, and other seeds draw it.
-
-Diffusion-sorption: a contaminant that soaks into soil (Takamoto et al., PDEBench, 2022).
-u_t = D / R(u) u_xx on 0 < x < 1 m, 0 < t <= 500 s; u = 1 at x = 0, u = -D u_x at x = 1, and at
-first u is the same everywhere, between 0 and 0.2; R(u) is Freundlich's retardation. Finite volumes
-in space, implicit steps of variable order (LSODA, banded). The initial values of case n are the
-published ones. What differs: boundary values hold on the outermost faces, where theirs hold half a
-cell further out. That moves u by 0.2 % of its norm, and makes the scheme second-order at the edges.
-
-Elasticity: stress around a random void in a stretched rubber square (Li et al., Geo-FNO, 2023). The
-void has the radius r(angle) = 0.2 + 0.2 / (1 + exp(r')) about the middle, r' a Gaussian field on
-the circle of covariance 4^2 (-d2/dangle2 + 3^2)^-1. The unit square is clamped at the bottom and
-drawn up at the top by 100 N/m2; the material is incompressible (Rivlin-Saunders, C1 = 1.863e5,
-C2 = 9.79e3 N/m2) in plane stress. Quadratic finite elements on rings of cells around the void; the
-points are corners of cells, 36 around and 27 across, of a mesh twice as fine. The stress is von
-Mises' of the Cauchy stress. What differs: the places of their points come from another mesher, the
-field has ten waves here, which the mesh resolves, and other seeds draw it.
+steady ones, in the order of their files, as Neural-Solver-Library has them. Three are generated;
+docs/importing.md has their equations, and how they differ from the published files.
 """
 
 import hashlib
@@ -305,30 +283,26 @@ class Grid:
     case_name: ClassVar[str]
     paper: ClassVar[str]
     solver: ClassVar[str]
-    revision: ClassVar[int] = 1  # Changes with what is solved
     fields: ClassVar[tuple[Field, ...]]
     num_train: ClassVar[int] = 1000  # Of the published files, as `num_test`
     num_test: ClassVar[int] = 200
     test_from: ClassVar[int] = 50_000
     """The number of the first test case: training cases, however many, stay below it"""
 
-    def form(self) -> tuple[str, dict[str, Any]]:
-        """Describe the source; return it and what else the schema has."""
+    def schema(self) -> Schema:
         raise NotImplementedError
 
     def solve(self, number: int) -> tuple[np.ndarray, Mapping[str, np.ndarray], np.ndarray | None]:
         """Return points, fields and times of case `number`."""
         raise NotImplementedError
 
-    def schema(self) -> Schema:
-        text, more = self.form()
+    def schema_of(self, text: str, **more: Any) -> Schema:
         source = Source(text, self.paper, "as this dataset")
         return imported_schema(self.name, fields=self.fields, source=source, **more)
 
     def case(self, number: int, split: str) -> SourceCase:
-        provenance = {"solver": self.solver, "solver_version": str(self.revision)}
-        name = self.case_name.format(number)
-        return SourceCase(name, *self.solve(number), split=split, provenance=provenance)
+        name, by = self.case_name.format(number), {"solver": self.solver}
+        return SourceCase(name, *self.solve(number), split=split, provenance=by)
 
 
 def get_grid(name: str) -> Grid:
@@ -360,9 +334,8 @@ def generate_benchmark(
             f"{num_train} training, {num_validation} validation and {num_test} test cases: expected"
             f" 1 to {of.test_from}, 0 or more, and 0 to {most_test}"
         )
-    files = f"revision {of.revision}, {of}"
     cases = [
-        importing.UnreadCase(of.case_name.format(number), files, partial(of.case, number, split))
+        importing.UnreadCase(of.case_name.format(number), str(of), partial(of.case, number, split))
         for split, first, size in (
             ("train", 0, num_train),
             ("validation", VALIDATION_FROM, num_validation),
@@ -404,9 +377,9 @@ class DarcyGrid(Grid):
     def axis(self) -> np.ndarray:
         return np.linspace(0.0, 1.0, self.size)[:: self.every]
 
-    def form(self) -> tuple[str, dict[str, Any]]:
+    def schema(self) -> Schema:
         source = f"Darcy flow, generated ({self.size} points, every {self.every}th)"
-        return source, {"dimension": 2, "grid_shape": (len(self.axis), len(self.axis))}
+        return self.schema_of(source, dimension=2, grid_shape=(len(self.axis), len(self.axis)))
 
     def solve(self, number: int) -> tuple[np.ndarray, Mapping[str, np.ndarray], None]:
         a, kept = permeability(number, self.size), (slice(None, None, self.every),) * 2
@@ -474,9 +447,9 @@ class SorptionGrid(Grid):
     fields = SORPTION_FIELDS
     num_train, num_test, test_from = 9000, 1000, 9000
 
-    def form(self) -> tuple[str, dict[str, Any]]:
+    def schema(self) -> Schema:
         source = f"PDEBench diffusion-sorption, generated ({self.cells} cells)"
-        return source, {"dimension": 1, "transient": True, "grid_shape": (self.cells,)}
+        return self.schema_of(source, dimension=1, transient=True, grid_shape=(self.cells,))
 
     def solve(self, number: int) -> tuple[np.ndarray, Mapping[str, np.ndarray], np.ndarray]:
         fields = {"concentration": concentration(first_value(number), self)}
@@ -548,9 +521,9 @@ class CellGrid(Grid):
     solver = "scikit-fem, quadratic"
     fields = (Field("stress", "N/m2", ("mises",)),)
 
-    def form(self) -> tuple[str, dict[str, Any]]:
+    def schema(self) -> Schema:
         number = self.around * (self.across + 1)
-        return f"Elasticity, generated ({number} points)", {"dimension": 2}
+        return self.schema_of(f"Elasticity, generated ({number} points)", dimension=2)
 
     def solve(self, number: int) -> tuple[np.ndarray, Mapping[str, np.ndarray], None]:
         points, stress = cell_stress(lambda angle: void_radius(number, angle), self)

@@ -25,7 +25,7 @@ from simgen.cases import FAMILIES
 from simgen.cases.expressions import AskedQuantity, SolvedFields, usual_quantities
 from simgen.cell_mesh import CellMesh
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
-from simgen.errors import CaseError, InputError, StoreError
+from simgen.errors import CaseError, InputError
 from simgen.moments import stored_type, stored_type_of_points
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.quantities import StatedQuantity
@@ -375,11 +375,6 @@ class _Writing:
         self._commit()
         record = read_on_record(self.url)
         assert record is not None
-        if lost := self.names - record.design.keys():
-            raise StoreError(
-                f"{self.url}: {min(lost)} and {len(lost) - 1} more cases are not on record: another"
-                " import ran at the same time; run again"
-            )
         if foreign := record.unpublished - self.names:
             raise InputError(
                 f"{self.url} holds {min(foreign)} and {len(foreign) - 1} more cases of an import"

@@ -88,8 +88,6 @@ class VtkFolder:
             )
         self.options, self.meshes = options, meshes
         self.paths: dict[str, Path] = {}
-        self.beside: set[Path] = set()
-        """The lists that cannot be used and have files beside them, which are no cases"""
         self.left_out: list[NotImported] = []
 
     def find(self, folder: Path) -> list[str]:
@@ -119,7 +117,9 @@ class VtkFolder:
         cases.difference_update(surfaces)
         for path in sorted(wrong & cases):
             below = {of for of in cases if path.parent in of.parents and _rank(of) < _rank(path)}
-            self.beside |= {path} if below else set()
+            if below:
+                more = "files beside it are no cases as long as it cannot be used"
+                self.left_out.append(NotImported(str(path.relative_to(folder)), more))
             cases -= below
         places: dict[str, list[Path]] = defaultdict(list)
         for path in sorted(cases):
@@ -138,16 +138,8 @@ class VtkFolder:
 
     def survey(self, place: str) -> VtkCase:
         options, path = self.options, self.paths[place]
-        try:
-            snapshots = read_snapshots(path)
-            first = self.meshes.read(snapshots[0][1], list(options.fields))
-        except (CaseError, InputError) as error:
-            if path not in self.beside:
-                raise
-            raise CaseError(
-                f"{error}; files beside it are no cases as long as it cannot be used: correct or"
-                " remove it"
-            ) from error
+        snapshots = read_snapshots(path)
+        first = self.meshes.read(snapshots[0][1], list(options.fields))
         times = tuple(time for time, _ in snapshots if time is not None)
         dimension = 2 if first.extent[2] <= FLAT * first.extent.max() else 3
         fields = []

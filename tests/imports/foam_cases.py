@@ -182,6 +182,12 @@ def field_text(mesh: FoamMesh, name: str, time: float, speed: float) -> FieldTex
     return FieldText("vector" if name == "U" else "scalar", values, entries, DIMENSIONS[name])
 
 
+def replace_in(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
 def write_case(
     directory: Path,
     *,

@@ -30,6 +30,7 @@ from tests.imports.foam_cases import (
     field_values,
     import_openfoam,
     plan_openfoam,
+    replace_in,
     write_case,
     write_mesh,
 )
@@ -154,12 +155,6 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
         "0/U: boundaryField/inlet has no value; there are ",
     ),
 }
-
-
-def replace_in(path: Path, old: str, new: str) -> None:
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
 
 
 def test_each_hostile_case_is_one_line_and_the_others_are_imported(tmp_path) -> None:

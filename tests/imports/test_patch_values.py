@@ -32,6 +32,7 @@ from tests.imports.foam_cases import (
     imported_values,
     openfoam,
     plan_openfoam,
+    replace_in,
 )
 
 pytestmark = pytest.mark.openfoam
@@ -218,12 +219,6 @@ def dictionary(case: Path, name: str, text: str) -> None:
     (case / "system" / name).write_text(HEAD.format(name) + text)
 
 
-def changed(case: Path, name: str, old: str, new: str) -> None:
-    text = (case / "system" / name).read_text()
-    assert old in text
-    (case / "system" / name).write_text(text.replace(old, new))
-
-
 def geometry_fields(case: Path, *options: str) -> None:
     for function in ("writeCellCentres", "writeCellVolumes"):
         openfoam(case, "postProcess", "-func", function, *options)
@@ -282,7 +277,7 @@ def put_together_in_part(case: Path) -> None:
 
 def one_cell(case: Path) -> None:
     """Its owner may be a list of equal labels, `6{0}`, and its neighbour is an empty one."""
-    changed(case, "blockMeshDict", "(4 3 2)", "(1 1 1)")
+    replace_in(case / "system/blockMeshDict", "(4 3 2)", "(1 1 1)")
     openfoam(case, "blockMesh")
     solved(case)
 
