@@ -78,8 +78,7 @@ class CaseFields:
     def faces(self, *kinds: str) -> Faces:
         """Return patch kinds' faces; without a gradient, values are `values[..., cells]`."""
         boundary = self.cloud.boundary
-        if boundary is None:
-            raise ValueError("this quantity needs a boundary cloud")
+        assert boundary is not None
         chosen = np.isin(boundary.patch, [self.cloud.patch_kinds.index(kind) for kind in kinds])
         points, normals = (
             np.asarray(each[chosen], dtype=np.float64)
@@ -130,12 +129,6 @@ class Quantity(StatedQuantity):
     """None where the cloud does not give it to 1 %"""
     needs: tuple[str, ...] = ()  # Components of fields that `from_fields` reads, such as velocity.x
     not_from_fields: str = ""  # Why the cloud does not give it, in words
-
-    def __post_init__(self) -> None:
-        if (self.from_fields is None) != bool(self.not_from_fields):
-            raise ValueError(
-                f"quantity {self.name}: give from_fields, or the reason in not_from_fields"
-            )
 
 
 def obtainable(

@@ -67,8 +67,6 @@ def pack_folder(folder: Path, url: str, left_out: Collection[str] = ()) -> None:
             )
         packed.seek(0)
         if "://" in url:
-            import fsspec  # which the command line need not wait for
-
             with fsspec.open(url, "wb") as target:
                 shutil.copyfileobj(packed, target, 1 << 20)
         else:

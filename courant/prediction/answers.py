@@ -34,8 +34,7 @@ class RegressedQuantity(Frozen):
     """Logarithms of the length of each parameter, and of the noise over the variance"""
     share: float = Field(ge=0, le=1)
     scatter: float = Field(default=0.0, ge=0)
-    """Added to the regression's deviation, in logarithms where these are regressed; 0 in scores of
-    runs that were evaluated before there was one"""
+    """Added to the regression's deviation, in logarithms where these are regressed"""
     scores: tuple[float, ...]
     """Of each known case that was drawn: its error over the deviation of a regression without it,
     and without the candidates of searches"""

@@ -1,15 +1,9 @@
 """Watch a rollout from its latents alone: has it left the dynamics that the model was trained on?
 
-Three numbers of each step, each over its 99 % quantile along training rollouts:
-
-    T     Hotelling's distance of the pooled latents in whitened principal components
-    Q     the part of the pooled latents that lies outside these components
-    G     how much faster or slower the latents move than usual, as a logarithm
-
-Pooled latents are the mean and the deviation over anchors. T and Q (Jackson and Mudholkar 1979,
-Control procedures for residuals) see a state unlike any of the training, G one that comes to rest
-or bolts. The largest of the three is divided by a limit that 95 % of healthy validation rollouts
-keep over their whole length: at 1 the flag goes up.
+The departure at a step is the largest of three numbers, each over its 99 % quantile along training
+rollouts, divided by a limit; docs/analysis.md defines them. T and Q (Jackson and Mudholkar 1979,
+Control procedures for residuals) are those of the pooled latents, the mean and the deviation over
+anchors; G is the logarithm of their change in a step, over its usual one.
 """
 
 from collections.abc import Sequence

@@ -350,7 +350,6 @@ class Surrogate:
         steps: int | None = None,
         from_solver_s: float | None = None,
         verify: bool = False,
-        folder: str | Path | None = None,
         scratch: str | Path | None = None,
         max_points: int | None = None,
         start_of: StoredCase | None = None,
@@ -367,8 +366,8 @@ class Surrogate:
         is transferred to this mesh, and no band of the model holds. With `verify` the solver solves
         all of it.
 
-        `folder` keeps known geometry (None: ~/.cache/courant/geometry), `scratch` is where a case
-        is solved (None: the system's temporary folder), and `max_points` bounds the cells.
+        `scratch` is where a case is solved (None: the system's temporary folder), and `max_points`
+        bounds the cells. Known geometry is kept in ~/.cache/courant/geometry.
         `fields_by` predicts the fields in place of the model, whose bands do not hold then. Raises
         InputError for a design outside the family's design space, and one that cannot be meshed or
         solved.
@@ -426,7 +425,7 @@ class Surrogate:
         elif from_solver_s is not None or (verify and start_of is None):
             cloud, seconds, measured = solve(point, scratch)
         else:
-            cloud, seconds, known_geometry = mesh(point, folder, max_points)
+            cloud, seconds, known_geometry = mesh(point, max_points)
         if start_of is not None:
             cloud = transferred_state(problem, start_of, cloud)
 
@@ -619,14 +618,12 @@ class Surrogate:
         return [*programs, place / NORMALISER]
 
 
-def mesh(
-    point: DesignPoint, folder: str | Path | None, max_points: int | None
-) -> tuple[PointCloud, Seconds, bool]:
-    """Mesh a design, or read its geometry from `folder`; also return whether it was there."""
+def mesh(point: DesignPoint, max_points: int | None) -> tuple[PointCloud, Seconds, bool]:
+    """Mesh a design, or read its known geometry; also return whether it was there."""
     from simgen.solving.unsolved import mesh_design
 
     began = time.perf_counter()
-    cloud, known = mesh_design(point, Path(folder or cache_folder("geometry")))
+    cloud, known = mesh_design(point, cache_folder("geometry"))
     if max_points is not None and cloud.num_points > max_points:
         raise TooLargeError(
             f"the mesh of this design has {cloud.num_points} cells, {max_points} are allowed"

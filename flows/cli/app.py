@@ -428,11 +428,10 @@ def predict(
         "--from-solver": (from_solver, "a design"),
         "--verify": (verify or None, "a design"),
         "--reference": (reference, "a design"),
+        "--dataset": (dataset, "a stored case or a design"),
     }
-    if is_file and dataset is not None:
-        raise InputError("--dataset belongs to a stored case or a design; leave it out")
     for named, (given, needed) in options.items():
-        if given is not None and kind != needed:
+        if given is not None and kind not in needed:
             raise InputError(f"{named} belongs to {needed}, not to {kind}; leave it out")
     if design is not None:
         record.check_trained(RunDirectory(absolute(run)))

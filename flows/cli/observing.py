@@ -260,8 +260,7 @@ def draw(overview: Overview) -> RenderableType:
     )
     rows = []
     for case in overview.cases:
-        left = f", {duration_text(case.eta_s)} left" if case.eta_s is not None else ""
-        rows.append([case.case_id, f"{case.fraction:.0%}", case.message + left])
+        rows.append([case.case_id, f"{case.fraction:.0%}", terminal.progress_note(case)])
     add("solving on this machine", "", [""], rows)
     ended = [run for run in overview.runs if run.state in ("finished", "stopped")]
     left_out, rows = max(0, len(ended) - MOST_ENDED), []

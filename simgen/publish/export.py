@@ -1,16 +1,9 @@
 """Export a version: as plain Zarr v3, which `zarr` and `s3fs` alone can read, or for ParaView.
 
 The root's attributes and consolidated metadata come last: an interrupted export has neither, and
-the same command continues it. Arrays have units and names as the CF conventions call them, and
-components are coordinates. Tables over cases are attributes of `design`, `splits`, `statistics`.
+the same command continues it. Tables over cases are attributes of `design`, `splits`, `statistics`.
 Gates, log and provenance of a case are JSON text in an array of bytes, `provenance`: as attributes
-they would all be part of the root's metadata.
-
-For ParaView, the fluid's points and the boundary's faces are written with all fields:
-
-    <folder>/<id>.vtu, <id>_boundary.vtu                        a steady case
-    <folder>/<id>.pvd, <id>_boundary.pvd and <id>/*.vtu         a transient case: open the .pvd,
-                                                                which knows the times
+they would all be part of the root's metadata. docs/dataset-operations.md lists the files.
 """
 
 import json
@@ -175,9 +168,6 @@ def export_vtu(
     for case in chosen:
         if case.status != "accepted":
             raise InputError(f"case {case.id} was {case.status} and has no fields: {case.reason}")
-        both = f"{case.id}_boundary"
-        if dataset.schema.boundary and any(both == other.id for other in chosen):
-            raise InputError(f"cases {case.id} and {both} would both write {both}: export only one")
     schema, written, place = dataset.schema, [], local_path(str(folder))
     try:
         place.mkdir(parents=True, exist_ok=True)

@@ -16,11 +16,6 @@ PARAMETERS = {"radius": 2.0, "center_x": -5.0, "center_y": 0.0}
 
 
 @pytest.fixture(scope="module")
-def run(world) -> str:
-    return world.waves_run()
-
-
-@pytest.fixture(scope="module")
 def steady_run(world) -> str:
     return world.ducts_run()
 
@@ -43,7 +38,7 @@ def wave(points: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("on", ["cells", "points"])
 def test_the_state_is_taken_from_cells_or_points_and_the_prediction_written_there(
-    run, mesh, tmp_path, on
+    waves_run, mesh, tmp_path, on
 ):
     if on == "points":
         places = mesh.points
@@ -54,7 +49,7 @@ def test_the_state_is_taken_from_cells_or_points_and_the_prediction_written_ther
         places = np.concatenate(blocks)
     mesh.write(tmp_path / "case.vtu")
     line = predict_file(
-        run, tmp_path / "case.vtu", None, PARAMETERS, 2, tmp_path / "out" / "prediction.vtu"
+        waves_run, tmp_path / "case.vtu", None, PARAMETERS, 2, tmp_path / "out" / "prediction.vtu"
     )
     assert f"2 steps from 3 to 6 s after the state in case.vtu, on {len(places)} {on}" in line
     assert line.splitlines()[1].startswith("no band of error holds on a mesh of your own")
@@ -65,7 +60,7 @@ def test_the_state_is_taken_from_cells_or_points_and_the_prediction_written_ther
         if on == "cells"
         else written.point_data["velocity"]
     )
-    expected = courant.load(run).predict(
+    expected = courant.load(waves_run).predict(
         places, initial=wave(places)[:, :2], parameters=PARAMETERS, steps=2
     )[-1]
     np.testing.assert_allclose(values[:, :2], expected, atol=1e-6)
@@ -79,17 +74,15 @@ def test_the_state_is_taken_from_cells_or_points_and_the_prediction_written_ther
         ({"velocity": 1}, PARAMETERS, "p.vtu", r"velocity\.y is missing"),
         ({"velocity": 3}, None, "p.vtu", "--parameters radius=0.75,center_x=-8,center_y=-5$"),
         ({"velocity": 3}, PARAMETERS, "p.npz", r"p\.npz has no suffix of \.vtu, \.pvd"),
-        (None, PARAMETERS, "p.vtu", "cannot be read as a mesh"),
     ],
 )
-def test_what_cannot_be_predicted_is_one_line(run, mesh, tmp_path, data, parameters, out, message):
-    if data is None:
-        (tmp_path / "case.vtu").write_text("no mesh")
-    else:
-        mesh.point_data = {name: np.ones((len(mesh.points), size)) for name, size in data.items()}
-        mesh.write(tmp_path / "case.vtu")
+def test_what_cannot_be_predicted_is_one_line(
+    waves_run, mesh, tmp_path, data, parameters, out, message
+):
+    mesh.point_data = {name: np.ones((len(mesh.points), size)) for name, size in data.items()}
+    mesh.write(tmp_path / "case.vtu")
     with pytest.raises(InputError, match=message) as caught:
-        predict_file(run, tmp_path / "case.vtu", None, parameters, 1, tmp_path / out)
+        predict_file(waves_run, tmp_path / "case.vtu", None, parameters, 1, tmp_path / out)
     assert "\n" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["case.vtu"]
 
@@ -168,16 +161,16 @@ def test_a_steady_case_without_its_boundary_is_one_line(steady_run, tmp_path, gi
         predict_file(steady_run, tmp_path / "case.vtu", faces, DUCT, None, out)
 
 
-def test_a_rollout_is_a_series_of_files_with_their_times(run, mesh, tmp_path):
+def test_a_rollout_is_a_series_of_files_with_their_times(waves_run, mesh, tmp_path):
     mesh.point_data = {"velocity": wave(mesh.points)}
     mesh.write(tmp_path / "case.vtu")
     own, stored = tmp_path / "own.pvd", tmp_path / "stored.pvd"
     assert "2 steps from 3 to 6 s" in predict_file(
-        run, tmp_path / "case.vtu", None, PARAMETERS, 2, own
+        waves_run, tmp_path / "case.vtu", None, PARAMETERS, 2, own
     )
-    surrogate = courant.load(run)
+    surrogate = courant.load(waves_run)
     case = surrogate.open_dataset()[0]
-    line, error = write_prediction(run, case.id, 23.0, 2, stored).splitlines()
+    line, error = write_prediction(waves_run, case.id, 23.0, 2, stored).splitlines()
     predicted = surrogate.predict_case(case, start_s=23.0, steps=2)
     truth = case["velocity"][[list(case.time).index(time) for time in (26.0, 29.0)]]
     nmae = abs(predicted - truth).sum() / abs(truth).sum()
@@ -195,12 +188,12 @@ def test_a_rollout_is_a_series_of_files_with_their_times(run, mesh, tmp_path):
     assert sorted(path.name for path in tmp_path.rglob("*.vtu") if "part" in path.name) == []
 
 
-def test_a_rollout_does_not_overwrite_the_state_that_it_goes_on_from(run, mesh, tmp_path):
+def test_a_rollout_does_not_overwrite_the_state_that_it_goes_on_from(waves_run, mesh, tmp_path):
     state = tmp_path / "wake" / "wake_00001.vtu"
     state.parent.mkdir()
     mesh.write(state)
     with pytest.raises(InputError, match=r"lies where .*wake\.pvd is written; name"):
-        predict_file(run, state, None, PARAMETERS, 2, tmp_path / "wake.pvd")
+        predict_file(waves_run, state, None, PARAMETERS, 2, tmp_path / "wake.pvd")
     assert not (tmp_path / "wake.pvd").exists()
 
 

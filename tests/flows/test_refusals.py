@@ -46,8 +46,7 @@ def generate(*arguments: str) -> str:
         ("predict RUN --out x.vtu", "name a case or a mesh file, or give a --design"),
         ("predict /nowhere/run case.vtu --out x.vtu", "case.vtu does not exist; name a mesh file"),
         ("predict RUN case.vtu --start 1 --out x.vtu", "--start belongs to a stored case"),
-        ("predict RUN case --parameters a=2 --out x.npz", "--parameters belongs to a mesh file"),
-        ("predict RUN case --verify --out x.vtu", "--verify belongs to a design"),
+        ("predict RUN case.vtu --dataset s --out x.vtu", "--dataset belongs to a stored case or"),
         ("predict /nowhere/run --design a=1 --verify --out x.vtu", "/nowhere/run is not there"),
     ],
 )

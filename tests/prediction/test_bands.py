@@ -397,7 +397,7 @@ def test_a_design_that_nobody_has_solved_has_bands(
     bands = calibrate(str(folder / "run"))
     surrogate = courant.load(folder / "run", device="cpu")
     # Ducts are boxes of 60 cells: a real mesh is out of their reach, as it should be.
-    refused = surrogate.predict_design(w.DESIGN, folder=tmp_path).bands
+    refused = surrogate.predict_design(w.DESIGN).bands
     assert "farther from those of the training" in refused.no_field
     request = DesignRequest(parameters=w.DESIGN)
 
@@ -405,7 +405,7 @@ def test_a_design_that_nobody_has_solved_has_bands(
     near = bands.model_copy(update={"reach": None, "grid": {"branch1_share": grid}})
     RunDirectory(folder / "run").write_json(BANDS, near.model_dump(mode="json"))
     surrogate = courant.load(folder / "run", device="cpu")
-    found = surrogate.predict_design(w.DESIGN, folder=tmp_path)
+    found = surrogate.predict_design(w.DESIGN)
     assert found.bands.no_field == ""
     assert found.bands.field is not None and found.bands.field.shape == found.values.shape
     share = found.quantities["branch1_share"]
@@ -447,17 +447,13 @@ def test_cases_outside_of_a_box_are_scored_apart(folder: Path) -> None:
 SIZES = np.array([3.5, 5.0, 7.0])
 
 
-def test_order_and_converged_values_of_exact_data_are_recovered_and_few_sizes_refused() -> None:
+def test_order_and_converged_values_of_exact_data_are_recovered() -> None:
     fine = np.array([10.0, 20.0, -4.0, 7.0])
     values = fine[:, None] * (1 - 0.004 * SIZES**2)
     found = banding.fit_grid_error(SIZES, values, 7.0)
     assert found.order == pytest.approx(2.0, abs=0.06)
     for true, ends in zip(fine, map(found.fine, values[:, -1].tolist()), strict=True):
         assert sorted(ends) == pytest.approx([true, true], rel=0.01)
-    values = np.array([[10.0, 9.0], [8.0, 7.3], [5.0, 4.6]])
-    assert banding.fit_grid_error(SIZES[1:], values, 7.0).order == 1.0
-    with pytest.raises(InputError, match="needs 3 designs solved with two mesh sizes"):
-        banding.fit_grid_error(SIZES[1:], values[:2], 7.0)
 
 
 @pytest.mark.parametrize(

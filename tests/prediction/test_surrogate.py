@@ -18,21 +18,15 @@ from courant.data.normalisation import Normaliser
 from courant.prediction.surrogate import Surrogate
 from courant.problems.problem import collected_warnings
 from courant.problems.transient import WindowReader, gather
-from courant.runs.directory import RunDirectory
-from courant.training.train import fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase
-from tests.world import tiny_experiment
 
 PARAMETERS = {"radius": 2.0, "center_x": 1.0, "center_y": -1.0}
 
 
 @pytest.fixture(scope="module")
-def surrogate(waves: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Surrogate:
-    torch.set_num_threads(1)
-    run = RunDirectory(tmp_path_factory.mktemp("runs")) / "tiny"
-    fit(tiny_experiment(), waves, run)
-    return courant.load(run.url, device="cpu")
+def surrogate(waves_run: str) -> Surrogate:
+    return courant.load(waves_run, device="cpu")
 
 
 @pytest.fixture

@@ -177,7 +177,7 @@ def test_a_transient_case_is_a_collection_of_its_times(dataset, tmp_path):
     assert np.array_equal(faces.point_data["velocity"][:, :2], cloud.boundary.fields["velocity"][4])
 
 
-def test_what_cannot_be_exported_is_named(dataset, writer, tmp_path):
+def test_what_cannot_be_exported_is_named(dataset, tmp_path):
     with pytest.raises(InputError, match="was rejected and has no fields: Courant"):
         export_vtu(dataset, tmp_path, [make_result(3).id])
     with pytest.raises(InputError, match="nothing"):
@@ -185,10 +185,6 @@ def test_what_cannot_be_exported_is_named(dataset, writer, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be written"):
         export_vtu(dataset, tmp_path / "file" / "folder")
-    for name in ("duct", "duct_boundary"):
-        record(writer, replace(make_result(0), name=name), make_cloud(0))
-    with pytest.raises(InputError, match="duct and duct_boundary would both write"):
-        export_vtu(simgen.open_dataset(dataset.url, writer.publish()), tmp_path)
 
 
 def meshed_cloud(seed: int):
