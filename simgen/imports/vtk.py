@@ -115,7 +115,7 @@ class VtkFolder:
             more = f"it has polygons and no cells, as {len(surfaces)} files in all"
             self.left_out.append(NotImported(str(surfaces[0].relative_to(folder)), more))
         cases.difference_update(surfaces)
-        for path in sorted(wrong & cases):
+        for path in sorted(wrong & cases, key=lambda of: (-_rank(of), of)):
             below = {of for of in cases if path.parent in of.parents and _rank(of) < _rank(path)}
             if below:
                 more = "files beside it are no cases as long as it cannot be used"
