@@ -11,11 +11,10 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from courant.model import CourantConfig
-from courant.model.config import count_parameters
 from courant.model_config import ModelConfig
 from simgen.errors import InputError
 
@@ -41,23 +40,12 @@ config can make this process allocate.
 """
 
 
-@dataclass(frozen=True)
-class _Kind:
-    config: type[ModelConfig]
-    build: Callable[[Any], FieldModel]
-    count: Callable[[Any], int] | None
+_MODELS: dict[str, tuple[type[ModelConfig], Callable[[Any], FieldModel]]] = {}
 
 
-_MODELS: dict[str, _Kind] = {}
-
-
-def register(
-    config: type[ModelConfig],
-    model: Callable[[Any], FieldModel],
-    count: Callable[[Any], int] | None = None,
-) -> None:
-    """Register a kind of model; `count` returns the number of parameters of a config."""
-    _MODELS[config.kind] = _Kind(config, model, count)
+def register(config: type[ModelConfig], model: Callable[[Any], FieldModel]) -> None:
+    """Register a kind of model."""
+    _MODELS[config.kind] = config, model
 
 
 def _build_courant(config: CourantConfig) -> FieldModel:
@@ -67,19 +55,7 @@ def _build_courant(config: CourantConfig) -> FieldModel:
     return Courant(config)
 
 
-register(CourantConfig, _build_courant, count_parameters)
-
-
-def count_built(model: Callable[[Any], FieldModel]) -> Callable[[Any], int]:
-    """Return a count of parameters that builds the model without memory for its weights."""
-
-    def count_parameters(config: ModelConfig) -> int:
-        import torch
-
-        with torch.device("meta"):
-            return sum(weight.numel() for weight in model(config).parameters())
-
-    return count_parameters
+register(CourantConfig, _build_courant)
 
 
 def kinds() -> tuple[str, ...]:
@@ -89,19 +65,33 @@ def kinds() -> tuple[str, ...]:
 
 def build(config: ModelConfig) -> FieldModel:
     """Build the untrained model of a config."""
-    kind = _find(config.kind)
+    _, model = _find(config.kind)
     if config.num_members == 1:
-        return kind.build(config)
+        return model(config)
     from courant.ensemble import ensemble_of
 
     one = replace(config, num_members=1)
-    return ensemble_of(config, [kind.build(one) for _ in range(config.num_members)])
+    return ensemble_of(config, [model(one) for _ in range(config.num_members)])
 
 
 def count(config: ModelConfig) -> int | None:
-    """Count the parameters before anything is built; None for a kind that does not say."""
-    counted = _find(config.kind).count
-    return config.num_members * counted(replace(config, num_members=1)) if counted else None
+    """Count the parameters without memory for them; None for a kind of your own.
+
+    InputError for more than MAX_PARAMETERS.
+    """
+    import torch
+
+    if config.kind not in (DEFAULT_KIND, *BASELINES):
+        return None
+    with torch.device("meta"):
+        one = _find(config.kind)[1](replace(config, num_members=1))
+    num = config.num_members * sum(weight.numel() for weight in one.parameters())
+    if num > MAX_PARAMETERS:
+        raise InputError(
+            f"{type(config).__name__} makes a model of {num:,} parameters, {MAX_PARAMETERS:,} at"
+            " most; lower its sizes"
+        )
+    return num
 
 
 def parse_config(content: Mapping[str, Any]) -> ModelConfig:
@@ -110,14 +100,7 @@ def parse_config(content: Mapping[str, Any]) -> ModelConfig:
     kind = values.pop("kind", DEFAULT_KIND)
     if not isinstance(kind, str):
         raise ValueError(f"model kind {kind!r} is no name; choose one of {', '.join(kinds())}")
-    config = _find(kind).config.from_dict(values)
-    num = count(config)
-    if num is not None and num > MAX_PARAMETERS:
-        raise ValueError(
-            f"{type(config).__name__} makes a model of {num:,} parameters, {MAX_PARAMETERS:,} at"
-            " most; lower its sizes"
-        )
-    return config
+    return _find(kind)[0].from_dict(values)
 
 
 def dump_config(config: ModelConfig) -> dict[str, Any]:
@@ -125,7 +108,7 @@ def dump_config(config: ModelConfig) -> dict[str, Any]:
     return {"kind": config.kind, **asdict(config)}
 
 
-def _find(kind: str) -> _Kind:
+def _find(kind: str) -> tuple[type[ModelConfig], Callable[[Any], FieldModel]]:
     if kind not in _MODELS and kind in BASELINES:
         importlib.import_module(BASELINES[kind])
     if kind not in _MODELS:

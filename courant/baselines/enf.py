@@ -28,7 +28,7 @@ from courant.baselines.baseline import (
 )
 from courant.field_model import FieldModel, Inputs, Queries
 from courant.model_config import size
-from courant.models import count_built, register
+from courant.models import register
 
 
 @dataclass(frozen=True)
@@ -216,4 +216,4 @@ class Enf(FieldModel):
         return context if learning else context.detach()
 
 
-register(EnfConfig, Enf, count_built(Enf))
+register(EnfConfig, Enf)

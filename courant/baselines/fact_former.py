@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from courant.baselines.baseline import GridConfig, GridModel, feed_forward, initialise, split_heads
 from courant.model_config import size
-from courant.models import count_built, register
+from courant.models import register
 
 
 @dataclass(frozen=True)
@@ -106,4 +106,4 @@ class FactFormer(GridModel):
         return self.output(self.blocks(x)).movedim(-1, 1)
 
 
-register(FactFormerConfig, FactFormer, count_built(FactFormer))
+register(FactFormerConfig, FactFormer)

@@ -17,7 +17,7 @@ from torch.nn.functional import gelu, pad
 
 from courant.baselines.baseline import GridConfig, GridModel
 from courant.model_config import size
-from courant.models import count_built, register
+from courant.models import register
 
 
 @dataclass(frozen=True)
@@ -107,4 +107,4 @@ class Fno(GridModel):
         return self.project(x[inside])
 
 
-register(FnoConfig, Fno, count_built(Fno))
+register(FnoConfig, Fno)

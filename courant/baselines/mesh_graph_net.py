@@ -29,7 +29,7 @@ from courant.baselines.baseline import (
     recomputed,
 )
 from courant.model_config import choice, size
-from courant.models import count_built, register
+from courant.models import register
 
 Edges = Literal["mesh", "nearest"]
 _WAVES, _SCATTER = (129.898, 782.33, 377.19), 43_758.5453
@@ -185,4 +185,4 @@ def _network(inputs: int, width: int) -> nn.Sequential:
     )
 
 
-register(MeshGraphNetConfig, MeshGraphNet, count_built(MeshGraphNet))
+register(MeshGraphNetConfig, MeshGraphNet)

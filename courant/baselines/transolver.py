@@ -24,7 +24,7 @@ from courant.baselines.baseline import (
     split_heads,
 )
 from courant.model_config import size
-from courant.models import count_built, register
+from courant.models import register
 
 _LEAST_WEIGHT = 1e-5  # Added to a slice's total weight, so that an empty slice divides by something
 
@@ -133,4 +133,4 @@ class Transolver(GhostModel):
         return self.output(x)
 
 
-register(TransolverConfig, Transolver, count_built(Transolver))
+register(TransolverConfig, Transolver)

@@ -30,7 +30,7 @@ from courant.baselines.baseline import (
 )
 from courant.field_model import FieldModel, Inputs, Queries
 from courant.model_config import size
-from courant.models import count_built, register
+from courant.models import register
 
 _EXTENT = 100.0  # The authors scale coordinates to [0, 200]; here they are within [-1, 1]
 _LONGEST_WAVE = 10_000.0
@@ -223,4 +223,4 @@ def embed_positions(points: Tensor, width: int) -> Tensor:
     return nn.functional.pad(waves, [0, width - waves.shape[-1]])
 
 
-register(UptConfig, Upt, count_built(Upt))
+register(UptConfig, Upt)

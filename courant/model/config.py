@@ -1,4 +1,4 @@
-"""A Courant model's sizes and choices, checked, and its number of parameters; without torch.
+"""A Courant model's sizes and choices, checked; without torch.
 
 The defaults are those of the paper's table of the baseline's architecture (tab:baseline-arch);
 `courant.model.presets` has one function for each published baseline.
@@ -129,42 +129,3 @@ class CourantConfig(ModelConfig):
     def waits_for_device(self) -> str | None:
         """An adaptive solver waits for the size of its error."""
         return f"the solver {self.solver}" if self.solver in ADAPTIVE_SOLVERS else None
-
-
-def count_parameters(config: CourantConfig) -> int:
-    """Return the number of parameters of `Courant(config)`, buffers included (there are none)."""
-    d, anchors = config.width, config.num_anchors
-    hidden, inner = config.ffn_multiple * d, config.num_heads * config.head_width
-
-    def linear(inputs: int, outputs: int) -> int:
-        return inputs * outputs + outputs
-
-    def attention(context: int) -> int:  # query, key, value and output, all without bias
-        return inner * (2 * d + 2 * context)
-
-    def feed_forward(hidden: int) -> int:
-        return 2 * d + linear(d, hidden) + linear(hidden, d)
-
-    context = d + config.num_features
-    cross = 2 * d + 2 * context + attention(context) + feed_forward(hidden)
-    self_attention = 2 * d + attention(d) + feed_forward(hidden)
-    in_use = config.num_blocks * config.window_in_encoder + config.window_in_decoder
-    moved = in_use - config.window_in_encoder  # window 0 stays at the initial anchors
-    processor = self_attention if config.processor == "attention" else feed_forward(4 * d)
-    xi = config.num_query_features
-    queries = linear(xi, d) + linear(2 * d, d) if xi else linear(d, d)
-    first_queries = {"sampled": 0, "learned": anchors * config.dimension, "abstract": anchors * d}
-    return (
-        (1 if config.shared_embedding else 2) * (d // 2) * config.dimension
-        + first_queries[config.anchor_kind]
-        + in_use * anchors
-        + moved * (linear(d, d) + linear(d, config.dimension))
-        + (linear(config.num_parameters, d) if config.num_parameters else 0)
-        + config.num_blocks * (cross + config.num_loops * self_attention)
-        + (processor if config.transient else 0)
-        + queries
-        + config.decoder_depth * feed_forward(hidden)
-        + 4 * d
-        + attention(d)
-        + linear(d, config.num_outputs)
-    )
