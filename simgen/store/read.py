@@ -16,7 +16,6 @@ import functools
 import logging
 import os
 import time
-import zlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -512,7 +511,6 @@ class StoredCase:
 
 #: Maps that a process keeps open; opening one takes as long as reading a window.
 MOST_OPEN = 256
-CRC_BYTES = 4
 
 
 class LocalCache:
@@ -520,16 +518,13 @@ class LocalCache:
 
     Arrays are read and decoded once, and memory-mapped from then on. A file is one array of one
     case, named by the case's id and digest: versions of a dataset share it. It appears complete or
-    not at all, so that any number of processes may share a folder, and ends in a checksum, which
-    each process checks when it first maps the file (at 6 GB/s). Whoever adds a file removes the
+    not at all, so that any number of processes may share a folder. Whoever adds a file removes the
     least recently used ones, under a lock. What another process has mapped stays readable to it.
     """
 
     def __init__(self, folder: str | Path, max_bytes: int) -> None:
         self.folder, self.max_bytes = Path(folder).expanduser(), max_bytes
-        self._checked: set[tuple[Path, int]] = set()
-        """Files whose checksums matched, with their inodes"""
-        self._open = functools.lru_cache(MOST_OPEN)(self._map)
+        self._open = functools.lru_cache(MOST_OPEN)(_mapped)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.folder, self.max_bytes)
@@ -544,11 +539,11 @@ class LocalCache:
         paths = {name: self.folder / f"{start}-{name.replace('/', '.')}.npy" for name in names}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            found = {name: self._mapped(path) for name, path in paths.items()}
+            found = {name: self._find(path) for name, path in paths.items()}
             missing = [name for name, values in found.items() if values is None]
             for name, values in (case.read(*missing) if missing else {}).items():
                 self._add(paths[name], values)
-                kept = self._mapped(paths[name])
+                kept = self._find(paths[name])
                 found[name] = values if kept is None else kept
         except OSError as error:
             raise StoreError(
@@ -557,7 +552,7 @@ class LocalCache:
             ) from error
         return {name: values for name, values in found.items() if values is not None}
 
-    def _mapped(self, path: Path) -> np.ndarray | None:
+    def _find(self, path: Path) -> np.ndarray | None:
         """Return a file's array and mark it as used; None where there is no such file."""
         try:
             _mark_used(path)
@@ -569,23 +564,11 @@ class LocalCache:
             path.unlink(missing_ok=True)
             return None
 
-    def _map(self, path: Path, inode: int) -> np.ndarray:
-        if (path, inode) not in self._checked:
-            content = np.memmap(path, np.uint8, "r")
-            crc = int.from_bytes(content[-CRC_BYTES:], "little")
-            if zlib.crc32(content[:-CRC_BYTES].data) != crc:
-                raise ValueError("its checksum does not match")
-            self._checked.add((path, inode))
-        return np.asarray(np.load(path, mmap_mode="r"))
-
     def _add(self, path: Path, values: np.ndarray) -> None:
         if not values.size or values.nbytes > self.max_bytes:
             return
         with contextlib.ExitStack() as until_there, whole_file(path) as part:
             np.save(part, values)
-            crc = zlib.crc32(np.memmap(part, np.uint8, "r").data)
-            with part.open("ab") as file:
-                file.write(crc.to_bytes(CRC_BYTES, "little"))
             _mark_used(part)
             lock = FileLock(self.folder / ".lock", mode=0o666, poll_interval=0.005)
             until_there.enter_context(lock)
@@ -599,6 +582,10 @@ class LocalCache:
                 if held > self.max_bytes:
                     each.unlink(missing_ok=True)
                     held -= num_bytes
+
+
+def _mapped(path: Path, inode: int) -> np.ndarray:
+    return np.asarray(np.load(path, mmap_mode="r"))
 
 
 def _mark_used(path: Path) -> None:

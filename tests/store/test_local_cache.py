@@ -1,6 +1,7 @@
 """The local cache: decoded once, bounded, shared between threads, processes and versions."""
 
 import multiprocessing
+import os
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
@@ -30,7 +31,7 @@ def reads(monkeypatch):
 
 
 def size_of(*arrays):
-    return sum(array.nbytes + 132 for array in arrays)  # the header of an .npy file, a checksum
+    return sum(array.nbytes + 128 for array in arrays)  # the header of an .npy file
 
 
 def bytes_in(cache):
@@ -90,14 +91,12 @@ def test_processes_and_threads_share_a_folder_that_holds_half_of_what_they_read(
     assert not list((tmp_path / "cache").glob(".partial-*"))
 
 
-def test_a_file_with_a_flipped_bit_is_read_again(dataset, tmp_path, reads):
-    for number, position in enumerate((0, 20, 500, -3)):
+def test_a_file_that_is_cut_short_is_read_again(dataset, tmp_path, reads):
+    for number, length in enumerate((0, 100, 500)):
         folder = tmp_path / str(number)
         LocalCache(folder, 1 << 30).arrays(dataset[0], "velocity")
         (path,) = folder.glob("*.npy")
-        content = bytearray(path.read_bytes())
-        content[position] ^= 1
-        path.write_bytes(content)
+        os.truncate(path, length)
         again = LocalCache(folder, 1 << 30).arrays(dataset[0], "velocity")
         np.testing.assert_array_equal(again["velocity"], make_cloud(0).fields["velocity"])
-    assert reads == ["velocity"] * 8
+    assert reads == ["velocity"] * 6
