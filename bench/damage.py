@@ -17,7 +17,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import warnings
@@ -127,12 +126,6 @@ def _replace(path: Path, make: Callable[[Path], object]) -> None:
     make(path)
 
 
-def _socket(path: Path) -> None:
-    """Bound from its own folder, since a socket's address has room for a hundred letters."""
-    with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as made:
-        made.bind(path.name)
-
-
 KINDS: dict[str, Callable[[Path, random.Random], None]] = {
     "one bit flipped": _flip_bits,
     "several bits flipped": lambda path, chance: _flip_bits(path, chance, chance.randint(2, 16)),
@@ -144,9 +137,6 @@ KINDS: dict[str, Callable[[Path, random.Random], None]] = {
     "a directory": lambda path, _: _replace(path, Path.mkdir),
     "a link to nothing": lambda path, _: _replace(path, lambda at: at.symlink_to("nowhere")),
     "a link to itself": lambda path, _: _replace(path, lambda at: at.symlink_to(at.name)),
-    "a FIFO": lambda path, _: _replace(path, os.mkfifo),
-    "a link to a device": lambda path, _: _replace(path, lambda at: at.symlink_to("/dev/zero")),
-    "a socket": lambda path, _: _replace(path, _socket),
     "unreadable": lambda path, _: path.chmod(0),
 }
 

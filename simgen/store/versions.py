@@ -307,17 +307,6 @@ def _storage(url: str, create: bool) -> icechunk.Storage:
         path.mkdir(parents=True, exist_ok=True)
     elif not path.is_dir():  # Icechunk panics at a file
         raise _no_dataset(url)
-    folders = [os.fspath(path)]
-    while folders:  # a FIFO, socket or device in place of an object would be read without end
-        with os.scandir(folders.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
-                elif not entry.is_file(follow_symlinks=False):
-                    at = Path(entry.path)  # a link to nothing fails when it is opened
-                    if at.exists() and not (at.is_file() or at.is_dir()):
-                        what = "it is a FIFO, a socket or a device"
-                        raise DamageError(what, url, str(at.relative_to(path)))
     return icechunk.local_filesystem_storage(str(path))
 
 
@@ -637,7 +626,6 @@ class DatasetProgress:
     state: DatasetState  # `begun` where no case is on record yet
     num_cases: dict[Status, int]
     solver_s: float  # Core-seconds of all solvers
-    silent_s: float  # Seconds since the last commit
     num_left: int | None
     """Cases that the last writer had still to commit; None where it did not record them"""
     left_s: float | None
@@ -676,7 +664,6 @@ def read_progress(url: str) -> DatasetProgress:
         state,
         {status: sum(row["status"] == status for row in rows) for status in STATUSES},
         float(sum(row[CORE_S] for row in rows)),
-        silent_s,
         num_left,
         left_s,
     )
