@@ -3,8 +3,7 @@
 Of entries with the same name the last one counts, and dictionaries with the same name are one.
 `#include` is followed, beside its own file; `$name` in a value is looked up from the inside out,
 when it is read. What is computed, included from elsewhere, or decides which entries count (`#if…`,
-`#remove`, `$name;` in place of entries) is not followed: entries beside the latter are in doubt,
-but for those of other names than a `#remove` has.
+`#remove`, `$name;` in place of entries) is not followed: entries beside the latter are in doubt.
 Names in quotes, which are patterns, are found as they are written.
 """
 
@@ -23,7 +22,6 @@ _INCLUDE = re.compile(r'#(include|sinclude|includeIfPresent)\s+"([^"$<]+)"')
 _MACRO = re.compile(r"\$([:!^]?)(?:\{([\w.:]+)\}|([\w.:]+))")
 _COMMENT = re.compile(rb'("(?:\\.|[^"\\])*+(?:"|\Z))|//[^\n]*+|/\*(?>.*?(?:\*/|\Z))', re.DOTALL)
 _DECIDES = ("#if", "#else", "#endif", "#remove", "#inputMode", "#overwrite", "#merge", "#protect")
-_REMOVES = re.compile(r'#remove\s+"?(\w+)(\.\*)?"?;?')
 #: Files that a dictionary may include, characters of a value, and characters by macros in all.
 MOST_FILES, LONGEST, MOST_EXPANDED = 100, 100_000, 20_000_000
 #: Bytes of a file, and numbers of an entry, that are searched for what differs between cases.
@@ -154,22 +152,13 @@ def _look_up(path: Path, entries: Sequence[str]) -> tuple[str | None, str, str]:
     found: str | _Dictionary | None = _DictionaryFile(path).whole
     passed: list[str] = []
     for name in entries:
-        unread = found.unread if isinstance(found, _Dictionary) else []
-        passed += [each for each in unread if not _removes_others(each, name)]
+        passed += found.unread if isinstance(found, _Dictionary) else []
         found = found.entries.get(name) if isinstance(found, _Dictionary) else None
     doubt = next((each for each in passed if each.startswith((*_DECIDES, "$"))), "")
     text = found if isinstance(found, str) else None
     if text is not None and not doubt and (macro := re.search(r"\$\S*", text)):
         raise CaseError(f"{path}: {'/'.join(entries)} refers to {macro[0]}, which is not there")
     return text, passed[-1] if passed else "", doubt
-
-
-def _removes_others(directive: str, name: str) -> bool:
-    """Whether a directive is `#remove "word.*"` or `#remove word`, of other entries than this."""
-    removed = _REMOVES.fullmatch(directive)
-    if removed is None:
-        return False
-    return not name.startswith(removed[1]) if removed[2] else name != removed[1]
 
 
 @dataclass

@@ -532,8 +532,3 @@ def test_an_entry_that_may_not_count_is_no_parameter(tmp_path, text, directive) 
     with pytest.raises(CaseError, match=re.escape(f"has {directive}")):
         read_number(tmp_path, DictionaryPlace.parse("a:nu"))
     assert read_entry(tmp_path / "a", ["nu"]) is None
-
-
-def test_what_removes_other_entries_leaves_one_a_parameter(tmp_path) -> None:
-    (tmp_path / "a").write_text('nu 1;\n#remove "rho.*"\n#remove n\n')
-    assert read_number(tmp_path, DictionaryPlace.parse("a:nu")) == 1
