@@ -3,8 +3,6 @@
 Notable features:
 - The first Ctrl-C raises KeyboardInterrupt in the work; further ones change nothing, so that nobody
   cuts the cleanup short. SIGTERM does the same.
-- A signal that comes while Python finalizes an object is raised again after that: Python drops
-  what is raised in a finalizer, and prints it.
 - What fails in the clean-up of libraries once the command has returned is not printed: nothing of
   the work is left to lose, and on a busy machine zarr closes its event loop before it has stopped.
 - If the work has not ended after GRACE_S, this process and everything that it has started are
@@ -32,8 +30,6 @@ GRACE_S = 3.5
 """For the work's own end: cases that ended are committed, jobs of a cluster are stopped"""
 #: Back to the start of the line, without what a bar has drawn there, and with the cursor shown.
 ERASED_LINE = "\r\x1b[2K\x1b[?25h"
-#: For a finalizer to return in.
-FINALIZED_S = 0.05
 
 
 class _Ending:
@@ -49,7 +45,7 @@ def answer_interrupts() -> None:
     """Make Ctrl-C and SIGTERM end the command in time; call this from the main thread, first."""
     signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGTERM, _interrupt)
-    sys.unraisablehook = _raise_again
+    sys.unraisablehook = _print_while_at_work
     atexit.register(_end)  # the first one that is registered is the last that is called
 
 
@@ -87,17 +83,10 @@ def _begin(line: str, code: int) -> None:
         in_time.start()
 
 
-def _raise_again(dropped: sys.UnraisableHookArgs) -> None:
-    """Send a signal anew whose exception was dropped; have Python print what the work drops."""
-    if not isinstance(dropped.exc_value, KeyboardInterrupt):
-        if _Ending.code is None:
-            sys.__unraisablehook__(dropped)
-        return
-    number = signal.SIGTERM if _Ending.code == TERMINATED_CODE else signal.SIGINT
-    signal.signal(number, _interrupt)
-    main = threading.main_thread().ident
-    assert main is not None
-    threading.Timer(FINALIZED_S, signal.pthread_kill, (main, number)).start()
+def _print_while_at_work(dropped: sys.UnraisableHookArgs) -> None:
+    """Print what is dropped in a finalizer, as Python does, but not after the work's end."""
+    if _Ending.code is None:
+        sys.__unraisablehook__(dropped)
 
 
 def _end() -> None:

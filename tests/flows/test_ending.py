@@ -8,8 +8,7 @@ import pytest
 
 from flows.ending import INTERRUPTED, TERMINATED
 
-# A finalizer in which a signal arrives, in a command that goes on until it is told to end. Waits
-# are short here: a signal that comes just before a long one is answered after it.
+# A finalizer in which a signal arrives, whose exception Python drops: the work goes on.
 COMMAND = """
 import signal, sys, time
 from flows.ending import answer_interrupts
@@ -20,22 +19,18 @@ class Finalized:
     def __del__(self):
         signal.raise_signal(int(sys.argv[1]))
 
-try:
-    Finalized()
-    print("finalized", flush=True)
-    for _ in range(6000):
-        time.sleep(0.1)
-except BaseException as error:
-    print(type(error).__name__)
+Finalized()
+print("finalized", flush=True)
+time.sleep(600)
 """
 
 
 @pytest.mark.parametrize(("number", "line"), [(2, INTERRUPTED), (15, TERMINATED)])
-def test_a_signal_within_a_finalizer_still_ends_the_work(number: int, line: str) -> None:
+def test_a_signal_within_a_finalizer_still_ends_the_command(number: int, line: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", COMMAND, str(number)], capture_output=True, text=True, timeout=120
     )
-    assert done.stdout.split() == ["finalized", "KeyboardInterrupt"]
+    assert done.stdout.split() == ["finalized"]
     assert done.stderr == f"{line}\n"
 
 
