@@ -24,8 +24,8 @@ from typing import Any, TypeVar
 import torch
 
 from bench.measure import peak_bytes, processor_seconds
+from bench.published import published
 from bench.report import plot, publish, show
-from courant.baselines import published
 from courant.field_model import Inputs, Queries
 from courant.model import presets
 from courant.model.coordinates import farthest_point_sampling, gather_points

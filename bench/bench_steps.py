@@ -16,8 +16,8 @@ import torch
 from torch.optim import AdamW, Muon
 
 from bench.measure import processor_seconds, race
+from bench.published import published
 from bench.report import publish
-from courant.baselines import published
 from courant.experiment import Experiment
 from courant.field_model import Inputs, Queries
 from courant.model import CourantConfig

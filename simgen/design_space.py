@@ -10,7 +10,6 @@ Notable properties:
 import csv
 import hashlib
 import io
-import itertools
 import json
 import math
 import re
@@ -158,13 +157,6 @@ class DesignSpace:
             self.check(dict(zip(self.names, row, strict=True)))
             for row in np.clip(low + unit * (high - low), low, high)
         ]
-
-    def corners(self) -> list[dict[str, float]]:
-        """Return the 2^n corners of the box; the last parameter varies fastest."""
-        ends = itertools.product(
-            *((parameter.low, parameter.high) for parameter in self.parameters)
-        )
-        return [dict(zip(self.names, values, strict=True)) for values in ends]
 
     def read_csv(self, path: str | Path) -> list[dict[str, float]]:
         """Read designs from a CSV file with one column per parameter; more columns are an error."""

@@ -55,7 +55,8 @@ def _sampled(family: CaseFamily, short: bool) -> list[dict[str, float]]:
 
 
 def _corners(family: CaseFamily, short: bool) -> list[dict[str, float]]:
-    return family.design_space.corners()[: 2 if short else None]
+    num = 2 ** len(family.design_space.parameters)
+    return family.design_space.sample(num, "grid")[: 2 if short else None]
 
 
 def _generate(name: str, which: str, designs: Sequence[Mapping[str, float]], folder: Path) -> None:

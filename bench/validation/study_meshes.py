@@ -21,7 +21,8 @@ def main(out: Path, short: bool) -> None:
     rows: list[dict[str, Any]] = []
     for family in FAMILIES.values():
         sampled = family.design_space.sample(4 if short else DESIGNS, "sobol", 42)
-        corners = family.design_space.corners()
+        space = family.design_space
+        corners = space.sample(2 ** len(space.parameters), "grid")
         designs = [*sampled, *(corners[:4] if short else corners)]
         found = [_mesh(family, design, out / "mesh") for design in designs]
         meshes = [figures for figures in found if figures is not None]

@@ -10,16 +10,6 @@ fields and the distance field of its case.
 
 from typing import Any
 
-from courant.model_config import ModelConfig
-from courant.models import parse_config
-
-CASES: dict[str, dict[str, Any]] = {
-    "Cyl.Flow": {"num_features": 18, "num_outputs": 2, "num_query_features": 16, "transient": True},
-    "Br.Pipe": {"num_features": 14, "num_outputs": 2, "num_query_features": 12},
-    "Ctr.Pump": {"num_features": 8, "num_outputs": 4, "num_query_features": 4},
-}
-"""What the paper's models read and predict, by case; its baselines read no design parameters"""
-
 OWN: dict[tuple[str, str], dict[str, Any]] = {
     ("fno", "Cyl.Flow"): {"dimension": 2},
     ("upt", "Br.Pipe"): {"num_latents": 384},
@@ -27,8 +17,3 @@ OWN: dict[tuple[str, str], dict[str, Any]] = {
     ("mgn", "Br.Pipe"): {"num_layers": 7},
 }
 """A kind's sizes for a case, where its defaults are not the paper's"""
-
-
-def published(kind: str, case: str) -> ModelConfig:
-    """Return the config of a row of the paper's tables."""
-    return parse_config({"kind": kind, **CASES[case], **OWN.get((kind, case), {})})

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from courant.baselines import CASES, published
+from bench.published import CASES, published
 from courant.experiment import parse_experiment
 from courant.models import BASELINES, count
 from courant.recipes import get_recipe
