@@ -218,7 +218,6 @@ class Courant(FieldModel):
         keys, table = self.fold(Z, anchors)
         return Decomposition(
             offset=self.decoder.offset(),
-            latent=Z,
             anchors=anchors,
             window_anchors=tuple(moved),
             keys=keys,

@@ -305,7 +305,6 @@ class Decomposition:
     """
 
     offset: Tensor  # u_0 (d_out,)
-    latent: Tensor  # Z after encoder or processor: (B, T, L, d)
     anchors: Tensor | None  # Initial anchors (B, L, d_c), None for abstract queries
     #: Anchors of the Gaussian windows, encoder blocks first (B, L, d_c), then the decoder (B, T, L,
     #: d_c).

@@ -118,22 +118,13 @@ def read_latest_checkpoint(
     return checkpoint
 
 
-def load_optimiser(
-    optimiser: torch.optim.Optimizer, checkpoint: Checkpoint, run: RunDirectory
-) -> None:
-    """Load the optimiser's state, not its way to compute steps; StoreError if it does not fit."""
-    saved = checkpoint.optimiser
-    try:
-        groups = [
-            {**own, "params": group["params"]}
-            for own, group in zip(optimiser.param_groups, saved["param_groups"], strict=True)
-        ]
-        optimiser.load_state_dict({"state": saved["state"], "param_groups": groups})
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        raise StoreError(
-            f"{run.url}/{FOLDER}: the optimiser's state of epoch {checkpoint.epoch} does not fit"
-            " the model; remove that checkpoint to go on from the one before it"
-        ) from error
+def load_optimiser(optimiser: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Load the saved state of an optimiser, but not its way to compute steps."""
+    groups = [
+        {**own, "params": group["params"]}
+        for own, group in zip(optimiser.param_groups, saved["param_groups"], strict=True)
+    ]
+    optimiser.load_state_dict({"state": saved["state"], "param_groups": groups})
 
 
 def _copy(weights: dict[str, Tensor]) -> dict[str, Tensor]:

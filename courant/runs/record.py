@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pydantic
 from filelock import FileLock
@@ -133,12 +133,6 @@ class RunStatus(_Record):
     seconds: dict[str, float] = {}
     """Time spent by part of the run: load, train, validation, checkpoint"""
     different_samples: int | None = None  # Number of training samples that the split has
-
-    @pydantic.model_validator(mode="after")
-    def _ended(self) -> Self:
-        if self.state == "finished" and self.best_epoch is None:
-            raise ValueError("a finished run names its best_epoch")
-        return self
 
 
 def write_status(run: RunDirectory, state: State, **details: Any) -> None:

@@ -290,7 +290,7 @@ class Fitting:
             state = checkpoints.Checkpoint.before_training(self.bare.state_dict(), PARTS)
         else:
             self.bare.load_state_dict(state.model)
-            checkpoints.load_optimiser(self.optimiser, state, run)
+            checkpoints.load_optimiser(self.optimiser, state.optimiser)
             if self.average is not None:
                 self.average.load(state.average)
             logger.info("%s: going on after epoch %d of %d", run.url, state.epoch, training.epochs)
