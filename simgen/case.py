@@ -22,6 +22,8 @@ from simgen.quantities import Quantity
 #: generation of its design solves it again.
 Status = Literal["accepted", "rejected", "failed", "withdrawn"]
 
+#: Kinds of patches that fluid flows through; a family without any has no flux.
+OPENINGS = {"inlet", "outlet"}
 Role = Literal["given", "solved"]
 SampleLine = tuple[tuple[float, float, float], tuple[float, float, float]]
 """The ends of a line, in m"""

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from simgen.case import Gate
+from simgen.case import OPENINGS, Gate
 from simgen.errors import InputError, MeshError, SolverError
 from simgen.foam.log import mesh_figures
 from simgen.foam.mesh import read_boundary
@@ -118,6 +118,11 @@ def import_mesh(
     except SolverError as error:
         raise MeshError(str(error), error.log_tail) from error
     set_patch_types(directory / "constant/polyMesh/boundary", patch_types)
+
+
+def types_of(patches: Mapping[str, str]) -> dict[str, str]:
+    """Return OpenFOAM's types of patches whose kinds are given: an opening, or a wall."""
+    return {name: "patch" if kind in OPENINGS else "wall" for name, kind in patches.items()}
 
 
 def set_patch_types(boundary: Path, patch_types: Mapping[str, str]) -> None:

@@ -209,11 +209,6 @@ def run_solver(
     """
     if cores == 1:
         return run_application(application, directory, on_step=on_step, time_limit_s=time_limit_s)
-    available = os.cpu_count() or 1
-    if cores > available:
-        raise InputError(
-            f"a case was given {cores} cores, this machine has {available}; lower --cores"
-        )
     points = read_points(directory / "constant/polyMesh/points")
     parts = dict.fromkeys("xyz", 1)
     parts["xyz"[int(np.argmax(np.ptp(points, axis=0)))]] = cores

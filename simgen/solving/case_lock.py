@@ -10,7 +10,6 @@ Notable properties:
 import contextlib
 import os
 import stat
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,9 +18,6 @@ from filelock import FileLock, Timeout
 from simgen.errors import InputError
 
 POLL_S = 0.1
-#: How long a solver may outlive the process that started it; with setpriv the kernel ends it at
-#: once.
-ORPHANS_S = 30.0
 
 
 def check_path(what: str, folder: Path) -> None:
@@ -109,28 +105,3 @@ def scratch_errors(scratch: Path) -> Iterator[None]:
             f"scratch directory {scratch} cannot be written: {error.strerror}; choose another with"
             " COURANT_SCRATCH"
         ) from error
-
-
-def await_orphans(directory: Path, programs: tuple[str, ...]) -> None:
-    """Wait until no such program works in a directory that a killed process left behind.
-
-    InputError where one keeps running.
-    """
-    deadline = time.monotonic() + ORPHANS_S
-    while working := _working_in(directory.resolve(), programs):
-        if time.monotonic() > deadline:
-            raise InputError(
-                f"process {working} of a run that has ended still works in {directory}: stop it,"
-                " and run again"
-            )
-        time.sleep(POLL_S)
-
-
-def _working_in(directory: Path, programs: tuple[str, ...]) -> str:
-    """Return the id of a process of these programs in the directory; empty without one."""
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended, or is another user's
-            place, program = (process / "cwd").readlink(), (process / "exe").readlink()
-            if program.name in programs and place.is_relative_to(directory):
-                return process.name
-    return ""

@@ -1,11 +1,9 @@
 """Judge solved cases: complete, and each figure measured on a case within its limit.
 
 Checks for every solver are here; a family adds its own in `CaseFamily.gates`. A case is complete
-with every time that was asked for and every value, on one mesh. The gates check a solved case
-directory against its settings, and the store checks what is written once more, whoever made it.
+with every time that was asked for and every value, on one mesh.
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,29 +11,21 @@ from typing import Self
 
 import numpy as np
 
-from simgen.case import CaseFamily, Field, Gate, SolvedCase
+from simgen.case import OPENINGS, CaseFamily, Field, Gate, SolvedCase
 from simgen.case_description import has_file
 from simgen.errors import CaseError, MeshError
 from simgen.foam.field import COMPONENT_NAMES, FoamField, component_columns, read_field, read_flux
 from simgen.foam.log import SolverLog
 from simgen.foam.mesh import PatchRange, moved_meshes, read_boundary, time_directories
-from simgen.foam.reader import read_bytes
 from simgen.point_cloud import point_tree
-
-#: Kinds of patches that fluid flows through; a family without any has no flux.
-OPENINGS = {"inlet", "outlet"}
 
 
 def measure(
-    family: CaseFamily,
-    case: SolvedCase,
-    mesh: Mapping[str, float],
-    mesh_files: Mapping[str, str],
-    log: SolverLog,
+    family: CaseFamily, case: SolvedCase, mesh: Mapping[str, float], log: SolverLog
 ) -> dict[str, float]:
     """Measure the figures of a solved case: mesh, solver, stored times and their fields.
 
-    `mesh_files` are the mesh's digests from before the solver ran. CaseError as `check_fields`.
+    CaseError as `check_fields`.
     """
     not_finite = check_fields(family, case.directory, int(mesh["num_cells"]))
     own = family.figures(case, log)
@@ -56,14 +46,12 @@ def measure(
         "not_finite": float(not_finite),
         "mass_imbalance": mass_imbalance(flux, family.patches),
         "back_flow": back_flow(flux, family.patches),
-        **completeness(family, case, mesh_files, log.time),
+        **completeness(family, case, log.time),
         **own,
     }
 
 
-def completeness(
-    family: CaseFamily, case: SolvedCase, mesh_files: Mapping[str, str], solver_time: float
-) -> dict[str, float]:
+def completeness(family: CaseFamily, case: SolvedCase, solver_time: float) -> dict[str, float]:
     """Measure how far what a case stores departs from what was asked."""
     directory = case.directory
     times = [time for time, _ in time_directories(directory)]
@@ -72,14 +60,12 @@ def completeness(
         missing = len(AskedTimes.of(family, case.point.settings).missing(times))
     elif times[-1:] != [solver_time]:
         missing = 1
-    found = mesh_digests(directory)
-    changed = sum(found[name] != mesh_files[name] for name in MESH_FILES)
     return {
         "num_snapshots": float(len(times)),
         "first_stored_time": times[0] if times else float("nan"),
         "last_time": times[-1] if times else 0.0,
         "asked_times_missing": float(missing),
-        "mesh_files_changed": float(changed + len(moved_meshes(directory))),
+        "mesh_files_changed": float(len(moved_meshes(directory))),
     }
 
 
@@ -137,9 +123,6 @@ def rejection(gates: list[Gate]) -> str:
         for gate in gates
         if not gate.passed
     )
-
-
-MESH_FILES = ("boundary", "faces", "neighbour", "owner", "points")
 
 
 @dataclass(frozen=True)
@@ -247,12 +230,3 @@ def stored_times(family: CaseFamily, directory: Path) -> list[tuple[float, Path]
     """Return the times for the dataset: all of a transient case, the last of a steady one."""
     times = time_directories(directory)
     return times if family.transient else times[-1:]
-
-
-def mesh_digests(directory: Path) -> dict[str, str]:
-    """Return a digest of each file of the case's mesh; CaseError where one cannot be read."""
-    mesh = directory / "constant/polyMesh"
-    return {
-        name: hashlib.blake2b(read_bytes(mesh / name), digest_size=16).hexdigest()
-        for name in MESH_FILES
-    }

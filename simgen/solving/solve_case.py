@@ -29,8 +29,8 @@ from simgen.foam.log import SolverLog
 from simgen.foam.run import APPLICATIONS, OpenFoam, find_openfoam, run_solver
 from simgen.meshing import check_mesh
 from simgen.provenance import generator_version, host_class, source_revision
-from simgen.solving.case_lock import await_orphans, own_case, scratch_errors
-from simgen.solving.gates import check_patches, judge, measure, mesh_digests, rejection
+from simgen.solving.case_lock import own_case, scratch_errors
+from simgen.solving.gates import check_patches, judge, measure, rejection
 from simgen.solving.preparation import write_case
 from simgen.whole_file import whole_file
 
@@ -100,12 +100,10 @@ def solve_owned(
     # One that failed before it was stored may have had less time or another number of cores.
     if marked and marked.status != "failed":
         return marked
-    applications = needed_applications(family, cores)
-    foam = find_openfoam(applications)
+    foam = find_openfoam(needed_applications(family, cores))
     foam.activate()
     with scratch_errors(directory.parent):
         if directory.exists():
-            await_orphans(directory, applications)
             shutil.rmtree(directory)
         directory.mkdir()
     case = SolvedCase(point, directory)
@@ -175,7 +173,6 @@ def _solve(
         write_case(case.point, case.directory, time_limit_s)
         mesh = provenance["mesh"] = check_mesh(case.directory, time_limit_s)
         check_patches(family, case.directory)
-        mesh_files = provenance["mesh_files"] = mesh_digests(case.directory)
         solving = time.perf_counter()
         provenance["wall_time_s"]["mesh"] = solving - started
         logger.info("%d cells meshed in %.1f s, solving", mesh["num_cells"], solving - started)
@@ -188,12 +185,12 @@ def _solve(
             provenance["cpu_time_s"] = {"solve": log.cpu_s * cores}
         logger.info("%s ended after %.1f s on %d cores", family.application, seconds, cores)
         provenance["residuals"] = dict(log.residuals)
-        figures = measure(family, case, mesh, mesh_files, log)
+        figures = measure(family, case, mesh, log)
         provenance["figures"] = figures
         gates = judge(family, case, figures)
     except CaseError as error:
         reason = str(error)
-        if trouble := disk_trouble(case.directory, meshed="mesh_files" in provenance):
+        if trouble := disk_trouble(case.directory, meshed="mesh" in provenance):
             raise MachineError(f"{reason}; {trouble}") from error
         logger.info("failed: %s", reason)
         return CaseResult(

@@ -26,13 +26,11 @@ from zarr.storage import WrapperStore
 
 import simgen.store.schema as layout
 from simgen.case import CaseResult
-from simgen.cases import find_family
 from simgen.errors import InputError, StoreError
 from simgen.log_lines import about
 from simgen.moments import moments
 from simgen.point_cloud import PointCloud
 from simgen.provenance import author, commit_metadata, core_seconds
-from simgen.solving.gates import AskedTimes
 from simgen.store import split, versions
 from simgen.store.schema import CaseArray, CaseTable, Record, Schema
 from simgen.store.versions import BRANCH, Versions, commit, translated
@@ -92,13 +90,6 @@ class CaseFork:
             if result.split not in wanted:
                 expected = " or ".join(map(str, wanted))
                 raise InputError(f"case {result.id} has split {result.split}, expected {expected}")
-            settings = result.point.settings
-            # Of templates it is the one in this store.
-            family = None if cloud.time is None else find_family(self.schema.family, self.url)
-            if family is not None and cloud.time is not None:
-                family.settings_space.check(settings, f"settings of case {result.id}")
-                if problem := AskedTimes.of(family, settings).problem(cloud.time):
-                    raise InputError(f"case {result.id} {problem}")
         arrays = [] if cloud is None else layout.arrays_of(cloud, self.schema)
         attributes, details = records_of(result)
         with translated(self.url):

@@ -10,7 +10,7 @@ import pytest
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.errors import InputError
-from simgen.solving.case_lock import await_orphans, is_held, own_case
+from simgen.solving.case_lock import is_held, own_case
 from simgen.solving.solve_case import read_result, solve_case, write_result
 from tests.simgen.test_solve_case import solvers_in, wait_for
 
@@ -70,17 +70,6 @@ def test_others_wait_for_the_first_and_get_the_case_one_after_the_other(tmp_path
     assert [line(other) for other in others] == ["owns True"] * 2
     assert [other.wait(600) for other in others] == [0, 0]
     assert list(tmp_path.iterdir()) == [], "the lock's file goes with the lock"
-
-
-def test_a_program_of_a_killed_run_is_waited_for_and_named_where_it_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("simgen.solving.case_lock.ORPHANS_S", 0.5)
-    orphan = subprocess.Popen(["sleep", "600"], cwd=tmp_path, text=True, stdin=subprocess.PIPE)
-    program = Path(f"/proc/{orphan.pid}/exe").resolve().name
-    with pytest.raises(InputError, match=rf"process {orphan.pid} .* still works in {tmp_path}"):
-        await_orphans(tmp_path, (program,))
-    orphan.kill()
-    orphan.wait()
-    await_orphans(tmp_path, (program,))
 
 
 @pytest.mark.openfoam

@@ -132,7 +132,7 @@ def test_what_does_not_exist_is_named(writer, url, tmp_path):
             call()
 
 
-def test_a_cloud_that_does_not_follow_the_schema_or_its_settings_is_refused(writer):
+def test_a_cloud_that_does_not_follow_the_schema_is_refused(writer):
     cloud = make_cloud(0)
     velocity, pressure = cloud.fields["velocity"], cloud.fields["kinematic_pressure"]
 
@@ -144,8 +144,6 @@ def test_a_cloud_that_does_not_follow_the_schema_or_its_settings_is_refused(writ
         (replace(cloud, fields={"velocity": velocity}), "lacks kinematic_pressure"),
         (fields(temperature=pressure), "cannot have temperature"),
         (replace(cloud, patch_kinds=("inlet", "outlet", "wall", "sphere")), "patch kinds"),
-        (make_cloud(0, num_snapshots=4), "holds 4 stored times.* missing is t = 5 s"),
-        (replace(cloud, time=cloud.time + 30), "the first that is missing is t = 1 s"),
         (fields(velocity=velocity.astype("f2")), "velocity in type float16, the dataset float32"),
         (replace(cloud, volumes=cloud.volumes.astype(float)), "volumes in type float64"),
         (replace(cloud, points=cloud.points.astype(">f4")), "points in type >f4"),
@@ -156,9 +154,6 @@ def test_a_cloud_that_does_not_follow_the_schema_or_its_settings_is_refused(writ
     velocity[2, 0, 0] = np.nan
     with pytest.raises(InputError, match="velocity holds 1 values that are not finite"):
         writer.fork().write(make_result(0), cloud)  # it was in order when the cloud was made
-    point = replace(make_result(0).point, settings={"end_time": 6.0})
-    with pytest.raises(InputError, match=r"missing .*snapshot_interval, .*time_step"):
-        writer.fork().write(replace(make_result(0), point=point), make_cloud(0))
 
 
 def test_a_fork_of_which_another_writer_had_a_case_accepted_is_not_lost_in_silence(writer, url):

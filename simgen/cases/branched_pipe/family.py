@@ -27,7 +27,7 @@ from simgen.foam.log import (
     y_plus_figures,
 )
 from simgen.foam.mesh import read_geometry, time_directories
-from simgen.meshing import import_mesh, mesh_gates, write_dictionaries
+from simgen.meshing import import_mesh, mesh_gates, types_of, write_dictionaries
 from simgen.point_cloud import BoundaryCloud
 
 VISCOSITY = 1.5e-5
@@ -39,13 +39,6 @@ MAX_RESIDUAL = 1e-4
 MAX_DRIFT = 0.005
 MAX_BACK_FLOW = 0.05
 
-PATCH_TYPES = {
-    "inlet": "patch",
-    "outlet1": "patch",
-    "outlet2": "patch",
-    "walls": "wall",
-    "plates": "wall",
-}
 TEMPLATES = Path(__file__).parent / "dictionaries"
 
 PARAMETERS = (
@@ -114,7 +107,7 @@ class BranchedPipe(CaseFamily):
         mesh_plan(
             directory / "mesh.msh", plan_of(point.parameters), point.settings["mesh_size"] * 1e-3
         )
-        import_mesh(directory / "mesh.msh", directory, PATCH_TYPES, baffles=True)
+        import_mesh(directory / "mesh.msh", directory, types_of(self.patches), baffles=True)
         # The profile of peak 1, averaged over the inlet's faces as valueExpr in 0/U computes it: it
         # is (7/8)^2 on a fine mesh.
         geometry = read_geometry(directory)

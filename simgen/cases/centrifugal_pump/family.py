@@ -28,7 +28,7 @@ from simgen.foam.log import (
     settling_window,
     y_plus_figures,
 )
-from simgen.meshing import import_mesh, mesh_gates, write_dictionaries
+from simgen.meshing import import_mesh, mesh_gates, types_of, write_dictionaries
 from simgen.point_cloud import BoundaryCloud
 
 #: The mixing length as a share of the passage's width.
@@ -37,8 +37,6 @@ MIXING_SHARE = 0.07
 MAX_MASS_IMBALANCE = 1e-3
 MAX_DRIFT = 0.005
 MAX_BACK_FLOW = 0.05
-
-PATCH_TYPES = {"inlet": "patch", "outlet": "patch", "casing": "wall", "impeller": "wall"}
 
 PARAMETERS = (
     Parameter(
@@ -123,7 +121,7 @@ class CentrifugalPump(CaseFamily):
         }
         write_dictionaries(Path(__file__).parent / "dictionaries", directory, values)
         mesh_pump(directory / "mesh.msh", plan, point.settings["mesh_size"] * 1e-3)
-        import_mesh(directory / "mesh.msh", directory, PATCH_TYPES)
+        import_mesh(directory / "mesh.msh", directory, types_of(self.patches))
 
     def prescribed(self, point: DesignPoint, boundary: BoundaryCloud) -> dict[str, np.ndarray]:
         inlet, impeller = (

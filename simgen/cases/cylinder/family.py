@@ -20,6 +20,7 @@ from simgen.meshing import (
     gmsh_model,
     import_mesh,
     mesh_gates,
+    types_of,
     write_dictionaries,
     write_quadrilaterals,
 )
@@ -37,14 +38,6 @@ NEAR_REACH, WAKE_CELL = 14.0, 0.4
 
 MAX_COURANT = 1.5
 MAX_MASS_IMBALANCE = 1e-3
-
-PATCH_TYPES = {
-    "inlet": "patch",
-    "outlet": "patch",
-    "walls": "wall",
-    "cylinder": "wall",
-    "frontAndBack": "empty",
-}
 
 
 class CylinderFlow(CaseFamily):
@@ -126,7 +119,8 @@ class CylinderFlow(CaseFamily):
         }
         write_dictionaries(Path(__file__).parent / "dictionaries", directory, values)
         _mesh(directory / "mesh.msh", point.parameters, point.settings["mesh_size"], self.outlet_x)
-        import_mesh(directory / "mesh.msh", directory, PATCH_TYPES)
+        types = types_of(self.patches) | {"frontAndBack": "empty"}
+        import_mesh(directory / "mesh.msh", directory, types)
 
     def effort(self, point: DesignPoint) -> float:
         """Return more for a smaller cylinder, which has more and smaller cells."""
