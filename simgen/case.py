@@ -64,11 +64,6 @@ class Gate:
         """Return a gate that passes where value <= limit; NaN never passes."""
         return cls(name, value, f"<= {limit:g}", value <= limit, unit)
 
-    @classmethod
-    def above(cls, name: str, value: float, limit: float, unit: str = "") -> Self:
-        """Return a gate that passes where value > limit."""
-        return cls(name, value, f"> {limit:g}", value > limit, unit)
-
 
 @dataclass(frozen=True)
 class Progress:

@@ -22,17 +22,6 @@ from simgen.foam.log import mesh_figures
 from simgen.foam.mesh import read_boundary
 
 
-def _ignore_broken_pipes() -> None:
-    """Ignore SIGPIPE again, as Python does.
-
-    gmsh restores the signal's default, by which a server that hangs up ends the whole process. This
-    goes through libc, because Python's own call works only in the main thread.
-    """
-    libc_signal = ctypes.CDLL(None).signal
-    libc_signal.argtypes, libc_signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
-    libc_signal(signal.SIGPIPE, int(signal.SIG_IGN))
-
-
 def load_gmsh() -> Any:
     """Import gmsh, which takes a while and shared libraries that only a mesher needs.
 
@@ -53,7 +42,11 @@ def gmsh_model(name: str) -> Iterator[Any]:
     gmsh = load_gmsh()
     # interruptible=False: only a main thread may install gmsh's signal handler.
     gmsh.initialize(interruptible=False)
-    _ignore_broken_pipes()
+    # gmsh restores the default of SIGPIPE, by which a server that hangs up ends the process. Python
+    # itself can ignore it again only in the main thread.
+    libc_signal = ctypes.CDLL(None).signal
+    libc_signal.argtypes, libc_signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+    libc_signal(signal.SIGPIPE, int(signal.SIG_IGN))
     try:
         gmsh.option.setNumber("General.Terminal", 0)
         gmsh.option.setNumber("General.NumThreads", 1)
@@ -126,15 +119,13 @@ def types_of(patches: Mapping[str, str]) -> dict[str, str]:
 
 
 def set_patch_types(boundary: Path, patch_types: Mapping[str, str]) -> None:
-    """Give the patches of a mesh's `boundary` their types; MeshError unless it has just these."""
+    """Give the patches of a mesh's `boundary` their types; MeshError for further ones."""
     found = read_boundary(boundary)
     if unknown := [name for name in found if name not in patch_types]:
         raise MeshError(
             f"the mesh has a patch {unknown[0]} that the family does not name:"
             " some faces were left untagged"
         )
-    if missing := sorted(set(patch_types) - set(found)):
-        raise MeshError(f"the mesh lacks the patch {', '.join(missing)}")
     text = re.sub(r"\n\s*physicalType\s[^;]*;", "", boundary.read_text())
     for name, patch_type in patch_types.items():
         of_patch = rf"(?<=\s){re.escape(name)}(\s*\{{[^}}]*?\btype\s+)\w+;"

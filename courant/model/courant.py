@@ -199,14 +199,8 @@ class Courant(FieldModel):
         else:
             starts = range(0, queries.points.shape[1], chunk)
             some = (queries.part(slice(start, start + chunk)) for start in starts)
-            parts = (self.decoder(self.embed_queries(each), keys, table) for each in some)
-            if torch.is_grad_enabled():
-                field = torch.cat(list(parts), dim=2)
-            else:  # Written in place: a list of parts would hold the field twice.
-                shape = (*keys.shape[:2], queries.points.shape[1], self.config.num_outputs)
-                field = table.new_empty(shape)
-                for start, part in zip(starts, parts, strict=True):
-                    field[:, :, start : start + chunk] = part
+            parts = [self.decoder(self.embed_queries(each), keys, table) for each in some]
+            field = torch.cat(parts, dim=2)
         return field if Z.dim() == 4 else field[:, 0]
 
     @torch.no_grad()

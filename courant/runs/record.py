@@ -346,11 +346,6 @@ def describe_run(
     """Write experiment.json, dataset.json and normaliser.json."""
     run.write_json(EXPERIMENT, experiment.model_dump(mode="json"))
     run.write_json(NORMALISER, normaliser.to_json())
-    write_dataset_record(run, dataset)
-
-
-def write_dataset_record(run: RunDirectory, dataset: Dataset) -> None:
-    """Write dataset.json."""
     schema, url = dataset.schema, absolute_url(dataset.url)
     (root, path), (run_root, run_path) = _split(url), _split(run.url)
     # One folder or bucket that holds both.

@@ -28,7 +28,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.summary import RunSummary
 from courant.runs.weights import WEIGHTS
 from courant.sweeps.search_space import BASELINE, CHOICE, SearchSpace, Setting, Value, label
-from simgen.errors import InputError, StoreError
+from simgen.errors import InputError
 
 if TYPE_CHECKING:
     from simgen.store.read import Dataset
@@ -267,8 +267,6 @@ def read_trials_progress(
         return None
     # The table has a row for each trial that is planned; a benchmark plans as it goes.
     table = folder.read_json(TABLE) if folder.exists(TABLE) else []
-    if not isinstance(table, list):
-        raise StoreError(f"{folder.url}/{TABLE} is damaged: it is no list of trials")
     states = Counter(trial.state for trial in trials)
     if len(table) > len(trials):
         states["waiting"] += len(table) - len(trials)

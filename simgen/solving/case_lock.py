@@ -10,6 +10,7 @@ Notable properties:
 import contextlib
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from filelock import FileLock, Timeout
 from simgen.errors import InputError
 
 POLL_S = 0.1
+ORPHANS_S = 30.0  # How long the guard of a killed run may take to end its programs
 
 
 def check_path(what: str, folder: Path) -> None:
@@ -105,3 +107,17 @@ def scratch_errors(scratch: Path) -> Iterator[None]:
             f"scratch directory {scratch} cannot be written: {error.strerror}; choose another with"
             " COURANT_SCRATCH"
         ) from error
+
+
+def await_orphans(directory: Path, programs: tuple[str, ...]) -> None:
+    """Wait until the guard of a killed run has ended such programs in its directory."""
+    place, deadline = directory.resolve(), time.monotonic() + ORPHANS_S
+
+    def works_here(process: Path) -> bool:
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            is_inside = (process / "cwd").readlink().is_relative_to(place)
+            return is_inside and (process / "exe").readlink().name in programs
+        return False
+
+    while any(map(works_here, Path("/proc").glob("[0-9]*"))) and time.monotonic() < deadline:
+        time.sleep(POLL_S)

@@ -29,7 +29,7 @@ from simgen.foam.log import SolverLog
 from simgen.foam.run import APPLICATIONS, OpenFoam, find_openfoam, run_solver
 from simgen.meshing import check_mesh
 from simgen.provenance import generator_version, host_class, source_revision
-from simgen.solving.case_lock import own_case, scratch_errors
+from simgen.solving.case_lock import await_orphans, own_case, scratch_errors
 from simgen.solving.gates import check_patches, judge, measure, rejection
 from simgen.solving.preparation import write_case
 from simgen.whole_file import whole_file
@@ -100,10 +100,12 @@ def solve_owned(
     # One that failed before it was stored may have had less time or another number of cores.
     if marked and marked.status != "failed":
         return marked
-    foam = find_openfoam(needed_applications(family, cores))
+    applications = needed_applications(family, cores)
+    foam = find_openfoam(applications)
     foam.activate()
     with scratch_errors(directory.parent):
         if directory.exists():
+            await_orphans(directory, applications)
             shutil.rmtree(directory)
         directory.mkdir()
     case = SolvedCase(point, directory)

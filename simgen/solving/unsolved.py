@@ -42,9 +42,7 @@ class UnmeshableError(InputError):
     """A design of which no mesh could be made."""
 
 
-def mesh_design(
-    point: DesignPoint, folder: Path, time_limit_s: float = TIME_LIMIT_S
-) -> tuple[PointCloud, bool]:
+def mesh_design(point: DesignPoint, folder: Path) -> tuple[PointCloud, bool]:
     """Return the cloud of a design without solved fields, and whether it was kept in `folder`.
 
     Its boundary has what the family prescribes there. InputError without OpenFOAM's mesh tools or a
@@ -63,7 +61,7 @@ def mesh_design(
         with tempfile.TemporaryDirectory(prefix="courant-mesh-") as scratch:
             directory = Path(scratch) / point.id
             directory.mkdir()
-            write_case(point, directory, time_limit_s)
+            write_case(point, directory, TIME_LIMIT_S)
             check_patches(family, directory)
             cloud = geometry_cloud(family, read_geometry(directory))
     except CaseError as error:

@@ -9,9 +9,10 @@ import pytest
 
 import simgen
 from courant.recipes import get_recipe
+from courant.recipes.fitted import fitted_recipe
 from courant.runs.directory import RunDirectory
-from courant.runs.record import write_dataset_record
 from courant.runs.weights import WEIGHTS
+from courant.training.train import set_up_run
 from flows.stages import Generation
 from simgen.errors import InputError
 from tests.commands import called, refused
@@ -187,12 +188,11 @@ def test_a_file_is_no_dataset(tmp_path, monkeypatch):
 
 
 def test_a_run_whose_dataset_is_gone_is_not_evaluated(tmp_path, waves):
-    run = RunDirectory(tmp_path / "run")
-    write_dataset_record(run, simgen.open_dataset(waves))
+    dataset = simgen.open_dataset(waves)
+    run = set_up_run(fitted_recipe(dataset), dataset, str(tmp_path))
     record = run.read_object("dataset.json")
     run.write_json("dataset.json", {**record, "url": "/nowhere", "relative": None})
-    for name in ("experiment.json", WEIGHTS):
-        run.write_bytes(name, b"{}")
+    run.write_bytes(WEIGHTS, b"{}")
     assert "name its place with --dataset URL" in refused("evaluate", run.url)
     other = publish_waves(str(tmp_path / "other"))
     assert "its v1 is not the one that" in refused("evaluate", run.url, "--dataset", other)

@@ -1,8 +1,10 @@
 """A case's directory belongs to one process at a time."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.errors import InputError
-from simgen.solving.case_lock import is_held, own_case
+from simgen.solving.case_lock import await_orphans, is_held, own_case
 from simgen.solving.solve_case import read_result, solve_case, write_result
 from tests.simgen.test_solve_case import solvers_in, wait_for
 
@@ -70,6 +72,14 @@ def test_others_wait_for_the_first_and_get_the_case_one_after_the_other(tmp_path
     assert [line(other) for other in others] == ["owns True"] * 2
     assert [other.wait(600) for other in others] == [0, 0]
     assert list(tmp_path.iterdir()) == [], "the lock's file goes with the lock"
+
+
+def test_a_program_of_a_killed_run_is_waited_for(tmp_path: Path) -> None:
+    orphan = subprocess.Popen(["sleep", "600"], cwd=tmp_path)
+    program = Path(f"/proc/{orphan.pid}/exe").resolve().name
+    threading.Timer(0.5, orphan.kill).start()
+    await_orphans(tmp_path, (program,))
+    assert orphan.wait(0) == -signal.SIGKILL
 
 
 @pytest.mark.openfoam

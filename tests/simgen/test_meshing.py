@@ -72,12 +72,8 @@ BOUNDARY = """FoamFile { version 2.0; format binary; class polyBoundaryMesh; obj
 def test_patches_get_their_types_by_their_whole_names(tmp_path):
     boundary = tmp_path / "boundary"
     boundary.write_text(BOUNDARY)
-    for types, message in (
-        ({"in": "patch"}, "a patch inner"),
-        ({"in": "", "inner": "", "x": ""}, "the patch x"),
-    ):
-        with pytest.raises(MeshError, match=message):
-            set_patch_types(boundary, types)
+    with pytest.raises(MeshError, match="a patch inner"):
+        set_patch_types(boundary, {"in": "patch"})
     set_patch_types(boundary, {"inner": "wall", "in": "cyclicAMI"})
     found = {n: (of.type, of.start, of.size) for n, of in read_boundary(boundary).items()}
     assert found == {"in": ("cyclicAMI", 10, 4), "inner": ("wall", 14, 2)}

@@ -157,12 +157,13 @@ class CentrifugalPump(CaseFamily):
 
     def gates(self, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
         imbalance, back_flow = figures["mass_imbalance"], figures["back_flow"]
+        head, drift_of_head = figures["head"], figures["head_drift"]
         entering = "back-flow through the outlet, of the inlet's flow"
         return [
             *mesh_gates(figures),
             Gate.at_most("mass imbalance, inlet against outlet", imbalance, MAX_MASS_IMBALANCE),
-            Gate.above("head", figures["head"], 0, "m"),
-            Gate.at_most("drift of the head", figures["head_drift"], MAX_DRIFT),
+            Gate("head", head, "> 0", head > 0, "m"),
+            Gate.at_most("drift of the head", drift_of_head, MAX_DRIFT),
             Gate.at_most(entering, back_flow, MAX_BACK_FLOW),
         ]
 
