@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from flows.executor import Executor, Item, LocalExecutor, LostWorkerError, as_they_end, closing
+from flows.executor import Executor, LocalExecutor, LostWorkerError, as_they_end, closing
 from flows.settings import load_settings
 from flows.terminal import CaseBars, progress_note, write_progress
 from simgen.case import CaseResult, Progress, SolvedCase, Status
@@ -30,8 +30,6 @@ logger = logging.getLogger("flows.case")
 
 LOOKED_AT = 3
 """First cases of a dataset; where all end alike and none is accepted, no others are solved"""
-LAST_OF_EACH = 4
-"""Cases at the end of a run whose order is chosen, for each that is under way at the same time"""
 COMMIT_SHARE = 0.1
 """Part of the time that commits may take. A killed run solves those cases again that have waited
 for a commit: some seconds' worth in a dataset of 10,000"""
@@ -90,8 +88,6 @@ def solve_cases(
         Committer(writer, len(points), bars) as committer,
         closing(executor),
     ):
-        last = LAST_OF_EACH * executor.at_once()
-        effort = get_family(points[0].family).effort
 
         def submit(point: DesignPoint) -> Future[SolvedFork]:
             bars.started(point.id)
@@ -100,12 +96,7 @@ def solve_cases(
             on_submit(point, future)
             return future
 
-        for future in as_they_end(
-            longest_first_at_the_end(points, effort, last),
-            submit,
-            executor.at_once,
-            committer.flush_where_due,
-        ):
+        for future in as_they_end(points, submit, executor.at_once, committer.flush_where_due):
             error = future.exception()
             point = submitted.pop(future)
             if error is None:
@@ -201,14 +192,6 @@ class Committer:
         for solved in committed:
             with about(dataset=self._writer.url, case=solved.case):
                 self._bars.ended(solved.case, solved.status, solved.reason, solved.seconds)
-
-
-def longest_first_at_the_end(
-    points: Sequence[Item], effort: Callable[[Item], float], num: int
-) -> list[Item]:
-    """Sort the last `num` points by falling effort, so that no machine is left with a long one."""
-    begin = max(0, len(points) - num)
-    return [*points[:begin], *sorted(points[begin:], key=effort, reverse=True)]
 
 
 def solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution) -> SolvedFork:

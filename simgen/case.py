@@ -199,10 +199,6 @@ class CaseFamily(ABC):
         """Return lines that a user reads before the designs are solved."""
         return ()
 
-    def effort(self, point: DesignPoint) -> float:
-        """Return a number that grows with a case's time: the last ones begin with the longest."""
-        return 1.0
-
     def point(self, parameters: Mapping[str, float], settings: Mapping[str, float]) -> DesignPoint:
         """Return the design point of checked parameters and settings."""
         return DesignPoint(

@@ -40,8 +40,6 @@ def farthest_point_sampling(points: Tensor, num: int, mask: Tensor | None = None
     chosen. A cloud of fewer than `num` distinct points repeats some of them; one without any real
     point gives index 0.
     """
-    if num < 1:
-        raise ValueError(f"farthest_point_sampling needs num of at least 1, got {num}")
     sample = _operator if torch.compiler.is_compiling() else _farthest_points
     return sample(points.detach(), num, mask)
 

@@ -14,7 +14,7 @@ import pytest
 
 from flows import executor as module
 from flows.executor import LocalExecutor, LostWorkerError, as_they_end, closing
-from flows.solving import Execution, longest_first_at_the_end, solve_cases
+from flows.solving import Execution, solve_cases
 from simgen.cases import get_family
 from simgen.errors import InputError, StoreError
 from simgen.machine import usable_cores
@@ -140,13 +140,6 @@ def test_thousands_are_submitted_a_bounded_number_at_a_time() -> None:
     threading.Thread(target=work, daemon=True).start()
     ended = [done.result() for done in as_they_end(range(5_000), submit, lambda: 66)]
     assert sorted(ended) == list(range(5_000)) and most <= 66
-
-
-def test_the_last_tasks_begin_with_the_longest_and_the_others_stay_in_order() -> None:
-    efforts = [3.0, 1.0, 2.0, 5.0, 4.0, 6.0]
-    assert longest_first_at_the_end(efforts, float, 4) == [3.0, 1.0, 6.0, 5.0, 4.0, 2.0]
-    assert longest_first_at_the_end(efforts, float, 99) == sorted(efforts, reverse=True)
-    assert longest_first_at_the_end(efforts, lambda _: 1.0, 4) == efforts
 
 
 #: Kills the worker, which has started this program by another.

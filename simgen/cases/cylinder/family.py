@@ -122,10 +122,6 @@ class CylinderFlow(CaseFamily):
         types = types_of(self.patches) | {"frontAndBack": "empty"}
         import_mesh(directory / "mesh.msh", directory, types)
 
-    def effort(self, point: DesignPoint) -> float:
-        """Return more for a smaller cylinder, which has more and smaller cells."""
-        return 1 / point.parameters["radius"]
-
     def lines(self, parameters: Mapping[str, float]) -> Mapping[str, SampleLine]:
         """Return lines across the channel through the cylinder's wake."""
         radius, x = parameters["radius"], parameters["center_x"]
