@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
+from torch.overrides import TorchFunctionMode
 
 from courant.model_config import ModelConfig
 
@@ -57,6 +58,19 @@ class Queries(NamedTuple):
         """Select some of the query points, by a slice or by their numbers."""
         features = None if self.features is None else self.features[:, chosen]
         return Queries(self.points[:, chosen], features)
+
+
+class Unfilled(TorchFunctionMode):
+    """Tensors are made and never filled: for drawing on the meta device torch loads its compiler."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, given: Any = (), named: Mapping[str, Any] | None = None
+    ) -> Any:
+        name, named = function.__name__, named or {}
+        if name.endswith("_") and not name.endswith("__"):
+            return next(iter([*given, *named.values()]))
+        made = torch.empty if name in ("rand", "randn") else function
+        return made(*given, **named)
 
 
 class FieldModel(nn.Module, ABC):

@@ -64,8 +64,9 @@ def kinds() -> tuple[str, ...]:
 
 
 def build(config: ModelConfig) -> FieldModel:
-    """Build the untrained model of a config."""
+    """Build the untrained model of a config; InputError as `count`."""
     _, model = _find(config.kind)
+    count(config)
     if config.num_members == 1:
         return model(config)
     from courant.ensemble import ensemble_of
@@ -79,11 +80,13 @@ def count(config: ModelConfig) -> int | None:
 
     InputError for more than MAX_PARAMETERS.
     """
-    import torch
-
     if config.kind not in (DEFAULT_KIND, *BASELINES):
         return None
-    with torch.device("meta"):
+    import torch
+
+    from courant.field_model import Unfilled
+
+    with torch.device("meta"), Unfilled():
         one = _find(config.kind)[1](replace(config, num_members=1))
     num = config.num_members * sum(weight.numel() for weight in one.parameters())
     if num > MAX_PARAMETERS:

@@ -8,7 +8,6 @@ from courant.data.geometry import read_edges
 from courant.data.normalisation import Normaliser
 from courant.data_config import SteadyData
 from courant.experiment import Experiment
-from courant.models import count
 from courant.problems.problem import Problem, Window
 from courant.problems.steady import SteadyProblem
 from courant.problems.transient import TransientProblem
@@ -43,7 +42,6 @@ def open_problem(experiment: Experiment, dataset: Dataset) -> Problem:
             f"experiment {experiment.name} is {experiment.task}, {schema.family} is {task}; "
             "leave --recipe out, or choose one of that family"
         )
-    count(experiment.model)
     data = experiment.data
     scaled_by = data.scaled_by if isinstance(data, SteadyData) else None
     normaliser = Normaliser.of(dataset, data.fields, data.distance_kinds, data.given, scaled_by)
