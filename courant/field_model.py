@@ -61,15 +61,13 @@ class Queries(NamedTuple):
 
 
 class Unfilled(TorchFunctionMode):
-    """Tensors are made and never filled: for drawing on the meta device torch loads its compiler."""
+    """Makes tensors and never fills them: to draw on the meta device, torch loads its compiler."""
 
-    def __torch_function__(
-        self, function: Any, types: Any, given: Any = (), named: Mapping[str, Any] | None = None
-    ) -> Any:
-        name, named = function.__name__, named or {}
+    def __torch_function__(self, call: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+        name, named = call.__name__, named or {}
         if name.endswith("_") and not name.endswith("__"):
             return next(iter([*given, *named.values()]))
-        made = torch.empty if name in ("rand", "randn") else function
+        made = torch.empty if name in ("rand", "randn") else call
         return made(*given, **named)
 
 

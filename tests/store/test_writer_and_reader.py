@@ -140,7 +140,6 @@ def test_a_cloud_that_does_not_follow_the_schema_is_refused(writer):
         return replace(cloud, fields={**cloud.fields, **changed})
 
     for wrong, problem in (
-        (None, "accepted ones have a cloud"),
         (replace(cloud, fields={"velocity": velocity}), "lacks kinematic_pressure"),
         (fields(temperature=pressure), "cannot have temperature"),
         (replace(cloud, patch_kinds=("inlet", "outlet", "wall", "sphere")), "patch kinds"),
@@ -151,9 +150,6 @@ def test_a_cloud_that_does_not_follow_the_schema_is_refused(writer):
     ):
         with pytest.raises(InputError, match=problem):
             writer.fork().write(make_result(0), wrong)
-    velocity[2, 0, 0] = np.nan
-    with pytest.raises(InputError, match="velocity holds 1 values that are not finite"):
-        writer.fork().write(make_result(0), cloud)  # it was in order when the cloud was made
 
 
 def test_a_fork_of_which_another_writer_had_a_case_accepted_is_not_lost_in_silence(writer, url):
