@@ -107,12 +107,8 @@ def measure_coverage(
     split_cases = dataset.cases(split)
     check_settings(dataset, split_cases, trained_on)
     designs_of = {case: dataset.records[case]["parameters"] for case in split_cases}
-    beyond = [
-        case
-        for case in split_cases
-        if any(not low <= designs_of[case][name] <= high for name, (low, high) in inside.items())
-    ]
-    cases = [case for case in split_cases if case not in beyond]
+    cases = [case for case in split_cases if is_inside(inside, designs_of[case])]
+    beyond = [case for case in split_cases if case not in cases]
     if not cases:
         where = " inside of the box" if beyond else ""
         raise InputError(f"{dataset.url} {dataset.version} has no {split} case{where}")
@@ -152,6 +148,10 @@ def measure_coverage(
     )
     run.write_json(COVERAGE, coverage.model_dump(mode="json"))
     return coverage
+
+
+def is_inside(box: Box, design: Mapping[str, float]) -> bool:
+    return all(low <= design[name] <= high for name, (low, high) in box.items())
 
 
 def _compare(
