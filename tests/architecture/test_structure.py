@@ -12,7 +12,6 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("simgen", "courant", "flows")
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")]
 #: To pages, but for their headings.
-LINK = re.compile(r"\]\(([\w./-]+\.md)(?:#[\w-]+)?\)")
 PAGE = (ROOT / "docs/where-things-are.md").read_text()
 
 

@@ -68,7 +68,6 @@ FACES = {"points": np.ones((1, 3)), "patch": [0], "velocity": np.ones((1, 3))}
     ("change", "message"),
     [
         ({"parameters": None}, "design parameters speed, half_width, bend"),
-        ({"parameters": {"speed": 4.0}}, "missing half_width, bend, swirl, roughness"),
         ({"distance": None}, "to inlet, outlet, wall"),
         ({"boundary": None}, "a mapping with points, patch, velocity"),
         ({"boundary": {**FACES, "patch": [7]}}, "its number from 0 to 2"),

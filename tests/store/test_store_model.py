@@ -27,7 +27,6 @@ from tests.trials import trials
 
 NUMBERS = st.integers(0, 9)
 STATUSES = st.sampled_from(["accepted", "accepted", "accepted", "rejected", "failed"])
-IDS = {make_result(number).id: number for number in range(10)}
 
 
 @dataclass
