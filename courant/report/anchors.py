@@ -35,7 +35,8 @@ def decomposition_panel(context: Context) -> Panel | None:
     parts = surrogate.decomposition(shown.case, start_s=shown.start_s)
     found = contributions_of(surrogate, shown.case, parts, anchors)
     std = surrogate.normaliser.at(shown.case.parameters).std
-    deviation = float((np.abs(found["total"] - shown.predicted) / std).max())
+    network = surrogate.predict_last(shown.case, start_s=shown.start_s)
+    deviation = float((np.abs(found["total"] - network) / std).max())
     share = energies[anchors].sum() / (float(energies.sum()) or 1.0)
     names, magnitudes = [f"anchor {anchor}" for anchor in anchors], fields.magnitudes[anchors]
     at = [None if places is None else places[anchor] for anchor in anchors]

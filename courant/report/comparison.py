@@ -287,7 +287,7 @@ def draw_trade_off(found: RunComparison) -> Figure | None:
                     xerr=place.half_width or 0.0,
                     yerr=(error.half_width or 0.0) / unit,
                     fmt=MARKERS[(found.families.index(row.family) + 4 * (number // 5)) % 8],
-                    color=drawing.PALETTE[number % 5],
+                    color=drawing.PALETTE[number % len(drawing.PALETTE)],
                     ecolor="#999999",
                     elinewidth=0.8,
                     label=found.heading(row),

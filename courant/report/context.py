@@ -10,7 +10,8 @@ from courant.analysis.case_dynamics import CaseDynamics, follow_case
 from courant.analysis.case_scores import CaseScores, score_case
 from courant.data.normalisation import Channel, Normaliser
 from courant.evaluation.record import MODEL, Evaluation
-from courant.prediction.surrogate import Surrogate, load
+from courant.evaluation.references import of_designs
+from courant.prediction.surrogate import FieldsOfDesign, Surrogate, load
 from courant.report.page import channel_label, component_name
 from courant.runs.directory import RunDirectory
 from courant.runs.record import STATUS, EpochRecord, RunStatus, read_records, read_status
@@ -76,6 +77,7 @@ class ShownCase:
     case: StoredCase
     start_s: float | None
     end_s: float | None
+    by: FieldsOfDesign | None  # None for the network
 
     @cached_property
     def layer(self) -> Layer:
@@ -105,7 +107,10 @@ class ShownCase:
     @cached_property
     def predicted(self) -> np.ndarray:
         """(N, C), in physical units."""
-        return self.surrogate.predict_last(self.case, start_s=self.start_s)
+        if self.by is None:
+            return self.surrogate.predict_last(self.case, start_s=self.start_s)
+        times = None if self.end_s is None else np.array([self.end_s])
+        return self.by(self.case.points, self.case.parameters, times)[-1]
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,11 @@ class Context:
         return plotted_fields(self.surrogate.normaliser, self.dataset)
 
     @cached_property
+    def better(self) -> tuple[str, FieldsOfDesign | None]:
+        """What `courant predict` takes in place of the network, whose fields are drawn then."""
+        return of_designs(self.surrogate, self.dataset.url)
+
+    @cached_property
     def shown(self) -> tuple[ShownCase, ...]:
         """The cases of median and of largest error; of fewer than three only the latter."""
         ranked, problem = ranked_cases(self.evaluation), self.surrogate.problem
@@ -149,7 +159,7 @@ class Context:
             start = problem.shown_start(case)
             times = None if start is None else self.surrogate.times(start)
             end = None if times is None else float(times[-1])
-            shown.append(ShownCase(self.surrogate, label, case, start, end))
+            shown.append(ShownCase(self.surrogate, label, case, start, end, self.better[1]))
         return tuple(shown)
 
     @cached_property
@@ -165,7 +175,12 @@ class Context:
         found = [surrogate.problem.solution(case, float(time)) for time in times]
         truth = np.stack([each for each in found if each is not None])
         is_there = [each is not None for each in found]
-        predicted = surrogate.predict_case(case, start_s=start, steps=steps)[is_there]
+        by = self.better[1]
+        predicted = (
+            surrogate.predict_case(case, start_s=start, steps=steps)
+            if by is None
+            else by(case.points, case.parameters, times)
+        )[is_there]
         return Rollout(times[is_there] - start, truth, predicted)
 
     @cached_property

@@ -18,7 +18,7 @@ from simgen.publish.colours import VALUES
 from simgen.publish.figures import Layer, Triangles, draw_field
 
 #: The model's colour and its references', in order.
-PALETTE = ("#0b5fa5", "#d9822b", "#7a7a7a", "#1a7f37", "#8250df")
+PALETTE = ("#0b5fa5", "#d9822b", "#7a7a7a", "#1a7f37", "#8250df", "#c2185b")
 MODEL_COLOR = PALETTE[0]
 GOOD_COLOR = "#1a7f37"
 LIMIT_COLOR = "#b3261e"

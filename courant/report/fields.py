@@ -33,8 +33,8 @@ def prediction_panel(context: Context) -> Panel:
     of_cases = (plotted[len(plotted) > 1 :], [each for each in plotted if len(each.vector) < 2])
     for shown, drawn in zip(context.shown, of_cases, strict=False):
         slug = shown.label.replace(" ", "_")
-        overall = evaluation.cases[shown.case.id].overall
-        best = min(evaluation.references, key=lambda name: overall[name].nmae)
+        overall, own = evaluation.cases[shown.case.id].overall, context.better[0] or MODEL
+        best = min(overall.keys() - {own}, key=lambda name: overall[name].nmae)
         how = ""
         if shown.start_s is not None:
             how = f", from the snapshot at t = {shown.start_s:g} s for t = {shown.end_s:g} s"
@@ -43,11 +43,13 @@ def prediction_panel(context: Context) -> Panel:
                 f"prediction_{slug}.png",
                 f"Case {shown.case.id} ({shown.label}) of the {evaluation.split} split{how}"
                 f"{shown.inside}.",
-                draw_prediction(shown.layer, shown.truth, shown.predicted, drawn),
+                draw_prediction(
+                    shown.layer, shown.truth, shown.predicted, drawn, context.better[0]
+                ),
                 panes=True,
                 look_for="The prediction should look like the solution; the error shows where it"
                 " does not.",
-                score=f"NMAE {overall[MODEL].nmae:.3f} in this case; {pages.reference(best)} has"
+                score=f"NMAE {overall[own].nmae:.3f} in this case; {pages.reference(best)} has"
                 f" {overall[best].nmae:.3f}",
             )
         )
@@ -70,7 +72,7 @@ def draw_prediction(
     truth: np.ndarray | None,
     predicted: np.ndarray,
     plotted: Sequence[PlottedField],
-    by: str | None = None,
+    by: str = "",
     lead: bool = False,
 ) -> Figure:
     """Draw truth, prediction and error (N, C) side by side, or the prediction, by field.
@@ -131,18 +133,19 @@ def rollout_panel(context: Context) -> Panel | None:
         "prediction": plotted.of(predicted),
         "nmae": np.array(nmae),
     }
+    by, how = context.better[0], f"predicted from its state at {began:g} s, {step_s:g} s a step"
+    how = f"regressed on the design by {by}" if by else f"{how}; trained on {horizon} steps"
     animation = Picture(
         "rollout",
-        f"Case {case.id} ({shown.label}){shown.inside}, predicted from its state at {began:g} s,"
-        f" {step_s:g} s a step; trained on {horizon} steps."
+        f"Case {case.id} ({shown.label}){shown.inside}, {how}."
         " Errors are prediction less solution. Space plays and stops, the arrow keys step.",
-        _animate(plane, plotted, truth, predicted),
+        _animate(plane, plotted, truth, predicted, by),
         look_for="Does the prediction keep in step with the solution?",
         score=f"NMAE {nmae[0]:.3f} after the first step, {nmae[-1]:.3f} after the last",
         columns=1 if plane.aspect < WIDE else 3,
         labels=[
             f"t = {began + time:g} s, step {step} of {len(times)}, NMAE {error:.3f}"
-            + ("" if step <= horizon else ", beyond the training")
+            + ("" if step <= horizon or by else ", beyond the training")
             for step, (time, error) in enumerate(zip(times, nmae, strict=True), 1)
         ],
     )
@@ -152,11 +155,12 @@ def rollout_panel(context: Context) -> Panel | None:
 def still_panel(context: Context) -> Panel:
     """Show solution, prediction and error of the first case."""
     shown, plotted, plane = context.shown[0], context.plotted[0], context.shown[0].layer
-    own = context.evaluation.cases[shown.case.id].overall[MODEL]
+    by = context.better[0]
+    own = context.evaluation.cases[shown.case.id].overall[by or MODEL]
     picture = Picture(
         "lead.png",
         f"Case {shown.case.id} ({shown.label}){shown.inside}; errors are prediction less solution.",
-        draw_prediction(plane, shown.truth, shown.predicted, [plotted], lead=True),
+        draw_prediction(plane, shown.truth, shown.predicted, [plotted], by, lead=True),
         panes=True,
         look_for="Prediction and solution should look alike.",
         score=f"NMAE {own.nmae:.3f} in this case",
@@ -169,10 +173,10 @@ WIDE = 0.45
 
 
 def _animate(
-    plane: Triangles, plotted: PlottedField, truth: np.ndarray, predicted: np.ndarray
+    plane: Triangles, plotted: PlottedField, truth: np.ndarray, predicted: np.ndarray, by: str
 ) -> list[list[bytes]]:
     """Draw all steps of values (T, N, C): the axes once, and then only the fields in them."""
-    figure = draw_prediction(plane, truth, predicted, [plotted], lead=True)
+    figure = draw_prediction(plane, truth, predicted, [plotted], by, lead=True)
     truth, predicted = plotted.of(truth), plotted.of(predicted)
     error = predicted - truth
     canvas, frames = FigureCanvasAgg(figure), []
