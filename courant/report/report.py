@@ -22,7 +22,7 @@ from courant.report import page as pages
 from courant.report.context import Context, open_context
 from courant.report.verdict import MEANING, Verdict, judge_run, times
 from courant.runs.directory import RunDirectory
-from courant.runs.record import best_record
+from courant.runs.record import best_record, predict_command
 from simgen.design_space import with_unit
 from simgen.regression import LEAST_DESIGNS
 from simgen.store.read import Dataset
@@ -205,9 +205,8 @@ def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
         return "Explore designs that nobody has solved.", f"courant explore {run}"
     better, again = "", longer if little else again
     if verdict.ahead in MODES:
-        middle = ",".join(f"{of.name}={(of.low + of.high) / 2:g}" for of in surrogate.space)
         better = f"Until then {verdict.ahead} predicts the fields of any design."
-        again += f"\ncourant predict {run} --design {middle} --out fields.vtu"
+        again += f"\n{predict_command(context.run, 'fields')}"
     if family is None:
         if "directory" in dataset[0].provenance:
             again = (

@@ -12,6 +12,7 @@ import math
 import os
 import platform
 import posixpath
+import shlex
 import threading
 import time
 import warnings
@@ -367,6 +368,15 @@ def describe_run(
 def read_dataset_record(run: RunDirectory) -> dict[str, Any]:
     """Read dataset.json, with the keys of `_DatasetRecord`; StoreError where it is invalid."""
     return run.read_record(DATASET, _DatasetRecord).model_dump()
+
+
+def predict_command(run: RunDirectory, name: str) -> str:
+    """Return the command that predicts the middle of the design space; empty without parameters."""
+    suffix = "pvd" if "step_s" in run.read_object(EXPERIMENT)["data"] else "vtu"
+    space = read_dataset_record(run)["parameters"]
+    design = ",".join(f"{of['name']}={(of['low'] + of['high']) / 2:g}" for of in space)
+    asked = shlex.join(["courant", "predict", run.url, "--design", design])
+    return f"{asked} --out {name}.{suffix}" if space else ""
 
 
 def check_verified(run: RunDirectory) -> None:

@@ -232,12 +232,14 @@ def _print_report(report: Any) -> None:
     from courant.evaluation.record import read_evaluation
     from courant.report.page import count, percent, plain
 
-    evaluation = read_evaluation(RunDirectory(report.run))
+    evaluation = read_evaluation(run := RunDirectory(report.run))
     if evaluation and (scores := evaluation.quantities):
         rows = [(plain(of), each.source, percent(each.error)) for of, each in scores.items()]
         cases = count(len(evaluation.cases), f"{evaluation.split} case")
         print_table(("quantity", "answered by", f"error on {cases}"), rows)
     print_line(f"run     {report.run}\nreport  {report.url}\n{report.verdict}")
+    if command := record.predict_command(run, "design"):
+        print_line(f"predict  {command}")
     print_line(f"explore  courant explore {shlex.quote(report.run)}")
 
 
@@ -455,7 +457,8 @@ def predict(
     else:
         print_line(write_prediction(url, str(case), start, steps, out, dataset))
     if verdict and reference is None:
-        print_line(f"the network's {verdict}")
+        why = f"courant evaluate {shlex.quote(url)} says why"
+        print_line(f"the network's fields: {verdict.word} ({why})")
 
 
 @app.command(epilog="Example: courant serve RUN --port 8000")

@@ -4,7 +4,7 @@ done.
 
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -59,7 +59,10 @@ def job(asked: Generation, tmp_path: Path) -> MainJob:
     )
     snapshot = simgen.open_dataset(asked.url).snapshot_id
     run = RunDirectory(tmp_path / "runs") / get_recipe("cylinder-flow-demo").run_id(snapshot)
-    run.write_json("experiment.json", {})
+    run.write_json("experiment.json", {"data": {"step_s": 1.0}})
+    record = {"url": asked.url, "relative": None, "version": "v1", "snapshot_id": snapshot}
+    record |= {"family": "lake", "settings": {}, "family_revision": 1, "quantities": []}
+    run.write_json("dataset.json", record | {"parameters": [*map(asdict, SCHEMA.parameters)]})
     run.write_bytes(WEIGHTS, b"weights")
     write_status(run, "finished", best_epoch=1)
     measure(run, tmp_path / "report")
@@ -224,7 +227,9 @@ print(sorted({{"prefect", "ray", "torch", "pandas", "matplotlib"}} & set(sys.mod
     report = [f"run     {run}", f"report  {job.report}/{PAGE}"]
     verdict = lines[2]
     assert "On 1 test case, which proves little, the mean error is 10.0%" in verdict
-    told = [*report, verdict, f"explore  courant explore {run}"]
+    middle = ",".join(f"{each.name}={(each.low + each.high) / 2:g}" for each in SCHEMA.parameters)
+    predict = f"predict  courant predict {run} --design {middle} --out design.pvd"
+    told = [*report, verdict, predict, f"explore  courant explore {run}"]
     assert lines == [*told, *told, f"dataset  {asked.url}  v1", f"run  {run}", *told]
     assert imported == "[]"
 

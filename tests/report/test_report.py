@@ -25,6 +25,7 @@ from courant.runs.summary import read_run
 from courant.training.train import fit
 from simgen.cases import FAMILIES
 from simgen.store.read import Dataset, StoredCase
+from tests.commands import called
 from tests.world import tiny_experiment, tiny_steady
 
 BOTH_FIELDS = {"fields": ("velocity", "kinematic_pressure")}
@@ -81,6 +82,10 @@ def test_a_report_is_one_page_with_its_pictures_in_it_and_its_arrays_beside_it(
     whose = "network's " * bool(context.evaluation.better_fields)
     assert f">{whose}fields: {verdict.word}</p>" in page and verdict.measured in page
     assert known_verdict(context.run) == verdict
+    asked = ["predict", context.run.url, next(iter(context.evaluation.cases))]
+    asked += ["--out", f"{tmp_path}/case.npz", *["--start", "20", "--steps", "1"] * is_transient]
+    whose = f"the network's fields: {verdict.word} (courant evaluate {context.run.url} says why)"
+    assert called(*asked).output.splitlines()[-1] == whose
     assert read_run(context.run).test_cases == len(context.evaluation.cases)
     # What is inside the model is closed.
     assert page.index("<details>") < page.index('id="decomposition"')
@@ -163,7 +168,8 @@ def test_the_next_step_ends_with_the_next_report_and_names_changed_settings(
         assert step.startswith("courant dataset import openfoam ") and "--fields " in step
     ahead = report.next_step(context, unusable._replace(ahead="POD + GP"))
     assert "POD + GP predicts the fields" in ahead[0] and "courant generate" in ahead[1]
-    assert "--out fields.vtu" in ahead[1].splitlines()[-1]
+    suffix = "vtu" if context.evaluation.step_s is None else "pvd"
+    assert ahead[1].splitlines()[-1].endswith(f" --out fields.{suffix}")
     # A budget of a minute ended the training of a few designs, or of many.
     hasty = context.surrogate.experiment.with_values({"training.budget_s": 60})
     monkeypatch.setattr(context.surrogate, "experiment", hasty)
