@@ -112,7 +112,7 @@ def show(page: Page, view: str) -> None:
 def test_a_slider_moved_by_keys_shows_the_field_and_the_quantities_of_another_design(
     page: Page, site: tuple[str, Quick]
 ) -> None:
-    assert text(page, "title") == "Branched-pipe, predicted by pipes"
+    assert text(page, "title") == "Branched-pipe: pipes"
     assert "branch1 share" in text(page, "quantities")
     assert "Not predicted: pressure loss" in text(page, "missing")
     before, slider = page.see(PICTURE), of("p-inlet_velocity")
@@ -267,7 +267,7 @@ def test_a_solved_neighbour_sets_the_sliders_and_stands_beside_its_prediction(pa
     settled(page)
     assert "aperture" in text(page, "second-name")
     heads, shares = text(page, "quantities").split("\n")
-    assert heads.split() == ["A", "B", "A", "−", "B"] and shares.count("±") == 2
+    assert heads.split() == ["A", "B", "A", "−", "B"] and shares.count("±") == 3
     # A saved picture says in itself what it shows.
     page.see(
         "window.saved = []; CanvasRenderingContext2D.prototype.fillText = (x) => saved.push(x);"

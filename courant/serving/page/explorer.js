@@ -369,27 +369,29 @@ function draw() {
   showScale("colours", "ticks", "scale-name", first.scale, named(words(name), unit));
   if (compared) showScale("difference-colours", "difference-ticks", "difference-scale", all[2].scale, named("difference", unit));
   const stretch = stretchOf(section), most = arrange((stretch * (high - low)) / (right - left), all.length);
+  const by_solver = value("beside") === "solver", lacking = value("beside") && !section.other;
+  const by_network = value("beside") === "network", first_is = by_network ? section.fields_by : by_solver ? "prediction" : "A, this design";
+  const has_parts = !section.fields_by || by_network; // anchors are the network's
+  element("parts").hidden = !has_parts;
   const vector = turnable() ? null : vectorOf(section), with_arrows = vector && element("arrows").checked;
   element("arrows").parentElement.hidden = !vector;
   element("arrows").nextElementSibling.textContent = `arrows of ${words((vector?.name || "").replaceAll("|", ""))}`;
   for (const each of turnable() ? [] : all) {
     const arrows = with_arrows && each.channels && { flow: vector.columns.map((n) => each.channels[n]), fastest: vector.limits[1] };
     drawSection(element(each.id), each.section, each.values, each.scale,
-      { most, arrows, ...(each.id === "picture" ? { chosen, anchors: element("anchors").checked } : {}) });
+      { most, arrows, ...(each.id === (section.fields_by ? "second" : "picture") && has_parts ? { chosen, anchors: element("anchors").checked } : {}) });
   }
   if (turnable() && frame.surface) drawSurface(picture, frame.surface, first.values, first.scale, most);
-  const by_solver = value("beside") === "solver", lacking = value("beside") && !section.other;
-  const by_network = value("beside") === "network", first_is = by_network ? section.fields_by : by_solver ? "prediction" : "A, this design";
   const of_phase = section.oscillates ? "; in flows that oscillate, mostly a difference of phase" : "";
-  element("first-name").textContent = compared ? first_is : "";
+  element("first-name").textContent = compared ? first_is
+    : lacking && by_solver ? `The solver has not solved this design${section.times.length ? " at this time" : ""}: choose one of the nearest, below.`
+      : lacking && by_network ? "These are the network's fields." : "";
   element("second-name").textContent = by_solver ? ofSolver() : by_network ? "the network" : `B: ${differing() || "the same design; move a slider"}`;
   element("difference-name").textContent = (by_solver ? "error: prediction - solver" : by_network ? `${section.fields_by} − the network` : "A − B") + of_phase;
   const [least, greatest] = ends(first.values), [bottom, top] = first.scale.limits;
   const beyond = first.values.filter((each) => each < bottom || each > top).length / first.values.length;
   element("range").textContent = `In this picture from ${number(least, 3)} to ${withUnit(greatest, unit, 3)}`
-    + (beyond ? `; ${number(100 * beyond, 2)} % of its points are beyond the ends of the colours.` : ".")
-    + (lacking && by_solver ? ` The solver has not solved this design${section.times.length ? " at this time" : ""}: choose one of the nearest.` : "")
-    + (lacking && by_network ? " The fields that are shown are the network's." : "");
+    + (beyond ? `; ${number(100 * beyond, 2)} % of its points are beyond the ends of the colours.` : ".");
   element("plane").textContent = turnable()
     ? "The boundary, with the value in the cell behind each face; z is up. Drag it, or turn it by the arrow keys."
     : `${section.across} to the right, ${section.up} up${stretch > 1 ? `, ${number(stretch, 2)} times as large` : ""}, ${section.plane}${section.divided > 1 && !by_solver
@@ -420,13 +422,14 @@ function showQuantities() {
     const size = (of) => Math.floor(Math.log10(Math.abs(of)));
     return exact(at, at && half ? Math.min(Math.max(size(at) - size(half) + 2, 3), 12) : 4) + (half === undefined ? "" : ` ±\u00a0${exact(half, 2)}`);
   };
-  /* To the second digit of the wider band. */
+  /* To the second digit of its band, as of two errors that have nothing to do with each other. */
   const less = (name) => {
     const [one, other] = [section, second].map(({ quantities }) => quantities[name]);
     if (one === null || other === null) return "unknown";
-    const half = Math.max(...[section, second].map((of) => of.bands.quantities[name]?.half_width || 0));
+    const halves = [section, second].map((of) => of.bands.quantities[name]?.half_width), half = Math.hypot(...halves.map((each) => each ?? 0));
     const unit = half ? 10 ** (Math.floor(Math.log10(half)) - 1) : 0;
-    return number(unit ? Math.round((one - other) / unit) * unit : one - other, 3);
+    return number(unit ? Math.round((one - other) / unit) * unit : one - other, 3)
+      + (halves.includes(undefined) ? "" : ` ±\u00a0${exact(half, 2)}`);
   };
   const range = (ends) => `${number(ends[0], 3)} to ${number(ends[1], 3)}`;
   const shown = model.quantities.map((each) => each.name).filter((name) => name in section.quantities);
@@ -506,7 +509,7 @@ function showContributions() {
 /* An answer that another section, channel or place has overtaken is dropped. */
 async function choose(x, y) {
   const parameters = shown, { columns } = field(), choice = ++choices, of = frame;
-  if (columns.length > 1) return;
+  if (columns.length > 1 || element("parts").hidden) return;
   const current = () => frame === of && choice === choices && columns === field().columns;
   try {
     const found = await ask("contributions", { parameters, x, y, channel: columns[0], position, step });
@@ -656,7 +659,7 @@ element("keep").addEventListener("click", () => {
 const fileName = (kind) => `${model.family}-${frame.section.design}`
   + `${frame.section.times.length ? `-step-${frame.section.step + 1}` : ""}.${kind}`;
 element("png").addEventListener("click", () => savePicture(fileName("png"), [
-  `${model.family}, predicted by ${model.run}`,
+  `${model.family}: ${model.run}`,
   model.parameters.map(({ name, unit }) => `${words(name)} ${withUnit(shown[name], unit)}`).join(", "),
   [named(words(field().name), field().unit) + (value("shown") === "widths" ? ", half-width of the band" : ""),
     turnable() ? "boundary" : frame.section.plane, element("moment").value].filter(Boolean).join("; ")]));
@@ -675,7 +678,7 @@ window.addEventListener("resize", () => frame && picture.clientWidth && draw());
 try {
   model = await ask("model");
   ({ commands, verdict } = await ask("solving"));
-  element("title").textContent = `${words(model.family)}, predicted by ${model.run}`;
+  element("title").textContent = `${words(model.family)}: ${model.run}`;
   element("answers").hidden = !model.quantities.length;
   document.title = model.run;
   model.fields.forEach((each, n) => element("channel").add(new Option(words(each.name), n)));

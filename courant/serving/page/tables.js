@@ -2,8 +2,11 @@
 
 export const element = (id) => document.getElementById(id);
 
-export const number = (value, digits = 4) =>
-  value === null || value === undefined ? "unknown" : Number(value.toPrecision(digits)).toString();
+export const number = (value, digits = 4) => {
+  if (value === null || value === undefined) return "unknown";
+  const short = Number(value.toPrecision(digits));
+  return short && Math.abs(short) < 1e-4 ? short.toExponential() : short.toString();
+};
 
 /* With its zeros: 0.60 beside ± 0.37. */
 export const exact = (value, digits) => {
