@@ -54,9 +54,13 @@ class Verdict(NamedTuple):
     vague: Sequence[str] = ()  # sentences on bands that are too wide
 
     def __str__(self) -> str:
-        parts = (self.worst, filter(None, [self.measured, self.reason]))
-        said = [f"{text[0].upper()}{text[1:]}." for text in map("; ".join, parts) if text]
-        return " ".join([f"fields {self.word}.", *said]) + " ".join([self.besides, *self.vague])
+        first, parts = f"fields {self.word}", [self.worst, [self.measured, self.reason]]
+        if self.ahead in MODES:  # whose fields are given comes first
+            first = self.reason
+            parts = [[f"the network's fields are {self.word}", *self.worst], [self.measured]]
+        texts = ["; ".join(filter(None, part)) for part in parts]
+        said = [f"{text[0].upper()}{text[1:]}." for text in texts if text]
+        return " ".join([f"{first}.", *said]) + " ".join([self.besides, *self.vague])
 
 
 def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
@@ -111,7 +115,7 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         beaten += ": courant predict gives its fields" if best in MODES else ""
     elif ratio <= GOOD_RATIO:
         measured += f", {times(ratio)} that of {other}"
-    useless = {rae: not ours["rae"] <= MOST_RAE, beaten: ratio >= TIED_RATIO}
+    useless = {beaten: ratio >= TIED_RATIO, rae: not ours["rae"] <= MOST_RAE}
     limits = {
         close: ratio > GOOD_RATIO,
         f"{rae}: a usable model has {GOOD_RAE:.0%}": ours["rae"] > GOOD_RAE,

@@ -477,7 +477,7 @@ function showQuantities() {
 /* What the fields are good for: whose they are, where they are not the network's. */
 function showVerdict(fields_by) {
   const parts = !fields_by ? verdict.split(/(?<=\.) (?=[A-Z])/) : [`Fields by ${fields_by}, modes regressed on the parameters.`,
-    "On the test cases their error is clearly smaller than the network's, which can be shown beside them.", `The network's ${verdict}`];
+    "On the test cases their error is clearly smaller than the network's, which can be shown beside them.", verdict];
   const [word, first = "", ...more] = parts;
   element("verdict").hidden = !verdict;
   ["b", "span", "p"].forEach((part, n) => { element("verdict").querySelector(part).textContent = [word, first, more.join(" ")][n]; });
