@@ -25,11 +25,11 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
             (host, port), family=family, backlog=backlog, dualstack_ipv6=is_ipv6 and both
         )
     except OSError as error:
-        of_host = (
-            error.errno == errno.EADDRNOTAVAIL or (error.errno or 0) < 0
-        )  # of a name's look-up
+        # Those of a name's look-up are negative.
+        of_host = error.errno == errno.EADDRNOTAVAIL or (error.errno or 0) < 0
         other = "--host" if of_host else "--port"
-        raise InputError(f"cannot listen: {error.strerror}; choose another {other}") from error
+        why = f"{str(error.strerror).partition(' (')[0]}; choose another {other}"  # no address
+        raise InputError(f"cannot listen on {in_address(host)}:{port}: {why}") from error
 
 
 def answered_names(listener: socket.socket, host: str, names: Sequence[str]) -> list[str]:

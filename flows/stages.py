@@ -39,10 +39,10 @@ from simgen.design_space import DesignPoint, scaled, unique
 from simgen.errors import InputError, SimgenError
 from simgen.foam.run import find_openfoam
 from simgen.log_lines import about, duration_text
-from simgen.regression import left_out
+from simgen.regression import LEAST_DESIGNS, left_out
 from simgen.solving import case_lock, solve_case
 from simgen.store import schema, versions
-from simgen.store.split import assign_splits, note_of_tests
+from simgen.store.split import assign_splits, note_of_few
 from simgen.store.write import DatasetWriter
 from simgen.whole_file import local_path
 
@@ -218,11 +218,8 @@ class Generation(asks.GenerationRequest):
     def execute(self, solve: SolveCases = solve_cases) -> PublishedVersion:
         """Solve the points that are left, here by `solve` or on the cluster; publish a version."""
         writer, left = self.open()
-        is_more = len(left) < len(self.points)
-        announce(
-            f"{self.family}: {counted(len(self.points), 'design')}, into {self.url}"
-            + (f"; {len(left)} are to be solved" if is_more else "")
-        )
+        more = f"; {len(left)} are to be solved" * (len(left) < len(self.points))
+        announce(f"{self.family}: {counted(len(self.points), 'design')}, into {self.url}{more}")
         ours = dict(self.points[0].settings)
         for row in writer.design().values() if left else ():
             if row["status"] == "accepted" and row["settings"].items() - ours.items():
@@ -236,16 +233,15 @@ class Generation(asks.GenerationRequest):
             announce(line)
         if left and self.split is None:
             drawn = assign_splits([each.id for each in self.points], {})
-            if few := note_of_tests(drawn.values()):
+            least = LEAST_DESIGNS * len(self.points[0].parameters)
+            if few := note_of_few(drawn.values(), least):
                 announce(f"note: {few}")
-        execution = Execution(
-            self.time_limit_s, self.cores, self.archive_raw, self.split, self.note
-        )
+        how = Execution(self.time_limit_s, self.cores, self.archive_raw, self.split, self.note)
         if left and load_settings().jobs_address:
             store, _, family = self.url.rpartition("/")
             _run_job(f"solve-{family}", store, replace(self, store=store))
         elif left:
-            solve(left, writer, execution)
+            solve(left, writer, how)
         if self._shares:
             design, of = writer.design(), self.case_family
             bands = relative_bands(of, design, self._shares)
@@ -359,7 +355,7 @@ class Training(asks.TrainingRequest):
         check_job_reach(runs_url(self))
         experiment, dataset = open_training(self, self.budget)
         set_up_run(experiment, dataset, runs_url(self))
-        if few := note_of_tests(dataset.members.values()):
+        if few := note_of_few(dataset.members.values()):
             announce(f"note: {few}")
 
     def execute(self, on_epoch: Callable[[records.EpochRecord], None] = lambda record: None) -> str:

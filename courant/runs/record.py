@@ -375,8 +375,8 @@ def predict_command(run: RunDirectory, name: str) -> str:
     suffix = "pvd" if "step_s" in run.read_object(EXPERIMENT)["data"] else "vtu"
     space = read_dataset_record(run)["parameters"]
     design = ",".join(f"{of['name']}={(of['low'] + of['high']) / 2:g}" for of in space)
-    asked = shlex.join(["courant", "predict", run.url, "--design", design])
-    return f"{asked} --out {name}.{suffix}" if space else ""
+    words = ["courant", "predict", run.url, "--design", design, "--out", f"{name}.{suffix}"]
+    return shlex.join(words) * bool(space)
 
 
 def check_verified(run: RunDirectory) -> None:

@@ -401,12 +401,8 @@ def predict(
     reference: Annotated[
         str | None, option("With --design: whose fields: 'POD + GP', 'POD + RBF', or none.")
     ] = None,
-    start: Annotated[
-        float | None, option("Seconds of the initial snapshot; 100 by default.", min=0.0)
-    ] = None,
-    steps: Annotated[
-        int | None, option("Rollout steps; 10 by default.", min=1, max=100_000)
-    ] = None,
+    start: Annotated[float | None, option("First snapshot, s; default: 100.", min=0.0)] = None,
+    steps: Annotated[int | None, option("Rollout steps; default: 10.", min=1, max=100_000)] = None,
     parameters: Annotated[
         str | None, option("With a mesh file: its design, NAME=VALUE,...")
     ] = None,
@@ -652,8 +648,7 @@ def analyse_scores(
             rows.append([each.name, *values, each.aim_text])
     columns = [Column(name.replace("-", "- "), justify="right") for name in ("model", *controls)]
     print_table(["score", *columns, "good is"], rows)
-    folder.write_json("scores.json", found)
-    print_line(f"scores  {folder.url.rstrip('/')}/scores.json")
+    _write_numbers(folder, "scores.json", found)
 
 
 @analysis_app.command("monitor", epilog="Example: courant analyse monitor RUN")
@@ -671,10 +666,8 @@ def analyse_monitor(asked: Asked) -> None:
     with progress_bar("calibrating") as progress:
         monitor = calibrate_monitor(surrogate, opened, progress)
     write_monitor(surrogate, monitor)
-    print_line(
-        f"monitor  {surrogate.url}/monitor.json, from {monitor.rollouts} validation rollouts of"
-        f" {monitor.horizon} steps"
-    )
+    rollouts = f"{monitor.rollouts} validation rollouts of {monitor.horizon} steps"
+    print_line(f"monitor  {surrogate.url}/monitor.json, from {rollouts}")
     with progress_bar("judging") as progress:
         found = judge_monitor(surrogate, opened, monitor, chosen, progress)
     rows = []
@@ -724,8 +717,7 @@ def analyse_fields(
 def analyse_maps(
     asked: Asked,
     anchor: Annotated[
-        list[int] | None,
-        option("An anchor, repeat for several; default: three that represent all."),
+        list[int] | None, option("Anchor, or several; default: three that represent all.")
     ] = None,
 ) -> None:
     """Write decoder weights over time and encoder attention of anchors to `<case>_maps.npz`."""
@@ -751,9 +743,7 @@ def analyse_maps(
 def analyse_frequencies(
     asked: Asked,
     steps: Annotated[int, option("Most steps of each rollout.", min=8, max=10_000)] = 40,
-    start: Annotated[
-        float | None, option("Time of the first state in s; default: where training windows begin.")
-    ] = None,
+    start: Annotated[float | None, option("First state, s; default: of the training.")] = None,
 ) -> None:
     """Compare the frequency of long rollouts with the solution's; see docs/analysis.md."""
     from courant.analysis.case_dynamics import study_frequencies
@@ -807,13 +797,9 @@ def analyse_spectrum(
     asked: Asked,
     at: Annotated[
         list[int] | None,
-        option(
-            "Step of the rollout, repeat for several; 0 is the encoded state.", min=0, max=10_000
-        ),
+        option("Step of the rollout, or several; 0: the encoded state.", min=0, max=10_000),
     ] = None,
-    exact_up_to: Annotated[
-        int, option("Anchors times width up to which all eigenvalues are computed, not 32.", min=0)
-    ] = 8192,
+    exact_up_to: Annotated[int, option("Numbers of a state with all eigenvalues.", min=0)] = 8192,
 ) -> None:
     """Compute the eigenvalues of the processor's Jacobian J and of its step, I + hJ for Euler's.
 

@@ -22,7 +22,7 @@ from simgen.errors import CaseError, InputError
 from simgen.imports import importing
 from simgen.imports.importing import SourceCase, case_name
 from simgen.store.schema import IMPORTED, Schema, Source
-from simgen.store.split import SPLITS, assign_splits, note_of_tests
+from simgen.store.split import SPLITS, assign_splits, note_of_few
 from simgen.store.versions import OnRecord, read_on_record
 from simgen.whole_file import not_there
 
@@ -266,7 +266,7 @@ def plan_folder(
             f" template meshes any: {schema.template_command(example)}"
             f" --store {shlex.quote(asked.url.rpartition('/')[0])}"
         )
-    if few := note_of_tests(splits.values()):
+    if few := note_of_few(splits.values()):
         notes.append(few)
     files = {name: row.get(IMPORTED, {}).get("files") for name, row in held.items()}
     return FolderPlan(

@@ -18,6 +18,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -174,9 +175,9 @@ class Dataset:
         if not isinstance(case, str):
             case = self.cases()[case]
         if case not in self.records:
-            raise InputError(
-                f"{self.url} {self.version} has no case {case}; `courant dataset show` lists them"
-            )
+            near = [f"did you mean {of}? " for of in get_close_matches(case, self.records, 1)]
+            listed = "".join([*near, f"`courant dataset show {self.url}` lists them"])
+            raise InputError(f"{self.url} {self.version} has no case {case}; {listed}")
         return StoredCase(self, case)
 
     @functools.cached_property

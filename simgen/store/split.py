@@ -75,12 +75,16 @@ def assign_splits(
     return {case: splits[case] for case in cases}
 
 
-def note_of_tests(splits: Iterable[str | None]) -> str:
-    """Return a note where one or two cases will test a model; else nothing."""
-    if (tests := [*splits].count("test")) not in (1, 2):
-        return ""
-    few = f"{tests} test case{'s' * (tests > 1)} will judge a model, which proves little"
-    return f"{few}; of 18 cases three are drawn"
+def note_of_few(splits: Iterable[str | None], least: int = 0) -> str:
+    """Return a note where one or two cases will test a model, or less than `least` train it."""
+    counts, notes = Counter(splits), list[str]()
+    if (tests := counts["test"]) in (1, 2):
+        few = f"{tests} test case{'s' * (tests > 1)} will judge a model, which proves little"
+        notes.append(f"{few}; of 18 cases three are drawn")
+    if (trained := counts["train"]) < least:
+        few = f"{trained} training case{'s' * (trained != 1)} will teach it quantities"
+        notes.append(f"{few}, by a regression, but hardly fields; these take {least} or more")
+    return "; ".join(notes)
 
 
 #: Key of a record of moments: what they leave out. Of a case: numbers of snapshots; of the training

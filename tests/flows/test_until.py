@@ -31,7 +31,9 @@ def test_designs_are_solved_until_the_band_is_narrow_enough(
         FAMILY, cases=8, until={"mean_temperature": "0.5%"}, most=10, store=str(tmp_path)
     )
     published = few.execute()
-    assert "not reached: --most 10 ends it" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "not reached: --most 10 ends it" in told
+    assert "note: 1 test case will" in told and "training cases will teach it quantities" in told
     assert len(simgen.open_dataset(published.dataset)) == 10, "--most ends it"
     assert few.execute() == published
     assert "not reached" in capsys.readouterr().err, "also where nothing is left to solve"
