@@ -450,7 +450,7 @@ _PARSERS: dict[Any, Callable[..., Any]] = {
 """By the type of a request's field; values that are no JSON are texts"""
 
 
-def parse_box(texts: list[str] | None, option: str = "--inside") -> dict[str, tuple[float, float]]:
+def parse_box(texts: list[str] | None, option: str) -> dict[str, tuple[float, float]]:
     """Parse `aperture=24:37`, several times."""
 
     def bounds(value: str) -> tuple[float, float]:

@@ -10,7 +10,7 @@ Cases outside of a box that is given are scored apart: there a band has to be wi
 designs' ranges or by the latents that a prediction starts from.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import cycle, islice
 from typing import NamedTuple
 
@@ -43,16 +43,6 @@ class BandScore(BaseModel, frozen=True):
     null_error: float | None = None  # of the null
 
 
-class OutsideScore(BaseModel, frozen=True):
-    """The cases outside of the box whose error is larger than the band would be."""
-
-    num_cases: int
-    exceeding: int
-    by_ranges: int  # of these, without a band because of the design parameters
-    by_latents: int  # of these, without a band because of the latents, whatever the ranges are
-    by_either: int
-
-
 class Coverage(BaseModel, frozen=True):
     """The bands of a run on a split."""
 
@@ -63,7 +53,6 @@ class Coverage(BaseModel, frozen=True):
     num_cases: int
     without: dict[str, str]  # cases for whose field no band holds, with the reason
     bands: dict[str, BandScore]  # by quantity, and of the field
-    outside: dict[str, OutsideScore] = {}  # of cases outside of a box, which count nowhere else
 
 
 class _Held(NamedTuple):
@@ -80,46 +69,34 @@ def measure_coverage(
     dataset_url: str | None = None,
     level: float = LEVEL,
     progress: Callable[[int, int], None] = lambda done, total: None,
-    inside: Box | None = None,
 ) -> Coverage:
     """Compare the bands with the solved cases of a split of the newest version; keep the result.
 
     A run that is not calibrated has the left-out bands of its quantities alone, of the level that
-    its cases give. Cases outside of the box `inside` are scored apart: have they a band? InputError
-    where there is neither band, for a box without calibration, or with no case of the split inside.
+    its cases give. InputError where there is neither band, or no case of the split.
     """
-    run, inside = RunDirectory(run_url), inside or {}
+    run = RunDirectory(run_url)
     run.check_writable()
     surrogate = load(run_url)
     bands = surrogate.bands
-    if bands is None and (inside or not surrogate.answers.processes):
+    if bands is None and not surrogate.answers.processes:
         raise InputError(f"{run.url} has no bands of these weights: courant calibrate {run.url}")
     if bands is None:
         known = min(len(each.scores) for each in surrogate.answers.quantities.values())
         level = min(level, known / (known + 1))
     dataset, trained_on = newest(surrogate, dataset_url), surrogate.open_dataset(dataset_url)
-    names = [each.name for each in dataset.schema.parameters]
-    for name, (low, high) in inside.items():
-        if name not in names:
-            raise InputError(f"--inside {name}: the parameters are {', '.join(names)}")
-        if not low < high:
-            raise InputError(f"--inside {name}={low:g}:{high:g}: the first end has to be the lower")
-    split_cases = dataset.cases(split)
-    check_settings(dataset, split_cases, trained_on)
-    designs_of = {case: dataset.records[case]["parameters"] for case in split_cases}
-    cases = [case for case in split_cases if is_inside(inside, designs_of[case])]
-    beyond = [case for case in split_cases if case not in cases]
+    cases = dataset.cases(split)
+    check_settings(dataset, cases, trained_on)
     if not cases:
-        where = " inside of the box" if beyond else ""
-        raise InputError(f"{dataset.url} {dataset.version} has no {split} case{where}")
+        raise InputError(f"{dataset.url} {dataset.version} has no {split} case")
 
     without: dict[str, str] = {}
     found: dict[str, list[_Held]] = {}
     pairs: dict[str, Pair] = {}
     for number, case in enumerate(map(dataset.__getitem__, cases)):
-        progress(number, len(cases) + len(beyond))
+        progress(number, len(cases))
         pairs[case.id] = solved_and_predicted(surrogate, dataset, case)
-        of_case, no_field = _compare(surrogate, bands, dataset, case, pairs[case.id], level)
+        of_case, no_field = compare_case(surrogate, bands, dataset, case, pairs[case.id], level)
         without |= {case.id: no_field} if no_field else {}
         for name, each in of_case.items():
             found.setdefault(name, []).append(each)
@@ -144,17 +121,12 @@ def measure_coverage(
         num_cases=len(cases),
         without=without,
         bands=scored,
-        outside=_score_outside(surrogate, bands, dataset, beyond, level) if bands else {},
     )
     run.write_json(COVERAGE, coverage.model_dump(mode="json"))
     return coverage
 
 
-def is_inside(box: Box, design: Mapping[str, float]) -> bool:
-    return all(low <= design[name] <= high for name, (low, high) in box.items())
-
-
-def _compare(
+def compare_case(
     surrogate: Surrogate,
     bands: Bands | None,
     dataset: Dataset,
@@ -199,31 +171,6 @@ def _compare(
         if np.isfinite(wrong) and band.kind == ("calibrated" if bands else "left out"):
             found[name] = _Held(design, wrong, band.half_width)
     return found, around.no_field
-
-
-def _score_outside(
-    surrogate: Surrogate, bands: Bands, dataset: Dataset, beyond: Sequence[str], level: float
-) -> dict[str, OutsideScore]:
-    """Count cases by band, as if none were withheld, and what would withhold it."""
-    rows: dict[str, list[tuple[bool, bool, bool]]] = {}
-    for case in map(dataset.__getitem__, beyond):
-        pair = solved_and_predicted(surrogate, dataset, case)
-        found, _ = _compare(surrogate, bands.unguarded(), dataset, case, pair, level)
-        prepared = surrogate.prepare_case(case, surrogate.problem.shown_start(case))
-        by_ranges = bool(bands.out_of_ranges(surrogate.space, case.parameters))
-        by_latents = bool(bands.out_of_reach(surrogate.pooled_latents(prepared)))
-        for name, each in found.items():
-            rows.setdefault(name, []).append((each.error > each.width, by_ranges, by_latents))
-    return {
-        name: OutsideScore(
-            num_cases=len(of),
-            exceeding=sum(wrong for wrong, _, _ in of),
-            by_ranges=sum(wrong and by_ranges for wrong, by_ranges, _ in of),
-            by_latents=sum(wrong and by_latents for wrong, _, by_latents in of),
-            by_either=sum(wrong and (one or other) for wrong, one, other in of),
-        )
-        for name, of in rows.items()
-    }
 
 
 def worst_eighth(designs: np.ndarray, ratios: np.ndarray) -> float | None:

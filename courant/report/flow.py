@@ -1,4 +1,4 @@
-"""What is asked of a flow first: profiles along lines, flows through patches, the wall, forces."""
+"""What is asked of a flow first: profiles along lines, the wall, forces."""
 
 import numpy as np
 from matplotlib import tri
@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from courant.report import drawing
 from courant.report.context import Context, in_plane
-from courant.report.page import Panel, PanelTable, Picture, Row, plain
+from courant.report.page import Panel, Picture, plain
 from simgen.publish.figures import Triangles
 from simgen.quantities import CaseFields
 from simgen.store.read import StoredCase
@@ -23,7 +23,7 @@ CURVES: dict[str, drawing.Style] = {
 
 
 def profiles_panel(context: Context) -> Panel | None:
-    """Show components along lines across the first case, and flows through patches; None in 1D."""
+    """Show components along lines across the first case; None in 1D."""
     shown = context.shown[0]
     plane = shown.layer
     if not isinstance(plane, Triangles):
@@ -64,9 +64,7 @@ def profiles_panel(context: Context) -> Panel | None:
             for each, e, s in zip(plotted, *sums, strict=True)
         ),
     )
-    tables = flow_tables(context)
-    note = "A flow is that of the velocity in the cells behind the patch." * bool(tables)
-    return Panel("profiles", "Profiles and flows", [picture], tables, note, arrays=arrays)
+    return Panel("profiles", "Profiles", [picture], arrays=arrays)
 
 
 def sample_lines(case: StoredCase, plane: Triangles) -> dict[str, np.ndarray]:
@@ -92,40 +90,6 @@ def along_line(plane: Triangles, values: np.ndarray, line: np.ndarray) -> np.nda
     """Interpolate values (N,) of the cells at points (M, 2): (M,), NaN where there is no fluid."""
     found = tri.LinearTriInterpolator(plane.triangulation, values[plane.cell])(*line.T)
     return np.ma.asarray(found).filled(np.nan)
-
-
-def flow_tables(context: Context) -> list[PanelTable]:
-    """Compare the flow through the open patches; empty without them, or a velocity's component.
-
-    The flow is that of the cells behind a patch, which is not the solver's flux through its faces:
-    their sum says nothing about the conservation of mass.
-    """
-    schema, rows = context.dataset.schema, list[Row]()
-    columns = in_plane(context.channels, tuple(range(schema.dimension)))
-    if not schema.boundary or columns is None:
-        return []
-    for shown in context.shown:
-        truth, ours = (
-            outflows(shown.case, of[:, columns]) for of in (shown.truth, shown.predicted)
-        )
-        for kind, flow in truth.items():
-            way, sign = ("in", -1) if flow < 0 else ("out", 1)
-            row = {"flow": f"{way} through {kind} of {shown.case.id} ({shown.label})"}
-            row["solution (m3/s)"] = f"{sign * flow:.4g}"
-            row["prediction (m3/s)"] = f"{sign * ours[kind]:.4g}"
-            row["difference"] = f"{ours[kind] / flow - 1:+.1%}" if flow else ""
-            rows.append(row)
-    return [PanelTable(rows, words=("flow",))] * bool(rows)
-
-
-def outflows(case: StoredCase, velocity: np.ndarray) -> dict[str, float]:
-    """Return the outflow in m3/s through each kind of open patch of a velocity (N, 2 or 3)."""
-    cloud, found = case.cloud({"velocity": velocity}), dict[str, float]()
-    fields = CaseFields(case.parameters, case.settings, cloud)
-    for kind in case.patch_kinds:
-        if kind in OPEN and len((faces := fields.faces(kind)).cells):
-            found[kind] = float(faces.outflow(fields.vectors("velocity")[faces.cells]).sum())
-    return found
 
 
 def wall_panel(context: Context) -> Panel | None:

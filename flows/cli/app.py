@@ -529,16 +529,14 @@ def coverage(
     run: asks.RunUrl,
     split: asks.Split = "test",
     level: Annotated[float, option("Probability of the bands.", min=0.5, max=0.99)] = 0.9,
-    inside: Annotated[str | None, option("Score cases outside of NAME=LOW:HIGH,... apart.")] = None,
     dataset: asks.MovedDataset = None,
 ) -> None:
     """Compare bands with solved cases: how often do they hold?"""
     from courant.evaluation.coverage import measure_coverage
     from courant.report.page import plain
 
-    box = {} if inside is None else asks.parse_box(inside.split(","))
     with progress_bar("predicting") as progress:
-        found = measure_coverage(absolute(run), split, dataset, level, progress, box)
+        found = measure_coverage(absolute(run), split, dataset, level, progress)
     rows = []
     for name, score in found.bands.items():
         shares = ((score.worst_eighth, 0), (score.error, 1), (score.null_error, 1))
@@ -547,13 +545,6 @@ def coverage(
         rows.append((plain(name), score.num_cases, holds, worst, width, *errors))
     columns = ("cases", "holds", "worst eighth", "width", "error", "of the null")
     print_table((f"{found.level:.0%} band of", *columns), rows)
-    rows = []
-    for name, out in found.outside.items():
-        refused = (out.by_ranges, out.by_latents, out.by_either)
-        parts = (f"{each / out.exceeding:.0%}" if out.exceeding else "" for each in refused)
-        rows.append((plain(name), out.num_cases, out.exceeding, *parts))
-    refusals = ("refused by ranges", "by latents", "by either")
-    print_table(("outside of the box", "cases", "error exceeds band", *refusals), rows)
     if found.without:
         print_line(
             f"the field has no band in {len(found.without)} of"

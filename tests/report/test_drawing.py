@@ -163,19 +163,6 @@ def test_profiles_are_linear_between_cells_and_have_gaps_where_there_is_no_fluid
     assert [start[0] for start, _ in behind.values()] == [1.0, 4.0, 10.0]
 
 
-def test_flows_are_those_through_the_open_patches() -> None:
-    points = np.array([[0.1, 0, 0], [0.9, 0, 0]])
-    faces = BoundaryCloud(
-        points=np.array([[0.0, 0, 0], [1.0, 0, 0], [0.5, 1, 0]]),
-        normals=np.array([[-1.0, 0, 0], [1.0, 0, 0], [0, 1.0, 0]]),
-        areas=np.array([2.0, 1.5, 9.0]),
-        patch=np.array([0, 1, 2]),
-    )
-    case = cloud_case(points, faces, ("inlet", "outlet", "wall"))
-    velocity = np.array([[3.0, 5.0], [2.0, 5.0]])
-    assert flow.outflows(case, velocity) == {"inlet": -6.0, "outlet": 3.0}
-
-
 def test_the_vorticity_of_a_turning_body_is_twice_its_rate() -> None:
     plane, velocity = grid_triangles(square(), (3, 3)), 3 * square()[:, [1, 0]] * [-1, 1]
     np.testing.assert_allclose(vorticity(plane, velocity), 6.0)
