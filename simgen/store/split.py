@@ -82,8 +82,9 @@ def note_of_few(splits: Iterable[str | None], least: int = 0) -> str:
         few = f"{tests} test case{'s' * (tests > 1)} will judge a model, which proves little"
         notes.append(f"{few}; of 18 cases three are drawn")
     if (trained := counts["train"]) < least:
-        few = f"{trained} training case{'s' * (trained != 1)} will teach it quantities"
-        notes.append(f"{few}, by a regression, but hardly fields; these take {least} or more")
+        few = f"with {trained} training case{'s' * (trained != 1)} a model has quantities"
+        few += ", by a regression, but hardly fields; for so many parameters these take"
+        notes.append(f"{few} {least} or more")
     return "; ".join(notes)
 
 

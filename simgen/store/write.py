@@ -418,7 +418,7 @@ class DatasetWriter:
         at = {"at": datetime.now(UTC).isoformat(), "by": author()}
         records = {}
         for case in dict.fromkeys(cases):
-            lists = "`courant dataset show` lists the cases"
+            lists = f"`courant dataset show {self.url}` lists the cases"
             row = design.get(case, {"status": "unknown", "reason": lists})
             if row["status"] != "accepted":
                 raise InputError(

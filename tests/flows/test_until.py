@@ -33,7 +33,7 @@ def test_designs_are_solved_until_the_band_is_narrow_enough(
     published = few.execute()
     told = capsys.readouterr().err
     assert "not reached: --most 10 ends it" in told
-    assert "note: 1 test case will" in told and "training cases will teach it quantities" in told
+    assert "note: 1 test case will" in told and "training cases a model has quantities" in told
     assert len(simgen.open_dataset(published.dataset)) == 10, "--most ends it"
     assert few.execute() == published
     assert "not reached" in capsys.readouterr().err, "also where nothing is left to solve"

@@ -72,7 +72,7 @@ def test_what_cannot_be_withdrawn_is_one_line_and_changes_nothing(published, wri
     rewrite(writer, 9, "failed")
     case, failed = published.cases()[0], make_result(9).id
     for cases, reason, problem in (
-        (["nonsense"], REASON, "nonsense is unknown.*`courant dataset show` lists the cases"),
+        (["nonsense"], REASON, "nonsense is unknown.*`courant dataset show .+` lists the cases"),
         ([failed], REASON, f"{failed} is failed, and only accepted cases can be withdrawn: no"),
         ([case, "nonsense"], REASON, "nonsense is unknown"),
         ([case], "  ", "a withdrawal needs a case, and a reason"),
