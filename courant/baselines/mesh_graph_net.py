@@ -18,16 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from courant.baselines.baseline import (
-    GhostConfig,
-    GhostModel,
-    Neighbours,
-    Sites,
-    connected,
-    find_nearest,
-    newest,
-    recomputed,
-)
+from courant.baselines import baseline
 from courant.model_config import choice, size
 from courant.models import register
 
@@ -37,7 +28,7 @@ _WAVES, _SCATTER = (129.898, 782.33, 377.19), 43_758.5453
 
 
 @dataclass(frozen=True)
-class MeshGraphNetConfig(GhostConfig):
+class MeshGraphNetConfig(baseline.GhostConfig):
     """Sizes of a MeshGraphNet; the defaults are those of the cylinder."""
 
     kind: ClassVar[str] = "mgn"
@@ -69,7 +60,7 @@ class MeshGraphNetConfig(GhostConfig):
 class Graph(NamedTuple):
     """The edges into every site, and their features."""
 
-    neighbours: Neighbours
+    neighbours: baseline.Neighbours
     edges: Tensor  # (B, S, k, d + 1)
     num_cloud: int
 
@@ -94,7 +85,7 @@ class MessageRound(nn.Module):
         return nodes + self.node(torch.cat([nodes, arriving], dim=-1)), edges
 
 
-class MeshGraphNet(GhostModel):
+class MeshGraphNet(baseline.GhostModel):
     """Encode nodes and edges, pass messages, decode nodes."""
 
     config: MeshGraphNetConfig
@@ -115,7 +106,7 @@ class MeshGraphNet(GhostModel):
             nn.Linear(width, config.num_outputs),
         )
 
-    def choose(self, sites: Sites, asked: slice) -> tuple[Sites, slice]:
+    def choose(self, sites: baseline.Sites, asked: slice) -> tuple[baseline.Sites, slice]:
         """Leave `num_nodes` of the cloud's points in the graph; what is predicted are ghosts."""
         num, most = sites.num_cloud, self.config.num_nodes
         if not 0 < most < num:
@@ -129,21 +120,23 @@ class MeshGraphNet(GhostModel):
         points = kept(sites.points)
         writes = torch.zeros_like(points[..., 0], dtype=torch.bool)
         writes[:, :most] = sites.writes[:, :num].gather(1, nodes)
-        chosen = Sites(points, kept(sites.features), writes, most, sites.parameters)
+        chosen = baseline.Sites(points, kept(sites.features), writes, most, sites.parameters)
         return chosen, slice(most, None)
 
-    def prepare(self, sites: Sites) -> Graph:
+    def prepare(self, sites: baseline.Sites) -> Graph:
         cloud, mask = sites.points[:, : sites.num_cloud], sites.writes[:, : sites.num_cloud]
         num = self.config.neighbours
         if sites.neighbours is None:
-            near = find_nearest(sites.points, cloud, mask, num, others=True)
+            near = baseline.find_nearest(sites.points, cloud, mask, num, others=True)
         else:
             # A ghost at a point of the mesh has that point's edges, any other one its nearest.
             ghosts, width = sites.points[:, sites.num_cloud :], sites.neighbours.shape[2]
-            listed = connected(sites.neighbours, cloud, mask).widened(max(width, num))
-            other = find_nearest(ghosts, cloud, mask, num, others=True).widened(max(width, num))
-            nearest = find_nearest(ghosts, cloud, mask, 1)
-            near = Neighbours(
+            listed = baseline.connected(sites.neighbours, cloud, mask).widened(max(width, num))
+            other = baseline.find_nearest(ghosts, cloud, mask, num, others=True).widened(
+                max(width, num)
+            )
+            nearest = baseline.find_nearest(ghosts, cloud, mask, 1)
+            near = baseline.Neighbours(
                 *(
                     torch.cat([of, torch.where(nearest.squared == 0, met, elsewhere)], dim=1)
                     for of, met, elsewhere in zip(
@@ -155,18 +148,18 @@ class MeshGraphNet(GhostModel):
         edges = torch.cat([vector, vector.norm(dim=-1, keepdim=True)], dim=-1)
         return Graph(near, edges, sites.num_cloud)
 
-    def field(self, sites: Sites, features: Tensor, prepared: Graph) -> Tensor:
+    def field(self, sites: baseline.Sites, features: Tensor, prepared: Graph) -> Tensor:
         nodes, edges = self.node(sites.known(features)), self.edge(prepared.edges)
         for each in self.rounds:
             if self.config.transient:
-                nodes, edges = recomputed(each, nodes, edges, prepared)
+                nodes, edges = baseline.recomputed(each, nodes, edges, prepared)
             else:
                 nodes, edges = each(nodes, edges, prepared)
         decoded = self.decoder(nodes)
         # As in the paper, a transient model predicts what is added to the state.
         if not self.config.transient:
             return decoded
-        return newest(features, decoded.shape[-1], self.config.input_steps) + decoded
+        return baseline.newest(features, decoded.shape[-1], self.config.input_steps) + decoded
 
 
 def _scattered(points: Tensor, real: Tensor, num: int) -> Tensor:

@@ -15,14 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, scaled_dot_product_attention
 
-from courant.baselines.baseline import (
-    GhostConfig,
-    GhostModel,
-    Sites,
-    feed_forward,
-    initialise,
-    split_heads,
-)
+from courant.baselines import baseline
 from courant.model_config import size
 from courant.models import register
 
@@ -30,7 +23,7 @@ _LEAST_WEIGHT = 1e-5  # Added to a slice's total weight, so that an empty slice 
 
 
 @dataclass(frozen=True)
-class TransolverConfig(GhostConfig):
+class TransolverConfig(baseline.GhostConfig):
     """Sizes of a Transolver; the defaults are those of the industrial cases."""
 
     kind: ClassVar[str] = "transolver"
@@ -71,8 +64,8 @@ class PhysicsAttention(nn.Module):
 
     def forward(self, x: Tensor, writes: Tensor) -> Tensor:
         """(B, S, width) -> (B, S, width); `writes` (B, S)."""
-        weights = split_heads(linear(x, *self._to_slices()), self.num_heads).softmax(-1)
-        carried = split_heads(self.carried(x) * writes[..., None], self.num_heads)
+        weights = baseline.split_heads(linear(x, *self._to_slices()), self.num_heads).softmax(-1)
+        carried = baseline.split_heads(self.carried(x) * writes[..., None], self.num_heads)
         written = (weights * writes[:, None, :, None]).sum(2)[..., None]  # (B, H, G, 1)
         tokens = weights.transpose(-1, -2) @ carried / (written + _LEAST_WEIGHT)  # (B, H, G, head)
         tokens = scaled_dot_product_attention(
@@ -96,14 +89,14 @@ class TransolverBlock(nn.Module):
         super().__init__()
         self.attention_norm = nn.LayerNorm(config.width)
         self.attention = PhysicsAttention(config)
-        self.feed_forward = feed_forward(config.width, config.ffn_multiple)
+        self.feed_forward = baseline.feed_forward(config.width, config.ffn_multiple)
 
     def forward(self, x: Tensor, writes: Tensor) -> Tensor:
         x = x + self.attention(self.attention_norm(x), writes)
         return x + self.feed_forward(x)
 
 
-class Transolver(GhostModel):
+class Transolver(baseline.GhostModel):
     """Embed each site, apply the blocks, read the field off each site."""
 
     config: TransolverConfig
@@ -120,13 +113,13 @@ class Transolver(GhostModel):
         self.output = nn.Sequential(
             nn.LayerNorm(config.width), nn.Linear(config.width, config.num_outputs)
         )
-        initialise(self)
+        baseline.initialise(self)
         with torch.no_grad():
             for module in self.modules():
                 if isinstance(module, PhysicsAttention):
                     nn.init.orthogonal_(module.slices.weight)
 
-    def field(self, sites: Sites, features: Tensor, prepared: None) -> Tensor:
+    def field(self, sites: baseline.Sites, features: Tensor, prepared: None) -> Tensor:
         x = self.embedding(sites.known(features)) + self.placeholder
         for block in self.blocks:
             x = block(x, sites.writes)

@@ -17,17 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, scaled_dot_product_attention
 
-from courant.baselines.baseline import (
-    MeshConfig,
-    Neighbours,
-    advance,
-    feed_forward,
-    find_nearest,
-    initialise,
-    place,
-    recomputed,
-    split_heads,
-)
+from courant.baselines import baseline
 from courant.field_model import FieldModel, Inputs, Queries
 from courant.model_config import size
 from courant.models import register
@@ -37,7 +27,7 @@ _LONGEST_WAVE = 10_000.0
 
 
 @dataclass(frozen=True)
-class UptConfig(MeshConfig):
+class UptConfig(baseline.MeshConfig):
     """Sizes of a UPT; the defaults are those of the industrial cases."""
 
     kind: ClassVar[str] = "upt"
@@ -84,7 +74,7 @@ class AttentionBlock(nn.Module):
         self.query = nn.Linear(width, width)
         self.key_value = nn.Linear(width, 2 * width)
         self.output = nn.Linear(width, width)
-        self.feed_forward = feed_forward(width, 4)
+        self.feed_forward = baseline.feed_forward(width, 4)
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """(B, M, width), context (B, L, width) -> (B, M, width)."""
@@ -92,7 +82,9 @@ class AttentionBlock(nn.Module):
         if context is not None and self.context_norm is not None:
             source = self.context_norm(context)
         key, value = self.key_value(source).chunk(2, dim=-1)
-        q, k, v = (split_heads(each, self.num_heads) for each in (self.query(queries), key, value))
+        q, k, v = (
+            baseline.split_heads(each, self.num_heads) for each in (self.query(queries), key, value)
+        )
         attended = scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
         x = x + self.output(attended)
         return x + self.feed_forward(x)
@@ -110,7 +102,7 @@ class SupernodePooling(nn.Module):
             nn.Linear(2 * width, width), nn.GELU(), nn.Linear(width, width)
         )
 
-    def forward(self, inputs: Inputs, near: Neighbours) -> Tensor:
+    def forward(self, inputs: Inputs, near: baseline.Neighbours) -> Tensor:
         """Take the points (B, S, k) nearest to each supernode -> (B, S, supernode_width)."""
         config = self.config
         reached = near.there & (near.squared <= config.radius**2)
@@ -125,7 +117,7 @@ class SupernodePooling(nn.Module):
         first, activation, last = self.message
         assert isinstance(first, nn.Linear)
         of_sender, of_receiver = first.weight.chunk(2, dim=1)
-        receiver = Neighbours(*(each[:, :, :1] for each in near)).gather(senders)
+        receiver = baseline.Neighbours(*(each[:, :, :1] for each in near)).gather(senders)
         ends = near.gather(linear(senders, of_sender)) + linear(receiver, of_receiver, first.bias)
         count = reached.sum(2)[..., None]
         mean = (activation(ends) * reached[..., None]).sum(2) / count.clamp(min=1)
@@ -158,7 +150,7 @@ class Upt(FieldModel):
         self.read = AttentionBlock(width, config.num_heads, cross=True)
         self.output = nn.Linear(width, config.num_outputs)
         nn.init.trunc_normal_(self.tokens, std=0.02)
-        initialise(self)
+        baseline.initialise(self)
 
     def forward(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> Tensor:
         return self.predict(inputs, queries, num_steps)
@@ -180,8 +172,8 @@ class Upt(FieldModel):
         """Return what the decoder reads at each step, (B, L, width)."""
         self.config.check_steps(num_steps)
         inputs = inputs.without_padding()
-        supernodes = place(inputs, self.config.num_supernodes)
-        near = find_nearest(supernodes, inputs.points, inputs.mask, self.config.max_degree)
+        supernodes = baseline.place(inputs, self.config.num_supernodes)
+        near = baseline.find_nearest(supernodes, inputs.points, inputs.mask, self.config.max_degree)
         carried = self.config.num_carried
         shared = inputs.features[..., carried:] if self.config.num_query_features else None
         at_points = self._embed(Queries(inputs.points, shared)) if num_steps > 1 else None
@@ -189,12 +181,12 @@ class Upt(FieldModel):
         while len(latents) < num_steps:
             if at_points is not None and latents:
                 state = self._decode(latents[-1], at_points)
-                moved = advance(inputs.features, state, self.config.input_steps)
+                moved = baseline.advance(inputs.features, state, self.config.input_steps)
                 inputs = inputs._replace(features=moved)
             latents.append(self.decoder(self.approximator(self._encode(inputs, near))))
         return latents
 
-    def _encode(self, inputs: Inputs, near: Neighbours) -> Tensor:
+    def _encode(self, inputs: Inputs, near: baseline.Neighbours) -> Tensor:
         encoded = self.context(self.encoder(self.pooling(inputs, near)))
         return self.pool(self.tokens.expand(len(encoded), -1, -1), encoded)
 
@@ -207,7 +199,7 @@ class Upt(FieldModel):
         return self.query(embedded)
 
     def _decode(self, latents: Tensor, embedded: Tensor) -> Tensor:
-        return recomputed(lambda e, z: self.output(self.read(e, z)), embedded, latents)
+        return baseline.recomputed(lambda e, z: self.output(self.read(e, z)), embedded, latents)
 
 
 def embed_positions(points: Tensor, width: int) -> Tensor:

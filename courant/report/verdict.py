@@ -10,14 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from courant.evaluation.record import (
-    CLEAR_RATIO,
-    MODEL,
-    MODES,
-    TRAINING_MEAN,
-    Evaluation,
-    read_evaluation,
-)
+from courant.evaluation import record as names
+from courant.evaluation.record import MODEL, Evaluation
 from courant.report.page import component_name, count, listed, plain, reference
 from courant.runs.directory import RunDirectory
 from courant.runs.record import BANDS
@@ -55,7 +49,7 @@ class Verdict(NamedTuple):
 
     def __str__(self) -> str:
         first, parts = f"fields {self.word}", [self.worst, [self.measured, self.reason]]
-        if self.ahead in MODES:  # whose fields are given comes first
+        if self.ahead in names.MODES:  # whose fields are given comes first
             first = self.reason
             parts = [[f"the network's fields are {self.word}", *self.worst], [self.measured]]
         texts = ["; ".join(filter(None, part)) for part in parts]
@@ -78,12 +72,12 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     behind = {name: _behind(evaluation, name) for name in evaluation.references}
     rival = min(behind, key=lambda name: behind[name][:1] or [(1.0, "")])
     worst, worse = list[str](), ""
-    if below := behind.get(TRAINING_MEAN):
-        text = _named(evaluation, TRAINING_MEAN, below)
+    if below := behind.get(names.TRAINING_MEAN):
+        text = _named(evaluation, names.TRAINING_MEAN, below)
         worst.append(f"the model is worse than the training mean in {text}")
-    if rival != TRAINING_MEAN and (above := behind[rival]):
+    if rival != names.TRAINING_MEAN and (above := behind[rival]):
         worse = f"{reference(rival)} is better in {_named(evaluation, rival, above)}"
-        if ratio <= CLEAR_RATIO and above[0][0] < 1 / CLEAR_RATIO:
+        if ratio <= names.CLEAR_RATIO and above[0][0] < 1 / names.CLEAR_RATIO:
             worst, worse = [*worst, worse], ""
     rae = f"the fields' error is {ours['rae']:.0%} of their variation (RAE)"
     lost = [
@@ -109,10 +103,10 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     other = reference(best)
     beaten = f"{other} is about as good, without a network"
     close = f"that is {times(ratio)} the error of {other}, which needs no network"
-    if ratio > CLEAR_RATIO:
+    if ratio > names.CLEAR_RATIO:
         smaller = f"{times(ratio)} smaller, {theirs:.1%}" if theirs else "zero"
         beaten = f"the error of {other}, without a network, is {smaller}"
-        beaten += ": courant predict gives its fields" if best in MODES else ""
+        beaten += ": courant predict gives its fields" if best in names.MODES else ""
     elif ratio <= GOOD_RATIO:
         measured += f", {times(ratio)} that of {other}"
     useless = {beaten: ratio >= TIED_RATIO, rae: not ours["rae"] <= MOST_RAE}
@@ -135,7 +129,7 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         besides = f" By a regression on the parameters, {listed(regressed)} can"
         within = "their bands" if regressed[1:] else "its band"
         besides += f"{' perhaps' * bool(few)} be used within {within}."
-    ahead = best * (ratio > CLEAR_RATIO)
+    ahead = best * (ratio > names.CLEAR_RATIO)
     return Verdict(word, "; ".join(found), measured, worst, besides, ahead, vague)
 
 
@@ -166,7 +160,7 @@ def judge_run(run: RunDirectory, evaluation: Evaluation) -> Verdict:
 
 def known_verdict(run: RunDirectory) -> Verdict | None:
     """Judge a run's present weights; None without an evaluation of them."""
-    evaluation = read_evaluation(run)
+    evaluation = names.read_evaluation(run)
     return None if evaluation is None else judge_run(run, evaluation)
 
 
