@@ -75,10 +75,10 @@ def references(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
             dataset, normaliser.channels, data.start_s, data.step_s
         )
         made[names.DMD] = DynamicModes(dataset, normaliser, data.start_s, data.step_s)
-    else:
-        made[names.TRAINING_MEAN] = MeanValue(normaliser)
     if has_designs:
         made[names.NEAREST_DESIGN] = NearestDesign(dataset, problem)
+    if problem.kind == "steady":
+        made[names.TRAINING_MEAN] = MeanValue(normaliser)
     return made | _regressions(problem, dataset)
 
 

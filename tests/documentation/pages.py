@@ -199,7 +199,7 @@ ELSEWHERE = {
     ),
     "docs/quantities.md": "courant predict RUN --design radius",
     "docs/sweeps.md": "ray ; tensorboard",
-    "docs/accuracy.md": "courant train small-run; make small",
+    "docs/accuracy.md": "make small",
     "docs/gpu.md": "make gpu; python -m bench.packed; courant evaluate RUNS/cylinder-flow-...",
     "docs/predicting.md": "courant predict RUN --design radius; courant predict RUN case.vtu",
     "docs/training.md": "pip install; tensorboard",

@@ -62,8 +62,8 @@ def test_what_cannot_be_read_is_one_line_and_the_rest_is_shown(places):
     assert done.stderr.count("\n") == 1 and "metrics.jsonl is damaged" in done.stderr
     assert "demo-1111111111" in done.stdout
     (RunDirectory(places.runs) / "demo-0123456789").write_bytes("metrics.jsonl", b"")
-    (RunDirectory(places.runs) / "demo-anchors-0123456789").write_json("trials.json", {"one": 1})
-    assert "trials.json is damaged" in ask(places).stderr
+    (RunDirectory(places.runs) / "demo-anchors-0123456789").write_bytes("trials.json", b"{")
+    assert "trials.json is not valid JSON" in ask(places).stderr
 
 
 def test_a_folder_that_is_not_there_and_an_empty_one(tmp_path):
