@@ -95,18 +95,19 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
         )
     why, command = next_step(context, verdict)
     bands = errors.bands_of(context)
-    alone = "A band is for one new design: its error stays within with the probability above."
+    alone = "A band is for one new design: it has the solver's value with the probability above."
     vague = [each.rstrip(".") for each in verdict.vague]
-    meaning = MEANING[verdict.word]
+    meaning, reasons = MEANING[verdict.word], [*filter(None, verdict.reason.split("; "))]
     if better := evaluation.better_fields:
         meaning = (
             f"Take the fields of {better}, whose error is {pages.percent(nmae[better])}: courant"
         )
         meaning += " predict and courant explore give them in place of the network's"
+        reasons = [each for each in reasons if not each.endswith("gives its fields")]
     lead = pages.Lead(
         verdict.word,
         f"{meaning}.{verdict.besides}",
-        [*verdict.worst, verdict.measured, *filter(None, verdict.reason.split("; ")), *vague],
+        [*verdict.worst, verdict.measured, *reasons, *vague],
         keys,
         errors.lead_table(context, bands),
         f"The error is the mean of {number} {noun}. {alone}" if bands else "",

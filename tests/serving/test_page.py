@@ -275,7 +275,7 @@ def test_a_solved_neighbour_sets_the_sliders_and_stands_beside_its_prediction(pa
         f"{of('png')}.click()"
     )
     written = " ".join(page.see("saved"))
-    shown = ("by pipes", "aperture 28.5 mm", "y = ", "A − B", "(m/s)", " branched-pipe-")
+    shown = (": pipes", "aperture 28.5 mm", "y = ", "A − B", "(m/s)", " branched-pipe-")
     assert all(each in written for each in shown), written
     before = page.see(DIFFERENCE)
     page.click("#nearest tr:nth-child(4) td:nth-child(2) button")
