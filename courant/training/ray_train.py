@@ -90,13 +90,15 @@ def _work(config: dict[str, Any]) -> None:
     config["logs"].apply_in_training()
     context = ray.train.get_context()
     workers.use_threads(max(1, usable_cores() // context.get_local_world_size()))
-    check_unused(config["run"], ENDING_S)  # a driver that ended late may have left a worker since
+    is_first = context.get_world_rank() == 0  # whose heartbeat the others would take for another's
+    if is_first:  # a driver that ended late may have left a worker since
+        check_unused(config["run"], ENDING_S)
     workers.fit_on_record(
         parse_experiment(config["experiment"]),
         simgen.open_dataset(*config["dataset"]),
         config["run"],
         ray.train.torch.get_device(),
-        is_first=context.get_world_rank() == 0,
+        is_first=is_first,
     )
 
 

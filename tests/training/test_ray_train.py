@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -130,6 +131,24 @@ def test_a_validation_that_is_no_number_is_never_the_best_nor_one_for_tune(
     monkeypatch.setattr(ray_trials.tune, "report", reported.append)
     ray_trials.report(records[0])
     assert reported[0]["validation_nmae"] == math.inf
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_worker_alone_looks_for_one_that_was_left(
+    rank: int, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heartbeat of the first one would be another process's to the second."""
+    context = SimpleNamespace(get_local_world_size=lambda: 2, get_world_rank=lambda: rank)
+    asked, fitted = list[object](), list[bool]()
+    monkeypatch.setattr(ray.train, "get_context", lambda: context)
+    monkeypatch.setattr(ray.train.torch, "get_device", lambda: "cpu")
+    monkeypatch.setattr(ray_train, "check_unused", lambda *given: asked.append(given))
+    monkeypatch.setattr(workers, "use_threads", lambda _: None)
+    monkeypatch.setattr(workers, "fit_on_record", lambda *_, is_first: fitted.append(is_first))
+    place, logs = (dataset.url, dataset.version), SimpleNamespace(apply_in_training=lambda: None)
+    experiment = tiny_experiment().model_dump_json()
+    ray_train._work({"experiment": experiment, "dataset": place, "run": "run", "logs": logs})
+    assert fitted == [rank == 0] and len(asked) == (rank == 0)
 
 
 @pytest.mark.parametrize(
