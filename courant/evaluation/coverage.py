@@ -5,12 +5,9 @@ coverage     share of the cases whose error is within the band; to be the band's
 worst eighth the least coverage in an eighth of the design space: the cases are halved three
              times, by the medians of the parameters that errors over the band depend on most
 width        half-width of the bands over the mean error; 2.3 to 3 where errors have one size
-
-Cases outside of a box that is given are scored apart: there a band has to be withheld, by the
-designs' ranges or by the latents that a prediction starts from.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import cycle, islice
 from typing import NamedTuple
 
@@ -28,8 +25,6 @@ from simgen.store.read import Dataset, StoredCase
 COVERAGE = "coverage.json"
 FIELD = "field"
 HALVINGS = 3
-
-Box = Mapping[str, tuple[float, float]]  # by parameter, its range's ends; others are free
 
 
 class BandScore(BaseModel, frozen=True):

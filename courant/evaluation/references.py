@@ -86,13 +86,14 @@ def _regressions(problem: Problem, dataset: Dataset) -> dict[str, ProperOrthogon
     """Return those that predict any design, where there are enough training cases, and alike."""
     # Coefficients are regressed on more designs than there are parameters.
     num_parameters = len(problem.normaliser.parameters)
-    too_few = len(dataset.cases("train")) < max(MIN_DESIGNS, num_parameters + 2)
-    times = _common_times(dataset, problem)
-    if not num_parameters or too_few or (times is None and problem.step_s is not None):
+    if not num_parameters or len(dataset.cases("train")) < max(MIN_DESIGNS, num_parameters + 2):
         return {}
-    by: dict[str, Regression] = {names.POD_GP: gaussian_process, names.POD_RBF: radial_basis}
-    if times is not None:
-        del by[names.POD_RBF]
+    by: dict[str, Regression] = {names.POD_GP: gaussian_process}
+    times = _common_times(dataset, problem)
+    if problem.step_s is None:
+        by[names.POD_RBF] = radial_basis
+    elif times is None:
+        return {}
     fields = shared(dataset, problem.normaliser, times)
     # As many as the model has anchors; a model with few does not weaken its reference.
     rank = max(RANK, getattr(problem.experiment.model, "num_anchors", 0))
@@ -108,8 +109,10 @@ def _common_times(dataset: Dataset, problem: Problem) -> np.ndarray | None:
     for case in map(dataset.__getitem__, dataset.cases("train")):
         times, interval = even_times(case, data.start_s)
         known.append(times[:: max(1, round(problem.step_s / interval))])
-        num += len(known[-1]) * len(case.points) * len(problem.normaliser.channels)
-    alike = all(len(of) == len(known[0]) and np.allclose(of, known[0]) for of in known)
+        num += len(known[-1]) * case.num_points * len(problem.normaliser.channels)
+    alike = len(known[0]) > 1 and all(
+        len(of) == len(known[0]) and np.allclose(of, known[0]) for of in known
+    )
     return known[0] if alike and num <= MAX_ROLLOUTS else None
 
 

@@ -790,7 +790,7 @@ def analyse_spectrum(
         list[int] | None,
         option("Step of the rollout, or several; 0: the encoded state.", min=0, max=10_000),
     ] = None,
-    exact_up_to: Annotated[int, option("Numbers of a state with all eigenvalues.", min=0)] = 8192,
+    exact_up_to: Annotated[int, option("Anchors times width with all eigenvalues.", min=0)] = 8192,
 ) -> None:
     """Compute the eigenvalues of the processor's Jacobian J and of its step, I + hJ for Euler's.
 
