@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from courant.evaluation.metrics import finite_or_none, ratio
-from courant.evaluation.record import QuantityScore
+from courant.evaluation.record import MOST_ALIKE, QuantityScore
 from courant.prediction.answers import (
     MOST_DESIGNS,
     MOST_OUTCOMES,
@@ -31,7 +31,6 @@ from simgen.store.read import Dataset, StoredCase
 
 Pair = tuple[dict[str, float], dict[str, float]]  # of the solved and the predicted fields of a case
 LEAST_CASES = 5  # for a rank correlation: one order in six of three is right by chance
-MOST_ALIKE = 1e-3  # of the true values' range: predictions that differ less have no order
 
 
 def recorded(dataset: Dataset, name: str, cases: Sequence[str]) -> np.ndarray:

@@ -25,6 +25,7 @@ DMD = "DMD"
 
 EVALUATION = "evaluation.json"
 REVISION = 12  # raise this when the same weights would give other numbers
+MOST_ALIKE = 1e-3  # of the true values' range: answers that differ less have no order
 CLEAR_RATIO = 1.2  # of the model's error to a reference's, from which on that is clearly better
 
 
@@ -70,6 +71,16 @@ class QuantityScore(BaseModel, frozen=True, extra="forbid"):
     fields_error: float | None = None  # of predicted fields against solved ones, without regression
     null_error: float | None = None
     null_rank_correlation: float | None = None
+
+    @property
+    def constant(self) -> bool:
+        """Whether all cases have one answer, of which the parameters say nothing."""
+        spans = [
+            max(known, default=0.0) - min(known, default=0.0)
+            for of in (self.predicted, self.truth)
+            for known in [[each for each in of.values() if each is not None]]
+        ]
+        return spans[0] < MOST_ALIKE * spans[1]
 
 
 class Timing(BaseModel, frozen=True, extra="forbid"):

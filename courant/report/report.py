@@ -15,7 +15,7 @@ from shlex import quote as shell
 from matplotlib import rc_context
 
 from courant.evaluation.evaluate import evaluate
-from courant.evaluation.record import MODEL, MODES, read_evaluation
+from courant.evaluation.record import MODEL, read_evaluation
 from courant.recipes import RECIPES
 from courant.report import anchors, data_and_training, drawing, dynamics, errors, fields, flow
 from courant.report import page as pages
@@ -97,13 +97,13 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     bands = errors.bands_of(context)
     alone = "A band is for one new design: it has the solver's value with the probability above."
     vague = [each.rstrip(".") for each in verdict.vague]
-    meaning, reasons = MEANING[verdict.word], [*filter(None, verdict.reason.split("; "))]
-    if better := evaluation.better_fields:
+    meaning, reasons = MEANING[verdict.word], verdict.reasons
+    if better := verdict.given:
         meaning = (
             f"Take the fields of {better}, whose error is {pages.percent(nmae[better])}: courant"
         )
         meaning += " predict and courant explore give them in place of the network's"
-        reasons = [each for each in reasons if not each.endswith("gives its fields")]
+        reasons = reasons[1:]
     lead = pages.Lead(
         verdict.word,
         f"{meaning}.{verdict.besides}",
@@ -170,7 +170,7 @@ LEARNED = 2.0  # from this ratio of validation to training loss on, designs are 
 def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
     """Return what to do next, and the commands for it; `courant train` prints those after it.
 
-    Where a reference is clearly better, or designs are few, more designs help; modes that are
+    Where regressed modes are clearly better, or designs are few, more designs help; modes that are
     regressed on the parameters have a command of their own for their fields.
     """
     dataset, run, surrogate = context.dataset, shell(context.run.url), context.surrogate
@@ -198,15 +198,15 @@ def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
         why = f"{lost}: read why, and mend the case or leave their part of the ranges."
         return why, f"courant dataset show {shell(dataset.url)}"
     least = LEAST_DESIGNS * max(1, len(surrogate.space))
-    lacking = bool(verdict.ahead) or len(dataset.cases("train")) < least
+    lacking = bool(verdict.given) or len(dataset.cases("train")) < least
     if verdict.word != "usable" and little and not lacking:
         epochs = pages.count(training.epochs, "epoch")
         return f"Train for longer: its budget of time was for {epochs}.", longer
     if verdict.word == "usable" and (family is None or surrogate.bands is not None):
         return "Explore designs that nobody has solved.", f"courant explore {run}"
     better, again = "", longer if little else again
-    if verdict.ahead in MODES:
-        better = f"Until then {verdict.ahead} predicts the fields of any design."
+    if verdict.given:
+        better = f"Until then {verdict.given} predicts the fields of any design."
         again += f"\n{predict_command(context.run, 'fields')}"
     if family is None:
         if "directory" in dataset[0].provenance:

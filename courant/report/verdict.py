@@ -38,19 +38,19 @@ class Verdict(NamedTuple):
     """What a model's fields are good for."""
 
     word: Word
-    reason: str  # What kept it from the next better word
+    reasons: Sequence[str]  # What kept it from the next better word
     measured: str
-    """The error of the fields on so many cases; beside a reference's, unless `reason` has that"""
+    """The error of the fields on so many cases; beside a reference's, unless `reasons` have that"""
     worst: Sequence[str]  # components below the training mean, or clearly below a reference
     besides: str
     """Which quantities can be used without the fields: a sentence after a space, or empty"""
-    ahead: str = ""  # the best reference, where it is clearly better
-    vague: Sequence[str] = ()  # sentences on bands that are too wide
+    given: str = ""  # the modes whose fields are given, as they are clearly better: first reason
+    vague: Sequence[str] = ()  # sentences on answers that are of no use
 
     def __str__(self) -> str:
-        first, parts = f"fields {self.word}", [self.worst, [self.measured, self.reason]]
-        if self.ahead in names.MODES:  # whose fields are given comes first
-            first = self.reason
+        first, parts = f"fields {self.word}", [self.worst, [self.measured, *self.reasons]]
+        if self.given:
+            first = "; ".join(self.reasons)
             parts = [[f"the network's fields are {self.word}", *self.worst], [self.measured]]
         texts = ["; ".join(filter(None, part)) for part in parts]
         said = [f"{text[0].upper()}{text[1:]}." for text in texts if text]
@@ -62,7 +62,8 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     from courant.prediction.answers import REGRESSION  # it loads SciPy
 
     ours, num_cases = evaluation.overall[MODEL], len(evaluation.cases)
-    best = min(evaluation.references, key=lambda name: evaluation.overall[name].nmae)
+    given = evaluation.better_fields
+    best = given or min(evaluation.references, key=lambda name: evaluation.overall[name].nmae)
     theirs = evaluation.overall[best].nmae
     ratio = ours.nmae / theirs if theirs else math.inf
     cases = count(num_cases, f"{evaluation.split} case")
@@ -89,7 +90,9 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     for name, each in evaluation.quantities.items():
         mesh = grid.get(name)
         tolerated = max(GOOD_QUANTITY, *(map(abs, (mesh.low, mesh.high)) if mesh else [0.0]))
-        if each.error is not None and each.error > tolerated:
+        if each.constant:
+            vague.append(f"{plain(name).capitalize()} is not known: all designs have one answer.")
+        elif each.error is not None and each.error > tolerated:
             wide.append(f"{plain(name)} is wrong by {each.error:.0%}")
         elif each.error is not None and each.source == REGRESSION and each.band is not None:
             if each.error > each.band:
@@ -106,7 +109,7 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     if ratio > names.CLEAR_RATIO:
         smaller = f"{times(ratio)} smaller, {theirs:.1%}" if theirs else "zero"
         beaten = f"the error of {other}, without a network, is {smaller}"
-        beaten += ": courant predict gives its fields" if best in names.MODES else ""
+        beaten += ": courant predict gives its fields" if given else ""
     elif ratio <= GOOD_RATIO:
         measured += f", {times(ratio)} that of {other}"
     useless = {beaten: ratio >= TIED_RATIO, rae: not ours["rae"] <= MOST_RAE}
@@ -129,8 +132,7 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         besides = f" By a regression on the parameters, {listed(regressed)} can"
         within = "their bands" if regressed[1:] else "its band"
         besides += f"{' perhaps' * bool(few)} be used within {within}."
-    ahead = best * (ratio > names.CLEAR_RATIO)
-    return Verdict(word, "; ".join(found), measured, worst, besides, ahead, vague)
+    return Verdict(word, [*filter(None, found)], measured, worst, besides, given, vague)
 
 
 def _behind(evaluation: Evaluation, name: str) -> list[tuple[float, str]]:
