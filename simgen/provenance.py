@@ -5,8 +5,10 @@ import getpass
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -44,6 +46,11 @@ def generator_version() -> str:
         return version(DISTRIBUTION)
     except PackageNotFoundError:
         return "unknown"
+
+
+def command_line() -> str:
+    """Return the command that runs, as it was typed where it started."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 def host_class() -> str:

@@ -1,5 +1,7 @@
 """Commands as a person gives them, in the test's process, on a screen that is wide enough."""
 
+from unittest.mock import patch
+
 from click.testing import Result
 from typer.testing import CliRunner
 
@@ -8,7 +10,9 @@ from flows.cli.app import app
 
 def called(*words: object, exit_code: int = 0) -> Result:
     """Run `courant WORDS`; it ends with this exit code."""
-    done = CliRunner(env={"COLUMNS": "250"}).invoke(app, list(map(str, words)))
+    typed = list(map(str, words))
+    with patch("sys.argv", ["courant", *typed]):
+        done = CliRunner(env={"COLUMNS": "250"}).invoke(app, typed)
     assert done.exit_code == exit_code, done.output
     return done
 

@@ -5,11 +5,8 @@ decomposition of a model that has none. A further one is a function in the file 
 its name in `SECTIONS`.
 """
 
-import os
-import shlex
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from shlex import quote as shell
 
 from matplotlib import rc_context
@@ -23,9 +20,8 @@ from courant.report.context import Context, open_context
 from courant.report.verdict import MEANING, Verdict, judge_run, times
 from courant.runs.directory import RunDirectory
 from courant.runs.record import best_record, predict_command
-from simgen.design_space import with_unit
 from simgen.regression import LEAST_DESIGNS
-from simgen.store.read import Dataset
+from simgen.store.schema import COMMAND
 
 SECTIONS: dict[str, tuple[Callable[[Context], pages.Panel | None], ...]] = {
     "Fields": (
@@ -137,32 +133,6 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     return pages.page_url(folder)
 
 
-def import_command(dataset: Dataset) -> str:
-    """Return the command that imports more cases of a folder, as the first ones were.
-
-    A parameter of no place in the dictionaries is from a table, whose name is not on record.
-    """
-    schema, records = dataset.schema, [dataset[case].provenance for case in dataset.design.index]
-    patches = records[0].get("patches")
-    parents = [Path(of["directory"]).parent for of in records]
-    words = ["vtk" if patches is None else "openfoam", os.path.commonpath(parents)]
-    for option, role in (("--fields", "solved"), ("--given", "given")):
-        of = [each for each in schema.fields if each.role == role]
-        words += [option, ",".join(f"{e.openfoam or e.name}={e.name}" for e in of)] * bool(of)
-    read = [each for each in schema.parameters if each.description]
-    words += ["--parameters", "DESIGNS.csv"] * (len(read) < len(schema.parameters))
-    # A patch whose name has not its kind may have been given one.
-    many = {
-        "--parameter": [f"{with_unit(each.name, each.unit)}={each.description}" for each in read],
-        "--kind": [
-            f"{at}={kind}" for at, kind in (patches or {}).items() if kind not in at.lower()
-        ],
-        "--unit": [f"{each.name}={each.unit}" for each in schema.fields if patches is None],
-    }
-    words += [word for option, of in many.items() for text in of for word in (option, text)]
-    return shlex.join(["courant", "dataset", "import", *words])
-
-
 MOST_UNSOLVED = 0.25
 LEARNED = 2.0  # from this ratio of validation to training loss on, designs are what is lacking
 
@@ -209,10 +179,8 @@ def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
         better = f"Until then {verdict.given} predicts the fields of any design."
         again += f"\n{predict_command(context.run, 'fields')}"
     if family is None:
-        if "directory" in dataset[0].provenance:
-            again = (
-                f"{import_command(dataset)} --store {shell(store)} --name {shell(name)}\n{again}"
-            )
+        if imported := dataset[0].provenance.get(COMMAND):
+            again = f"{imported}\n{again}"
         return f"Import more cases, and train again. {better}".strip(), again
     more = f"courant generate {name} --store {shell(store)}{family.options(settings)}"
     if verdict.word == "usable":

@@ -28,10 +28,11 @@ from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.errors import CaseError, InputError
 from simgen.moments import stored_type, stored_type_of_points
 from simgen.point_cloud import BoundaryCloud, PointCloud
+from simgen.provenance import command_line
 from simgen.quantities import StatedQuantity
 from simgen.solving.gates import rejection
 from simgen.store.read import open_dataset
-from simgen.store.schema import IMPORTED, Schema, Source, arrays_of, digest_record
+from simgen.store.schema import COMMAND, IMPORTED, Schema, Source, arrays_of, digest_record
 from simgen.store.split import PUBLISHED, SPLITS, Origin
 from simgen.store.versions import OnRecord, read_on_record
 from simgen.store.write import CaseFork, DatasetWriter, case_digest
@@ -346,7 +347,8 @@ class _Writing:
             # Copied files have other dates; a case of the same values is the same case.
             if marks.get("content") != content:
                 marks = {"files": case.files, "content": content}
-            result = replace(result, provenance={**result.provenance, IMPORTED: marks})
+            by = {IMPORTED: marks, COMMAND: command_line()}
+            result = replace(result, provenance={**result.provenance, **by})
         if row:
             recorded = row.get(PUBLISHED)
             if result.split != recorded:

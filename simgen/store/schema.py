@@ -66,7 +66,7 @@ MESH = ("mesh_points", "mesh_cells")
 FACE_COLUMNS = ("x", "y", "z", "normal_x", "normal_y", "normal_z", "area", "patch")
 #: Columns of the design table: of imported cases, marks of the files that they were read from and
 #: the digest of their arrays; core-seconds of the case's solver.
-IMPORTED, CORE_S = "imported", "core_s"
+IMPORTED, CORE_S, COMMAND = "imported", "core_s", "command"
 
 #: Bytes of a chunk before compression. Whole cases read 1.2 times (local disk) and 1.7 times (S3)
 #: as fast as in chunks of 1 MiB; with 4 MiB they gain another tenth, and a window of 11 snapshots

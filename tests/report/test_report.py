@@ -156,7 +156,7 @@ def test_the_lines_to_paste_predict_the_shown_case(context: Context) -> None:
 def test_the_next_step_ends_with_the_next_report_and_names_changed_settings(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unusable = judge(context.evaluation, {})._replace(word="not usable", ahead="")
+    unusable = judge(context.evaluation, {})._replace(word="not usable", given="")
     url = context.dataset.url
     lines = {"runs": f"run --dataset {url} --out /a", "b": f"train {url} --runs /a/b"}
     for folder, line in lines.items():
@@ -164,10 +164,9 @@ def test_the_next_step_ends_with_the_next_report_and_names_changed_settings(
         assert report.next_step(of_run, unusable)[1].splitlines()[-1].startswith(f"courant {line}")
     with monkeypatch.context() as imported:
         imported.setattr(context.dataset, "family", None)
-        imported.setattr(StoredCase, "provenance", {"directory": "a", "patches": {}})
-        step = report.next_step(context, unusable)[1]
-        assert step.startswith("courant dataset import openfoam ") and "--fields " in step
-    ahead = report.next_step(context, unusable._replace(ahead="POD + GP"))
+        imported.setattr(StoredCase, "provenance", {"command": "courant dataset import a"})
+        assert report.next_step(context, unusable)[1].startswith("courant dataset import a\n")
+    ahead = report.next_step(context, unusable._replace(given="POD + GP"))
     assert "POD + GP predicts the fields" in ahead[0] and "courant generate" in ahead[1]
     suffix = "vtu" if context.evaluation.step_s is None else "pvd"
     assert ahead[1].splitlines()[-1].endswith(f" --out fields.{suffix}")
@@ -180,7 +179,7 @@ def test_the_next_step_ends_with_the_next_report_and_names_changed_settings(
     assert "designs" in why and step.splitlines()[-1].endswith("--budget 10min")
     monkeypatch.setattr(report, "LEAST_DESIGNS", 0)
     assert report.next_step(context, unusable)[0].startswith("Train for longer")
-    assert "Train for longer" not in report.next_step(context, unusable._replace(ahead="DMD"))[0]
+    assert "Train for longer" not in report.next_step(context, unusable._replace(given="POD"))[0]
     records = context.dataset.records
     failed = {**next(iter(records.values())), "status": "failed"}
     monkeypatch.setattr(
