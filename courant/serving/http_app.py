@@ -30,6 +30,7 @@ from prometheus_fastapi_instrumentator import Instrumentator
 from pydantic import BaseModel
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
+from starlette.responses import RedirectResponse
 from starlette.routing import Route as FileRoute
 
 from courant.prediction.surrogate import load
@@ -264,6 +265,8 @@ def build_app(
         path, kind = f"/{file.name.removesuffix('.html')}", guess_type(file.name)[0]
         # A response is an ASGI application itself.
         api.router.routes.append(FileRoute(path, Response(file.read_bytes(), 200, headers, kind)))
+
+    api.router.routes.append(FileRoute("/", RedirectResponse("explorer")))
 
     @api.get("/model", response_model=ModelCard)
     async def card() -> ModelCard:

@@ -1,7 +1,7 @@
 /* What a quantity depends on: its answers over each parameter, with bands and solved designs. */
 
 import { ask } from "./server.js";
-import { element, named, number, ticksOf, words } from "./tables.js";
+import { element, named, number, ticksOf } from "./tables.js";
 
 const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [360, 130, 58, 10, 8, 22];
 let drawn = 0; // curves of an earlier design are dropped
@@ -9,24 +9,24 @@ let drawn = 0; // curves of an earlier design are dropped
 /* Draws them for the design that is shown; predictions of many meshes wait for a click. */
 export function showCurves(model, design, sources, asked = false) {
   const turn = drawn += 1, choice = element("curve"), place = element("curves"), button = element("draw");
-  const names = model.quantities.map(({ name }) => name).filter((name) => name in sources);
-  if (choice.options.length !== names.length) {
-    choice.replaceChildren(...names.map((name) => new Option(words(name), name)));
+  const known = model.quantities.filter(({ name }) => name in sources);
+  if (choice.options.length !== known.length) {
+    choice.replaceChildren(...known.map(({ name, unit }) => new Option(named(name, unit), name)));
     choice.onchange = () => choice.again();
     button.onclick = () => choice.again(true);
   }
   choice.again = (wanted) => showCurves(model, design, sources, wanted);
   element("depends").hidden = !choice.options.length;
-  const quantity = choice.value, { unit } = model.quantities.find(({ name }) => name === quantity) || {};
+  const quantity = choice.value;
   button.hidden = asked || !choice.options.length || sources[quantity] === "regression";
   if (!button.hidden) {
     element("curve-note").textContent = `The fields have a part in it: its curves take predictions of ${7 * model.parameters.length} designs.`;
     place.replaceChildren();
     place.ariaBusy = "false";
-  } else if (choice.options.length) follow(model, design, quantity, unit, place, () => turn === drawn);
+  } else if (choice.options.length) follow(model, design, quantity, place, () => turn === drawn);
 }
 
-async function follow(model, design, quantity, unit, place, isCurrent) {
+async function follow(model, design, quantity, place, isCurrent) {
   const note = element("curve-note"), found = [];
   place.ariaBusy = "true"; // what is below them moves when they come
   try {
@@ -48,7 +48,7 @@ async function follow(model, design, quantity, unit, place, isCurrent) {
   }
   const across = round(Math.min(...ends), Math.max(...ends));
   place.replaceChildren(...model.parameters.map((parameter, n) =>
-    chart(found[n], parameter, design[parameter.name], named(quantity, unit), across)));
+    chart(found[n], parameter, design[parameter.name], across)));
   note.textContent = `Through the design that is shown, on one scale: the answer by ${found[0].source}, its band, `
     + "and as dots the solver's values, of designs that differ in other parameters by 5 % of their ranges at most.";
   place.ariaBusy = "false";
@@ -60,14 +60,14 @@ function round(low, high) {
   return ticksOf(first * step, last * step, last - first).ticks;
 }
 
-function chart({ at, values, widths, solved }, { name, unit, low, high }, here, title, across) {
+function chart({ at, values, widths, solved }, { name, unit, low, high }, here, across) {
   const [least, most] = [across[0], across.at(-1)];
   const x = (place) => (LEFT + ((place - low) / (high - low || 1)) * (WIDTH - LEFT - RIGHT)).toFixed(1);
   const y = (value) => (HEIGHT - BOTTOM - ((value - least) / (most - least)) * (HEIGHT - TOP - BOTTOM)).toFixed(1);
   const known = at.map((_, n) => n).filter((n) => values[n] !== null), banded = known.filter((n) => widths[n] !== null);
   const line = (numbers, side = 0) => numbers.map((n) => `${x(at[n])},${y(values[n] + side * (widths[n] || 0))}`).join(" ");
   const figure = document.createElement("figure"), caption = document.createElement("figcaption");
-  caption.textContent = `${title} over ${named(name, unit)}`;
+  caption.textContent = `over ${named(name, unit)}`;
   const ticks = across.map((value) =>
     `<text x="${LEFT - 5}" y="${Number(y(value)) + 4}" text-anchor="end">${number(value, 3)}</text>`
     + `<line class="grid" x1="${LEFT}" x2="${WIDTH - RIGHT}" y1="${y(value)}" y2="${y(value)}"/>`);

@@ -25,17 +25,23 @@ export async function showNearest(model, design, section, go, beside, newest, is
     ...quantities.map((each) => (each.name in values ? number(values[each.name], 3) : "–")),
     ...model.parameters.map((each) => number(parameters[each.name], 3))];
   const rows = answer.designs.map((each) => [
-    button(each.case, "Set the sliders to this design", () => go(each.parameters)),
-    button("B", "Show its prediction beside this one", () => beside(each.parameters)), percent(each.distance),
+    pair(button(each.case, "Set the sliders to this design", () => go(each.parameters)),
+      button("B", "Show its prediction beside this one", () => beside(each.parameters))), percent(each.distance),
     ...cells(each.parameters, each.quantities), each.added ? `${each.split}, since` : each.split]);
-  fill(table, ["solved case", "beside", "differs by",
+  fill(table, ["solved case", "differs by",
     ...[...quantities, ...model.parameters].map((each) => named(each.name, each.unit)), "split"],
-  [["predicted here", "", "", ...cells(design, section.quantities), ""], ...rows]);
+  [["predicted here", "", ...cells(design, section.quantities), ""], ...rows]);
   const [first] = answer.designs;
   return first.distance < 1e-7 ? first : null;
 }
 
 const percent = (share) => (share < 1e-7 ? "nothing" : `${number(100 * share, 2)} %`);
+
+function pair(...buttons) {
+  const made = document.createElement("span");
+  made.append(...buttons);
+  return made;
+}
 
 function button(text, title, act) {
   const made = document.createElement("button");

@@ -25,10 +25,11 @@ export function ticksOf(low, high, parts = 5) {
 
 export const words = (name) => name.replaceAll("_", " ").replaceAll(".", " ");
 
-/* A unit of 1 is none. */
-export const named = (name, unit) => (!unit || unit === "1" ? words(name) : `${words(name)} (${unit})`);
+/* m²/s² of m2/s2; a unit of 1 is none. */
+const written = (unit) => (!unit || unit === "1" ? "" : unit.replace(/(?<=[a-zA-Z])-?\d/g, (power) => power.replace("-", "⁻").replace(/\d/, (n) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[n])));
+export const named = (name, unit) => (written(unit) ? `${words(name)} (${written(unit)})` : words(name));
 export const withUnit = (value, unit, digits) =>
-  number(value, digits) + (!unit || unit === "1" || value === null ? "" : ` ${unit}`);
+  number(value, digits) + (value === null ? "" : ` ${written(unit)}`.trimEnd());
 
 /* Cells are texts or elements. */
 export function fill(table, head, rows) {
