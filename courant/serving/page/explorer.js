@@ -462,7 +462,7 @@ function showQuantities() {
       return `Not predicted: ${names.join(", ")}; ${words(why).replace(/^needs/, "the model has no")}.`;
     })].join(" ");
   showCommand("all-fields", missing.length && commands.all_fields);
-  element("start").textContent = section.start && `${section.start}.`;
+  element("start").textContent = section.start && (second ? `A: ${section.start}. B: ${second.start}.` : `${section.start}.`);
   showVerdict(section.fields_by);
   element("beside").querySelector("[value=network]").hidden = !section.fields_by;
   const notes = section.warnings.map((each) => `${each}.`);
