@@ -411,9 +411,9 @@ def with_options_of(asked: Any, *without: str) -> Callable[[Callable[..., None]]
 
 
 def parse_list(texts: list[str] | None) -> list[str]:
-    """Parse A,B,... options into a list; commas in parentheses, as in div(phi,U), are kept."""
-    parts = (part.strip() for text in texts or () for part in re.split(r",(?![^(]*\))", text))
-    return [part for part in parts if part]
+    """Parse A,B,... options into a list; commas in parentheses and of NAME=... are kept."""
+    split = (re.split(r",(?![^(]*\))", text) if "=" not in text else [text] for text in texts or ())
+    return [part.strip() for parts in split for part in parts if part.strip()]
 
 
 def parse_pairs(

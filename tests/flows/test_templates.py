@@ -35,7 +35,8 @@ def test_a_case_is_varied_trained_on_and_asked_for_a_design(
     monkeypatch.setenv(TEMPLATES, "")
     monkeypatch.setattr(FAMILIES, "data", {**FAMILIES})
 
-    varied = [word for text in (SPEED, WIDTH, NU) for word in ("--vary", text)]
+    lid = SPEED.replace("lidSpeed", "lidSpeed,lidSpeed")  # in two places, which are one here
+    varied = [word for text in (lid, WIDTH, NU) for word in ("--vary", text)]
     varied += ["--quantity", "lid=average(U.x, lid)", "--quantity", "top=max(U)"]
     template = ("generate", "--template", str(CASE), *varied, "--store", "store")
     called(*template, "--cases", "4", "--set", "end_time=0.15")
