@@ -50,8 +50,9 @@ class Verdict(NamedTuple):
     def __str__(self) -> str:
         first, parts = f"fields {self.word}", [self.worst, [self.measured, *self.reasons]]
         if self.given:
-            first = "; ".join(self.reasons)
-            parts = [[f"the network's fields are {self.word}", *self.worst], [self.measured]]
+            first, *others = self.reasons
+            network = f"the network's fields are {self.word}"
+            parts = [[network, *others, *self.worst], [self.measured]]
         texts = ["; ".join(filter(None, part)) for part in parts]
         said = [f"{text[0].upper()}{text[1:]}." for text in texts if text]
         return " ".join([f"{first}.", *said]) + " ".join([self.besides, *self.vague])
@@ -109,7 +110,9 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     if ratio > names.CLEAR_RATIO:
         smaller = f"{times(ratio)} smaller, {theirs:.1%}" if theirs else "zero"
         beaten = f"the error of {other}, without a network, is {smaller}"
-        beaten += ": courant predict gives its fields" if given else ""
+    if given:
+        beaten = f"fields by {other}: mean error {theirs:.1%}, {times(ratio)} smaller than the"
+        beaten += " network's"
     elif ratio <= GOOD_RATIO:
         measured += f", {times(ratio)} that of {other}"
     useless = {beaten: ratio >= TIED_RATIO, rae: not ours["rae"] <= MOST_RAE}

@@ -24,7 +24,7 @@ import simgen
 from courant.data.normalisation import named_arrays
 from courant.evaluation.metrics import finite_or_none
 from courant.evaluation.references import of_designs
-from courant.prediction.answers import REGRESSION
+from courant.prediction.answers import FIELDS, REGRESSION
 from courant.prediction.bands import QuantityBand, quantity_bands
 from courant.prediction.surrogate import (
     FieldsOfDesign,
@@ -54,7 +54,7 @@ NO_START = (
 )
 NUM_NEAREST, NUM_ANCHORS, MAX_KEPT = 5, 8, 32  # solved designs, contributions, kept designs
 MAX_WINDOWS, MAX_ALONG = 8, 512  # kept windows, and kept answers along curves
-SAME_DESIGN = 1e-7  # the difference of a design from itself
+SAME_DESIGN = 5e-4  # the difference of a design from itself, as people round it
 MOST_TRIANGLES, MOST_DIVIDED = 20_000, 3  # of a window, and how often each of its sides is halved
 Interval = tuple[float, float]
 _Key = tuple[tuple[str, float], ...]
@@ -87,6 +87,7 @@ class PredictedQuantities(BaseModel):
     channels: list[str]
     quantities: dict[str, float | None]  # null where the fields do not give one
     sources: dict[str, str]  # what each is made of: regression, fields, or both
+    of_fields: dict[str, float | None]  # quantities of the fields alone, where answers are others
     not_predicted: dict[str, str]  # the family's other quantities, with the reason
     bands: DesignBandsAnswer  # the field's in `POST /designs` alone
     known_geometry: bool
@@ -427,6 +428,11 @@ class Explored:
             "design": found.point.id,
             "channels": list(self.surrogate.channels),
             "quantities": {n: finite_or_none(value) for n, value in found.quantities.items()},
+            "of_fields": {
+                n: finite_or_none(value)
+                for n, value in found.of_fields.items()
+                if found.times is None and found.sources[n] != FIELDS
+            },
             "bands": answer,
             "seconds": {"meshing": found.seconds.meshing, "prediction": found.seconds.prediction},
             "warnings": warned,
@@ -460,7 +466,7 @@ class Explored:
             window=tuple(box.T.ravel().tolist()),
             whole=tuple(layer.whole.T.ravel().tolist()),
             has_body=layer.window is not None,
-            divided=2 ** len(view.halved),
+            divided=1 if view.network is not None else 2 ** len(view.halved),
             x=short(view.places[:, 0], size),
             y=short(view.places[:, 1], size),
             triangles=view.triangles.tolist(),
@@ -505,17 +511,18 @@ class Explored:
         corners[:, list(layer.axes)] = places[used]
         corners = halfway(corners, halved)
         values = found.values.reshape(-1, *found.values.shape[-2:])[:, cell]
-        network, by = None, self._better[1]
+        network, by = None, bool(self._better[1])
         first = 0 if by else len(cell)
+        if by:  # modes are known in cells alone, and linear between them
+            values = np.stack([halfway(of, halved) for of in values])
         if halved or by:
             features = halfway(batch.query_features[0].cpu().numpy()[cell], halved)[first:]
             points = self.surrogate.normaliser.points(corners[first:])
             at = [torch.from_numpy(of)[None].to(self.surrogate.device) for of in (points, features)]
             asked = replace(batch, query_points=at[0], query_features=at[1])
             between = self._readers(key)(asked)[0].reshape(len(values), -1, values.shape[-1])
-            if by:
-                network, between = between, by(corners[len(cell) :], dict(key), found.times)
-            values = np.concatenate([values, between], 1)
+            network = between if by else None
+            values = values if by else np.concatenate([values, between], 1)
         return _View(cell, corners[:, list(layer.axes)], inside, tuple(halved), values, network)
 
     def _other(

@@ -6,8 +6,8 @@ import { showNearest } from "./nearest.js";
 import { drawScale, drawSection, ends, fieldOf, MARGINS, moved, scaleOf, stretchOf, transform, valueAt } from "./picture.js";
 import { ask } from "./server.js";
 import { offerSolving } from "./solving.js";
-import { drawSurface, turnBy, turnByKey } from "./surface.js";
-import { element, exact, fill, named, number, ticksOf, withUnit, words } from "./tables.js";
+import { drawSurface, enlargeBy, shiftBy, turnBy, turnByKey } from "./surface.js";
+import { density, element, exact, fill, named, number, sharp, ticksOf, withUnit, words } from "./tables.js";
 
 const FRAME_MS = 250, SOON_MS = 200, POINT = "Point at a place to read its value.";
 const picture = element("picture");
@@ -57,7 +57,7 @@ function addSliders() {
     typed.addEventListener("change", () => {
       const at = Number(typed.value.trim().replace(",", ".") || NaN), { low, high } = each;
       if (at >= low && at <= high) return go({ ...design, [each.name]: at });
-      typed.setCustomValidity(`${words(each.name)} = ${typed.value} is not from ${number(low)} to ${withUnit(high, each.unit)}`);
+      typed.setCustomValidity(`${words(each.name)}: write a number from ${number(low)} to ${withUnit(high, each.unit)}`);
       say(`${typed.validationMessage}.`, true);
       typed.reportValidity();
     });
@@ -88,11 +88,12 @@ const middle = () =>
 
 /* The address is a link to what is shown; what is as it was at first is left out. */
 const CHOICES = ["channel", "shown", "beside", "view", "colouring"];
-const KEYS = [...CHOICES, "b", "anchors", "arrows", "position", "step", "window"];
+const KEYS = [...CHOICES, "limits", "b", "anchors", "arrows", "position", "step", "window"];
 
 function remember() {
   const state = new URLSearchParams(shown);
   for (const id of CHOICES) if (element(id).selectedIndex > 0) state.set(id, value(id));
+  if (value("colouring") === "typed" && typedLimits()) state.set("limits", typedLimits().join(" "));
   if (kept) state.set("b", model.parameters.map(({ name }) => kept[name]).join(" "));
   for (const id of ["anchors", "arrows"]) if (element(id).checked) state.set(id, "1");
   if (position !== null) state.set("position", position);
@@ -145,6 +146,10 @@ function restore() {
   const box = (state.get("window") || "").split(/[\s,]+/).map(Number), [left, right, low, high] = box;
   const is_box = box.length === 4 && left < right && low < high;
   if (has("window", is_box || state.get("window") === "all", "left right low high in m, or all")) view = is_box ? box : "all";
+  const typed = (state.get("limits") || "").split(/[\s,]+/);
+  if (has("limits", typed.length === 2 && Number(typed[0]) < Number(typed[1]), "a low and a high end of the colours")) {
+    [element("low").value, element("high").value, element("colouring").value] = [...typed, "typed"];
+  }
   setSliders(asked);
   return wrong;
 }
@@ -260,6 +265,7 @@ function showPosition() {
   if (!positions) return;
   Object.assign(slider, { min: positions[0], max: positions[1], step: (positions[1] - positions[0]) / 100 });
   slider.value = at;
+  element("plane-at").value = `${number(Math.abs(at) > 1e-6 * (positions[1] - positions[0]) ? at : 0, 3)} m`;
 }
 
 async function compare(asked, newest = false) {
@@ -303,6 +309,12 @@ function vectorOf({ across, up }) {
   return columns.includes(undefined) ? null : { ...vector, columns };
 }
 
+/* The ends of the colours that were typed; null where they are none. */
+function typedLimits() {
+  const [low, high] = ["low", "high"].map((id) => (value(id).trim() ? Number(value(id).replace(",", ".")) : NaN));
+  return low < high ? [low, high] : null;
+}
+
 /* What the panes show: for each its canvas, section, values and scale, and the channels of arrows. */
 function panes() {
   const { section, second } = frame, { columns, limits, colours, signed } = field();
@@ -321,7 +333,7 @@ function panes() {
     const reach = all.slice(0, 2).map((each) => ends(each.values));
     [low, high] = [Math.min(...reach.map(([least]) => least)), Math.max(...reach.map(([, most]) => most))];
     if (is_band) low = 0;
-  }
+  } else if (value("colouring") === "typed") [low, high] = typedLimits() || limits;
   const scales = [is_band ? scaleOf([low, high], model.fields[0].colours) : scaleOf([low, high], colours, signed)];
   const away = other && reachOf(all[2].values);
   scales.push(scales[0], other && scaleOf([-away, away], model.difference_colours));
@@ -339,19 +351,22 @@ const differing = () => model.parameters.filter(({ name }) => kept && kept[name]
 /* Places panes of this ratio of height to width in the rows and columns in which they are largest, with what
    is below them where there is room for it. Returns the most that a pane is high, in px. */
 function arrange(ratio, number) {
-  const area = element("field"), small = window.innerWidth <= 720, wide = area.clientWidth, { left, right, top, bottom } = MARGINS;
+  const area = element("field"), small = window.innerWidth <= 720, { left, right, top, bottom } = MARGINS;
   const above = element("choices").getBoundingClientRect().bottom + window.scrollY;
   area.classList.remove("tall", "four");
+  area.parentElement.classList.remove("full");
+  // Beside the answers; panes that are compared may take their room, with these below.
+  const wide = area.clientWidth, all = wide + (window.innerWidth > 1120 ? element("right").offsetWidth + 24 : 0);
   const room = window.innerHeight - above - 20, low = room - element("tools").offsetHeight, line = number > 1 ? 26 : 0;
   // Each way: its class, columns, rows, and the width and height that the panes have. The first is the fullest page.
-  const ways = number > 1 ? [["", 3, 1, wide, low], ["four", 2, 2, wide, room], ["tall", 1, 3, wide - 256, room], ["", 1, 3, wide, low]]
+  const ways = number > 1 ? [["full", 3, 1, all, low], ["four", 2, 2, wide, room], ["tall", 1, 3, wide - 256, room], ["", 1, 3, wide, low]]
     : turnable() ? [["", 1, 1, wide, low]] : [["", 1, 1, wide, low], ["tall", 1, 1, wide - 256, room]];
   const found = (small ? [["", 1, 1, wide, 0.45 * window.innerHeight + line]] : ways).map(([kind, columns, rows, width, height]) => {
     const high = Math.max(height / rows, number > 1 ? 150 : 280) - line;
     return { kind, columns, high, size: Math.min(width / columns - left - right, (high - top - bottom) / ratio) };
   });
   const best = found.reduce((one, other) => (other.size > 1.2 * one.size ? other : one));
-  if (best.kind) area.classList.add(best.kind);
+  if (best.kind) (best.kind === "full" ? area.parentElement : area).classList.add(best.kind);
   element("panes").style.gridTemplateColumns = `repeat(${best.columns}, minmax(0, 1fr))`;
   return best.high;
 }
@@ -359,9 +374,11 @@ function arrange(ratio, number) {
 function draw() {
   const { unit, name } = field(), all = panes(), [first] = all, { section } = frame;
   picture.classList.toggle("surface", turnable());
+  element("limits").hidden = value("colouring") !== "typed" || value("shown") === "widths";
+  if (!value("low") && !value("high")) ["low", "high"].forEach((id, n) => { element(id).value = number(field().limits[n], 3); });
   const [left, right, low, high] = section.window;
-  element("zoom").hidden = turnable();
-  element("around").hidden = !section.has_body;
+  element("beside").parentElement.hidden = turnable(); // a boundary is shown alone
+  element("around").hidden = !section.has_body || turnable();
   element("panes").classList.toggle("zoomed", Array.isArray(view));
   const compared = all.length > 1;
   element("panes").classList.toggle("compared", compared);
@@ -393,7 +410,7 @@ function draw() {
   element("range").textContent = `In this picture from ${number(least, 3)} to ${withUnit(greatest, unit, 3)}`
     + (beyond ? `; ${number(100 * beyond, 2)} % of its points are beyond the ends of the colours.` : ".");
   element("plane").textContent = turnable()
-    ? "The boundary, with the value in the cell behind each face; z is up. Drag it, or turn it by the arrow keys."
+    ? "The boundary, with the value in the cell behind each face; z is up. Drag it, or turn it by the arrow keys; the wheel enlarges it, and a drag with Shift moves it."
     : `${section.across} to the right, ${section.up} up${stretch > 1 ? `, ${number(stretch, 2)} times as large` : ""}, ${section.plane}${section.divided > 1 && !by_solver
       ? `; the model is asked at ${section.divided} places for each side of a triangle between the cells` : ""}.`;
 }
@@ -413,7 +430,7 @@ function showScale(canvas, below, name, scale, text) {
 function showQuantities() {
   const { section, second } = frame;
   const bands = section.bands, around = bands.quantities, fine = second ? {} : bands.fine, meshes = Object.keys(fine).length;
-  const unit = (name) => model.quantities.find((each) => each.name === name)?.unit;
+  const unit = (name) => model.quantities.find((each) => each.name === name)?.unit, alone = Object.keys(section.of_fields);
   const kinds = Object.values(around).map((of) => `${Math.round(100 * of.level)} % of designs, by ${of.num_cases} `
     + (of.kind === "calibrated" ? "calibration cases" : "cases that the regression was made without"));
   /* As many digits as the band's two, and at least three. */
@@ -443,11 +460,13 @@ function showQuantities() {
   const rows = shown.map((name) => [
     titled(name), banded(section, name),
     ...(second ? [banded(second, name), less(name)] : []),
+    ...(alone.length && !second ? [number(section.of_fields[name])] : []),
     ...(meshes ? [name in fine ? range(fine[name]) : "not studied"] : []),
     ...(solved ? [number(solved.quantities[name])] : [])]);
+  element("quantities").classList.toggle("pair", Boolean(second));
   fill(element("quantities"),
     ["", second ? "A" : "predicted", ...(second ? ["B", "A\u00a0−\u00a0B"] : []),
-      ...(meshes ? ["on a fine mesh"] : []),
+      ...(alone.length && !second ? ["in these fields"] : []), ...(meshes ? ["on a fine mesh"] : []),
       ...(solved ? ["solver"] : [])], rows);
   if (!rows.length) element("quantities").replaceChildren();
   const missing = Object.entries(section.not_predicted), unknown = shown.filter((name) => section.quantities[name] === null);
@@ -463,7 +482,7 @@ function showQuantities() {
     })].join(" ");
   showCommand("all-fields", missing.length && commands.all_fields);
   element("start").textContent = section.start && (second ? `A: ${section.start}. B: ${second.start}.` : `${section.start}.`);
-  showVerdict(section.fields_by);
+  showVerdict();
   element("beside").querySelector("[value=network]").hidden = !section.fields_by;
   const notes = section.warnings.map((each) => `${each}.`);
   element("no-band").textContent = bands.no_field && `No band ${kinds.length ? "of the fields " : ""}holds: ${bands.no_field}.`;
@@ -474,11 +493,9 @@ function showQuantities() {
   showCommand("calibrate", bands.no_field.startsWith("the run is not calibrated") && commands.calibrate);
 }
 
-/* What the fields are good for: whose they are, where they are not the network's. */
-function showVerdict(fields_by) {
-  const parts = !fields_by ? verdict.split(/(?<=\.) (?=[A-Z])/) : [`Fields by ${fields_by}, modes regressed on the parameters.`,
-    "On the test cases their error is clearly smaller than the network's, which can be shown beside them.", verdict];
-  const [word, first = "", ...more] = parts;
+/* What the fields are good for. */
+function showVerdict() {
+  const [word, first = "", ...more] = verdict.split(/(?<=\.) (?=[A-Z])/);
   element("verdict").hidden = !verdict;
   ["b", "span", "p"].forEach((part, n) => { element("verdict").querySelector(part).textContent = [word, first, more.join(" ")][n]; });
 }
@@ -523,7 +540,7 @@ async function choose(x, y) {
 }
 
 function placeOf(event, canvas, section) {
-  const ratio = window.devicePixelRatio || 1, box = canvas.getBoundingClientRect();
+  const ratio = density(), box = canvas.getBoundingClientRect();
   return transform(canvas, section).from(
     (event.clientX - box.left - canvas.clientLeft) * ratio, (event.clientY - box.top - canvas.clientTop) * ratio);
 }
@@ -533,7 +550,7 @@ function read(event) {
   if (!frame || turnable()) return;
   const all = panes(), under = all.find((each) => each.id === event.target.id);
   const [x, y] = placeOf(event, event.target, under.section), { unit } = field(), { across, up } = frame.section;
-  const names = all.length > 1 ? all.map(({ id }) => `${element(`${id === "picture" ? "first" : id}-name`).textContent.replace(/[:,].*/, "")} `) : [""];
+  const names = all.length > 1 ? all.map(({ id }) => `${element(`${id === "picture" ? "first" : id}-name`).textContent.replace(/[:,;].*/, "")} `) : [""];
   const values = all.map((each) => valueAt(each.section, each.values, x, y));
   element("readout").textContent = values.every((each) => each === null) ? POINT
     : `${across} ${number(x, 3)} m, ${up} ${number(y, 3)} m: `
@@ -552,7 +569,7 @@ for (const id of ["picture", "second", "difference"]) {
 const fingers = new Map(); // places of the pointers that are pressed, in pixels of the canvas
 let dragged = false;
 const pixels = (event) => {
-  const ratio = window.devicePixelRatio || 1, box = event.currentTarget.getBoundingClientRect();
+  const ratio = density(), box = event.currentTarget.getBoundingClientRect();
   return [(event.clientX - box.left) * ratio, (event.clientY - box.top) * ratio];
 };
 
@@ -572,6 +589,11 @@ function enlarge(canvas, from, to, factor) {
     const [x, y] = [away(left, right, a, b), away(low, high, c, d)];
     look([left + x, right + x, low + y, high + y]);
   }
+}
+
+function enlargeSurface(factor) {
+  enlargeBy(factor);
+  draw();
 }
 
 function drag(event) {
@@ -595,9 +617,11 @@ for (const id of ["picture", "second", "difference"]) {
   });
   for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, (event) => fingers.delete(event.pointerId));
   canvas.addEventListener("wheel", (event) => {
-    if (!ready()) return;
+    if (!frame) return;
     event.preventDefault();
-    enlarge(canvas, pixels(event), pixels(event), Math.exp(-0.0015 * event.deltaY * (event.deltaMode ? 16 : 1)));
+    const factor = Math.exp(-0.0015 * event.deltaY * (event.deltaMode ? 16 : 1));
+    if (ready()) enlarge(canvas, pixels(event), pixels(event), factor);
+    else enlargeSurface(factor);
   }, { passive: false });
   for (const touch of ["touchstart", "touchmove"]) {
     canvas.addEventListener(touch, (event) => { if (ready() && event.touches.length > 1) event.preventDefault(); }, { passive: false });
@@ -610,9 +634,9 @@ for (const id of ["picture", "second", "difference"]) {
     look(view === "all" ? null : "all");
   });
 }
-const aboutMiddle = (factor) => enlarge(picture, ...[0, 1].map(() => [picture.width / 2, picture.height / 2]), factor);
+const aboutMiddle = (factor) => (turnable() ? enlargeSurface(factor) : enlarge(picture, ...[0, 1].map(() => [picture.width / 2, picture.height / 2]), factor));
 for (const [id, act] of Object.entries({ nearer: () => aboutMiddle(1.5), farther: () => aboutMiddle(1 / 1.5),
-  whole: () => look("all"), around: () => look(null) })) element(id).addEventListener("click", () => frame && act());
+  whole: () => (turnable() ? enlargeSurface(0) : look("all")), around: () => look(null) })) element(id).addEventListener("click", () => frame && act());
 
 /* From the keyboard: the middle of the picture first, then steps of a twentieth. */
 picture.addEventListener("keydown", (event) => {
@@ -631,13 +655,20 @@ picture.addEventListener("keydown", (event) => {
 });
 picture.addEventListener("pointermove", (event) => {
   if (!turnable() || !frame.surface || !event.buttons) return;
-  turnBy(event.movementX / 150, event.movementY / 150);
+  if (event.shiftKey || event.buttons > 1) shiftBy(event.movementX, event.movementY);
+  else turnBy(event.movementX / 150, event.movementY / 150);
   draw();
 });
 for (const id of ["view", "anchors", "beside"]) element(id).addEventListener("change", move);
-for (const id of ["colouring", "arrows"]) element(id).addEventListener("change", () => { draw(); remember(); });
+for (const id of ["colouring", "arrows", "low", "high"]) element(id).addEventListener("change", () => { draw(); remember(); });
 for (const id of ["channel", "shown"]) {
-  element(id).addEventListener("change", () => { chosen = null; showContributions(); draw(); remember(); });
+  element(id).addEventListener("change", () => {
+    for (const end of ["low", "high"]) element(end).value = ""; // of another field
+    chosen = null;
+    showContributions();
+    draw();
+    remember();
+  });
 }
 element("position").addEventListener("input", () => {
   // Rounded steps must not end beyond the outermost cells.
@@ -658,11 +689,17 @@ element("keep").addEventListener("click", () => {
 /* Of a file with the design that is shown: its name as a case, and the step. */
 const fileName = (kind) => `${model.family}-${frame.section.design}`
   + `${frame.section.times.length ? `-step-${frame.section.step + 1}` : ""}.${kind}`;
-element("png").addEventListener("click", () => savePicture(fileName("png"), [
-  `${model.family}: ${model.run}`,
-  model.parameters.map(({ name, unit }) => `${words(name)} ${withUnit(shown[name], unit)}`).join(", "),
-  [named(words(field().name), field().unit) + (value("shown") === "widths" ? ", half-width of the band" : ""),
-    turnable() ? "boundary" : frame.section.plane, element("moment").value].filter(Boolean).join("; ")]));
+element("png").addEventListener("click", () => {
+  sharp.times = 2;
+  draw();
+  const by = frame.section.fields_by;
+  savePicture(fileName("png"), [`${model.family}: ${model.run}${by && `, fields by ${by}`}`, element("start").textContent,
+    model.parameters.map(({ name, unit }) => `${words(name)} ${withUnit(shown[name], unit)}`).join(", "),
+    [named(words(field().name), field().unit) + (value("shown") === "widths" ? ", half-width of the band" : ""),
+      turnable() ? "boundary" : frame.section.plane, element("moment").value].filter(Boolean).join("; ")].filter(Boolean));
+  sharp.times = 1;
+  draw();
+});
 for (const kind of ["vtu", "csv"]) {
   element(kind).addEventListener("click", async () => {
     try {
@@ -695,7 +732,7 @@ try {
       wrong.push(`${id} = ${state.get(id)}: this design has none`);
     }
   }
-  if (wrong.length) say(`The address: ${wrong.join("; ")}. ${element("status").textContent}`, true);
+  if (wrong.length) say(`The address: ${wrong.join("; ")}.`, true);
   await offerSolving(() => design, () => compare(shown, true));
 } catch (error) {
   say(error.message, true);

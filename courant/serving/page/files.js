@@ -1,6 +1,6 @@
 /* Saves what the page shows as files of the browser. */
 
-import { element } from "./tables.js";
+import { density, element } from "./tables.js";
 
 function save(name, url) {
   const link = document.createElement("a");
@@ -16,7 +16,7 @@ export function saveText(name, content) {
 
 /* The lines of a caption, the panes as they stand in the page, with their names, and the scales. */
 export function savePicture(name, caption) {
-  const ratio = window.devicePixelRatio || 1, line = 20 * ratio, { color, backgroundColor } = getComputedStyle(document.body);
+  const ratio = density(), line = 20 * ratio, { color, backgroundColor } = getComputedStyle(document.body);
   const figures = [...document.querySelectorAll("#panes figure:not([hidden])")], boxes = figures.map((each) => each.getBoundingClientRect());
   const [x, y] = ["x", "y"].map((side) => Math.min(...boxes.map((box) => box[side])));
   const panes = { x, y, width: Math.max(...boxes.map((box) => box.right)) - x, height: Math.max(...boxes.map((box) => box.bottom)) - y };

@@ -32,10 +32,11 @@ export async function showNearest(model, design, section, go, beside, newest, is
     ...[...quantities, ...model.parameters].map((each) => named(each.name, each.unit)), "split"],
   [["predicted here", "", ...cells(design, section.quantities), ""], ...rows]);
   const [first] = answer.designs;
-  return first.distance < 1e-7 ? first : null;
+  return first.distance < SAME ? first : null;
 }
 
-const percent = (share) => (share < 1e-7 ? "nothing" : `${number(100 * share, 2)} %`);
+const SAME = 5e-4; // as people round a design
+const percent = (share) => (share < SAME ? "this design" : `${number(100 * share, 2)} %`);
 
 function pair(...buttons) {
   const made = document.createElement("span");

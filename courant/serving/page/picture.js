@@ -1,6 +1,6 @@
 /* Draws fields in the plane of a section on canvases, and finds places and values in them. */
 
-import { ticksOf } from "./tables.js";
+import { density, ticksOf } from "./tables.js";
 
 const SHADES = 256;
 
@@ -59,7 +59,7 @@ function begin(canvas, section, most) {
   const [left, right, low, high] = section.window, { left: before, right: after, top, bottom } = MARGINS;
   const wanted = ((stretchOf(section) * (high - low)) / (right - left)) * (canvas.clientWidth - before - after) + top + bottom;
   canvas.style.height = `${Math.min(Math.max(wanted, 90), most)}px`;
-  const ratio = window.devicePixelRatio || 1;
+  const ratio = density();
   canvas.width = canvas.clientWidth * ratio;
   canvas.height = canvas.clientHeight * ratio;
   return [canvas.getContext("2d"), ratio];
@@ -67,7 +67,7 @@ function begin(canvas, section, most) {
 
 /* What a canvas has between its axes, in pixels: left, right, top and bottom. */
 function inside({ width, height }) {
-  const ratio = window.devicePixelRatio || 1, { left, right, top, bottom } = MARGINS;
+  const ratio = density(), { left, right, top, bottom } = MARGINS;
   return [left * ratio, width - right * ratio, top * ratio, height - bottom * ratio];
 }
 

@@ -1,10 +1,11 @@
 /* Draws the boundary of a 3D design, the farthest triangles first, turned by drag and keys. */
 
 import { colour, ends } from "./picture.js";
+import { density } from "./tables.js";
 
 const STEP = Math.PI / 18;
 const LIGHT = 0.55; // of a face that is seen edge-on
-let [turn, tilt] = [-0.6, 0.4];
+let [turn, tilt, nearer, shift] = [-0.6, 0.4, 1, [0, 0]];
 
 const TURNS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
 
@@ -20,6 +21,16 @@ export function turnBy(across, up) {
   tilt = Math.min(Math.max(tilt + up, -Math.PI / 2), Math.PI / 2);
 }
 
+export function enlargeBy(factor) {
+  nearer = Math.min(Math.max(nearer * factor, 1), 100);
+  if (nearer === 1) shift = [0, 0];
+}
+
+/* By pixels of the page. */
+export function shiftBy(across, up) {
+  shift = [shift[0] + across / nearer, shift[1] + up / nearer];
+}
+
 /* z is up; the eye is far away, so that nothing is foreshortened. */
 function seen(points) {
   const [c, s, ct, st] = [Math.cos(turn), Math.sin(turn), Math.cos(tilt), Math.sin(tilt)];
@@ -30,15 +41,15 @@ function seen(points) {
 }
 
 export function drawSurface(canvas, surface, values, scale, most) {
-  const ratio = window.devicePixelRatio || 1, pen = canvas.getContext("2d");
+  const ratio = density(), pen = canvas.getContext("2d");
   canvas.style.height = `${most}px`;
   canvas.width = canvas.clientWidth * ratio;
   canvas.height = canvas.clientHeight * ratio;
   const places = seen(surface.points);
   const [xs, ys] = [0, 1].map((axis) => ends(places.map((place) => place[axis])));
-  const size = 0.94 * Math.min(canvas.width / (xs[1] - xs[0]), canvas.height / (ys[1] - ys[0]));
-  const to = ([x, y]) => [canvas.width / 2 + size * (x - (xs[0] + xs[1]) / 2),
-    canvas.height / 2 - size * (y - (ys[0] + ys[1]) / 2)];
+  const size = 0.94 * nearer * Math.min(canvas.width / (xs[1] - xs[0]), canvas.height / (ys[1] - ys[0]));
+  const to = ([x, y]) => [canvas.width / 2 + ratio * nearer * shift[0] + size * (x - (xs[0] + xs[1]) / 2),
+    canvas.height / 2 + ratio * nearer * shift[1] - size * (y - (ys[0] + ys[1]) / 2)];
   const depth = surface.triangles.map((corners) =>
     corners.reduce((sum, corner) => sum + places[corner][2], 0));
   const order = depth.map((_, n) => n).sort((one, other) => depth[other] - depth[one]);
@@ -51,6 +62,16 @@ export function drawSurface(canvas, surface, values, scale, most) {
     pen.fill();
     pen.stroke();
   }
+  const corner = [36 * ratio, canvas.height - 36 * ratio];
+  Object.assign(pen, { strokeStyle: getComputedStyle(canvas).color, fillStyle: getComputedStyle(canvas).color, font: `${12 * ratio}px sans-serif` });
+  seen([[1, 0, 0], [0, 1, 0], [0, 0, 1]]).forEach(([across, up], n) => {
+    const at = (length) => [corner[0] + length * ratio * across, corner[1] - length * ratio * up];
+    pen.beginPath();
+    pen.moveTo(...corner);
+    pen.lineTo(...at(22));
+    pen.stroke();
+    pen.fillText("xyz"[n], at(29)[0] - 3 * ratio, at(29)[1] + 4 * ratio);
+  });
 }
 
 /* 1 where a triangle is seen from the front or behind, 0 edge-on. */

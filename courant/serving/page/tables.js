@@ -1,5 +1,9 @@
 /* Numbers, names and tables as the page shows them. */
 
+/* Pixels of a canvas for each of the page's; a saved picture has more. */
+export const sharp = { times: 1 };
+export const density = () => sharp.times * (window.devicePixelRatio || 1);
+
 export const element = (id) => document.getElementById(id);
 
 export const number = (value, digits = 4) => {
