@@ -101,8 +101,17 @@ class Parameter:
 
 
 def with_unit(name: str, unit: str) -> str:
-    """`speed (m/s)`; the name alone where the unit is that of a plain number."""
-    return name if unit in ("", "1", "-") else f"{name} ({unit})"
+    """`pressure (m²/s²)`; the name alone where the unit is that of a plain number."""
+    return f"{name} ({shown})" if (shown := shown_unit(unit)) else name
+
+
+POWERS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def shown_unit(unit: str) -> str:
+    """`m²/s²` of `m2/s2`, for readers; empty for a plain number."""
+    plain = unit in ("", "1", "-")
+    return "" if plain else re.sub(r"(?<=[a-zA-Z])-?\d", lambda of: of[0].translate(POWERS), unit)
 
 
 def scaled(parameters: Sequence[Parameter], design: Mapping[str, float]) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simgen.design_space import with_unit
+from simgen.design_space import shown_unit
 from simgen.point_cloud import PointCloud, point_tree
 
 if TYPE_CHECKING:
@@ -118,7 +118,8 @@ class StatedQuantity:
         return f"{self.meaning}, {self.over}" if self.over else self.meaning
 
     def __str__(self) -> str:
-        return f"{with_unit(self.name, self.unit)} = {self.described}"
+        unit = f" ({self.unit})" if shown_unit(self.unit) else ""
+        return f"{self.name}{unit} = {self.described}"
 
 
 @dataclass(frozen=True)

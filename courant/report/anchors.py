@@ -2,25 +2,17 @@
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from PIL import Image
 
 from courant.analysis import scores as measures
-from courant.analysis.case_scores import (
-    AnchorMaps,
-    CaseScores,
-    contributions_of,
-    map_anchors,
-    representative_anchors,
-)
+from courant.analysis.case_scores import contributions_of, map_anchors, representative_anchors
 from courant.report import drawing
 from courant.report.context import Context
 from courant.report.drawing import FieldMap, draw_map, draw_maps
 from courant.report.page import Cell, Panel, PanelTable, Picture, number, webp
 from simgen.publish.colours import MAGNITUDES
-from simgen.publish.figures import Layer, Triangles, spanning
+from simgen.publish.figures import Triangles, spanning
 
 TOP_ANCHORS, COLUMNS = 8, 4
 
@@ -32,10 +24,11 @@ def decomposition_panel(context: Context) -> Panel | None:
     shown, surrogate, fields = context.shown[0], context.surrogate, context.scores.fields
     plane, places, energies = shown.layer, fields.anchors, fields.energies
     anchors = np.argsort(-energies, kind="stable")[:TOP_ANCHORS]
-    parts = surrogate.decomposition(shown.case, start_s=shown.start_s)
+    start = surrogate.problem.shown_start(shown.case)
+    parts = surrogate.decomposition(shown.case, start_s=start)
     found = contributions_of(surrogate, shown.case, parts, anchors)
     std = surrogate.normaliser.at(shown.case.parameters).std
-    network = surrogate.predict_last(shown.case, start_s=shown.start_s)
+    network = surrogate.predict_last(shown.case, start_s=start)
     deviation = float((np.abs(found["total"] - network) / std).max())
     share = energies[anchors].sum() / (float(energies.sum()) or 1.0)
     names, magnitudes = [f"anchor {anchor}" for anchor in anchors], fields.magnitudes[anchors]
@@ -53,9 +46,9 @@ def decomposition_panel(context: Context) -> Panel | None:
     pictures = [
         Picture(
             "decomposition.png",
-            "The first prediction above is exactly an offset u₀ plus one field δₖ for each of the"
-            f" {fields.num_anchors} anchors. Here are the magnitudes of the"
-            f" {len(names)} of most energy{shown.inside}. {circles}",
+            f"The network's prediction for case {shown.case.id}{_when(start)} is exactly an offset"
+            f" u₀ plus one field δₖ for each of the {fields.num_anchors} anchors. Here are the"
+            f" magnitudes of the {len(names)} of most energy{shown.inside}. {circles}",
             draw_maps(
                 [strongest[at : at + COLUMNS] for at in range(0, len(strongest), COLUMNS)], "all"
             ),
@@ -79,24 +72,31 @@ def decomposition_panel(context: Context) -> Panel | None:
     )
 
 
+def _when(start_s: float | None) -> str:
+    """` from t = 200 s on`; empty for a steady case."""
+    return "" if start_s is None else f" from t = {start_s:g} s on"
+
+
 def maps_panel(context: Context) -> Panel | None:
     """Show maps of three anchors; None for a model without weights."""
     surrogate, shown = context.surrogate, context.shown[0]
     if not surrogate.decomposes or (scores := context.scores).dominant is None:
         return None
     chosen = representative_anchors(scores.fields.energies, scores.temporal_variance)
-    found = map_anchors(surrogate, shown.case, chosen, shown.start_s)
+    start = surrogate.problem.shown_start(shown.case)
+    found = map_anchors(surrogate, shown.case, chosen, start)
     plotted = context.plotted[0]
-    predicted = surrogate.predict_case(shown.case, start_s=shown.start_s)
+    predicted = surrogate.predict_case(shown.case, start_s=start)
     flow = plotted.of(predicted.reshape(-1, *predicted.shape[-2:]))
     plane = shown.layer
     # The flow, the partition and the chosen anchors' weights, a row each, at four steps.
     steps = np.unique(np.linspace(0, len(found.dominant) - 1, 4).round().astype(int))
+    # A steady case has one of each, side by side.
     limits, speeds = drawing.top_limits(found.weights[steps]), spanning(flow[steps][:, plane.cell])
     when = ["" if found.times is None else f", t = {found.times[step]:g} s" for step in steps]
     rows = [
         [
-            FieldMap(plane, flow[step], f"prediction{at}", plotted.label, speeds)
+            FieldMap(plane, flow[step], f"network{at}", plotted.label, speeds)
             for step, at in zip(steps, when, strict=True)
         ],
         [FieldMap(plane, found.dominant[step], "dominant anchor") for step in steps],
@@ -107,87 +107,29 @@ def maps_panel(context: Context) -> Panel | None:
         rows.append(
             [FieldMap(plane, each, name, "weight", limits, MAGNITUDES, at) for each in weights]
         )
+    flat, across = [of[0] for of in rows], 2 if plane.aspect < drawing.FLAT else 5
+    side_by_side = [flat[at : at + across] for at in range(0, len(flat), across)]
     used = f"{len(np.unique(found.dominant))} of {scores.fields.num_anchors}"
     pictures = [
         Picture(
             "anchor_maps.png",
-            "From above: the prediction; the dominant anchor of each point; the weights of three"
-            " anchors, of a rollout two whose fields vary most in time and a steady one, else the"
-            " strongest.",
-            draw_maps(rows, "row"),
-            look_for="Compare the dark regions of an anchor with the flow above: there it decides"
+            "First the network's prediction; then the dominant anchor of each point; the weights"
+            " of three anchors, of a rollout two whose fields vary most in time and a steady one,"
+            " else the strongest.",
+            draw_maps(rows, "row") if len(steps) > 1 else draw_maps(side_by_side, "each"),
+            look_for="Compare the dark regions of an anchor with the flow: there it decides"
             " the prediction.",
             score=f"{used} anchors are dominant somewhere",
         )
     ]
-    if found.reading is not None:
-        # How few points get half of the attention of an anchor.
-        ordered = -np.sort(-found.reading[0], axis=-1)
-        halves = (np.cumsum(ordered, axis=-1) < 0.5).sum(axis=-1) + 1
-        share = float(np.median(halves)) / found.reading.shape[-1]
-        pictures.append(
-            Picture(
-                "anchor_reading.png",
-                "What three anchors read of the input, at the first and the last level of the"
-                " encoder: each input point by its attention, over the mean.",
-                _draw_reading(found, plane),
-                look_for="Dark points are what the anchor reads of the input.",
-                score="At the first level half of an anchor's attention goes to"
-                f" {share:.1%} of the points",
-            )
-        )
-    if found.displacements is not None and found.moved is not None and found.places is not None:
-        figure = Figure(figsize=(0.7 * drawing.WIDTH, 3.6))
-        axis, along = figure.subplots(), list(plane.axes)
-        drawing.draw_cloud(axis, found.points[:, along])
-        ways = np.concatenate([found.places[None], found.moved])[..., along]
-        axis.plot(ways[..., 0], ways[..., 1], "-", lw=1, color=drawing.MODEL_COLOR)
-        axis.plot(*ways[0].T, "o", ms=4, mfc="none", mec=drawing.GOOD_COLOR, label="start")
-        axis.plot(*ways[-1].T, "o", ms=3, color=drawing.MODEL_COLOR, label="last level")
-        axis.set(aspect=plane.stretch, xticks=[], yticks=[])
-        axis.legend(**drawing.ABOVE, ncols=2)
-        far = float(np.median(found.displacements[-1]))
-        pictures.append(
-            Picture(
-                "anchor_moves.png",
-                "How Gaussian windows move the anchors from level to level, by the flow.",
-                figure,
-                look_for="Long lines are anchors that the flow pulls away from their start.",
-                score=f"The last level's median distance is {far:.3g} m,"
-                f" {far / scores.spacing_m:.2g} spacings",
-            )
-        )
     return Panel(
         "anchor_maps",
-        "Where anchors have weight, and what they read",
+        "Where anchors have weight",
         pictures,
         note=f"`courant analyse maps {context.run.url} --anchor 14` writes these arrays for any"
         " anchors of any case.",
         arrays={**found.arrays(), "flow": flow},
     )
-
-
-def _draw_reading(found: AnchorMaps, plane: Layer) -> Figure:
-    """Draw the input points by the attention of each chosen anchor, at first and last level."""
-    assert found.reading is not None
-    levels = sorted({0, len(found.reading) - 1})
-    points = found.read_points[:, list(plane.axes)]
-    height = float(np.clip(4.2 * np.ptp(points[:, 1]) / np.ptp(points[:, 0]) + 0.3, 1.3, 3.8))
-    figure = Figure(figsize=(drawing.WIDTH, height * len(levels) + 0.5))
-    grid = figure.subplots(len(levels), len(found.chosen), squeeze=False)
-    stride = -(-len(points) // 6_000)
-    for row, level in zip(grid, levels, strict=True):
-        for axis, anchor, attention in zip(row, found.chosen, found.reading[level], strict=True):
-            # Times N, so that one is what reading everything alike would give; the largest on top.
-            times = (attention * len(points))[::stride]
-            order = np.argsort(times)
-            style = {"c": times[order], "cmap": MAGNITUDES, "norm": LogNorm(0.1, 100, clip=True)}
-            artist = axis.scatter(*points[::stride][order].T, s=5, lw=0, **style)
-            title = f"anchor {anchor}, level {level}"
-            axis.set(aspect=plane.stretch, xticks=[], yticks=[], title=title)
-    style = {"label": "attention, over the mean", "format": "{x:g}×"}
-    figure.colorbar(artist, ax=grid, shrink=0.8, pad=0.01, **style)
-    return figure
 
 
 def anchor_table_panel(context: Context) -> Panel | None:
@@ -252,11 +194,10 @@ def anchor_scores_panel(context: Context) -> Panel | None:
     """Show scores, where fields lie, and how few the prediction needs; None without fields."""
     if not context.surrogate.decomposes:
         return None
-    found = context.scores
+    found, start = context.scores, context.surrogate.problem.shown_start(context.shown[0].case)
     gram = found.fields.gram
-    figure = Figure(figsize=(drawing.WIDTH, 4.2))
-    where, energy, errors = figure.subplots(1, 3, width_ratios=(1.3, 1, 1))
-    _draw_places(where, found, context.shown[0].layer.axes)
+    figure = Figure(figsize=(drawing.WIDTH, 3.8))
+    energy, errors = figure.subplots(1, 2)
     for name, each in {"model": found.fields, **found.controls}.items():
         energy.plot(measures.energy_curve(each.energies), label=name)
     energy.set(xlabel="number of the strongest fields", ylabel="share of the energy")
@@ -277,13 +218,10 @@ def anchor_scores_panel(context: Context) -> Panel | None:
         errors.legend(**drawing.ABOVE, ncols=2)
     picture = Picture(
         "anchor_scores.png",
-        "Left: a line from each anchor, where it has a position, to the centroid of its field;"
-        " larger dots have more energy. Middle: the energy in the strongest fields, beside the"
-        " controls. Right: the error of a prediction from some of the fields, dotted in random"
-        " order.",
+        "Left: the energy in the strongest fields, beside the controls. Right: the error of a"
+        " prediction from some of the fields, dotted in random order.",
         figure,
-        look_for="Short lines on the left are fields that lie at their anchors; a steep blue curve"
-        " on the right is a prediction that depends on few anchors.",
+        look_for="A steep blue curve on the right is a prediction that depends on few anchors.",
         score=f"The strongest {measures.TOP} have {found.scores['top_share']:.0%} of the energy",
     )
     rows: list[dict[str, str | Cell]] = [
@@ -305,32 +243,13 @@ def anchor_scores_panel(context: Context) -> Panel | None:
         note="Controls divide the same field in other ways: among anchors at random, by nearest"
         " anchor, and by POD (proper orthogonal decomposition) of the case's own snapshots. A score"
         " means little unless it is better than that of the random partition. The numbers are for"
-        f" case {found.case}; `courant analyse {context.run.url}` scores all test cases."
-        " docs/analysis.md defines every score.",
+        f" case {found.case}{_when(start)}; `courant analyse {context.run.url}` scores all test"
+        " cases. docs/analysis.md defines every score.",
         arrays={**found.arrays(), "energy_curve": measures.energy_curve(found.fields.energies)},
     )
 
 
-def _draw_places(axis: Axes, found: CaseScores, axes: tuple[int, int]) -> None:
-    """Draw a line from each anchor to its field's centroid, with a larger dot for more energy."""
-    fields, shown = found.fields, list(axes)
-    drawing.draw_cloud(axis, fields.points[:, shown])
-    centres = fields.centroids[:, shown]
-    sizes = 8 + 160 * fields.energies / max(float(fields.energies.max()), 1e-300)
-    if fields.anchors is not None:
-        anchors = fields.anchors[:, shown]
-        ends = np.stack([anchors, centres]).T.swapaxes(1, 2)
-        axis.plot(*ends, "-", lw=0.7, color=drawing.PALETTE[2])
-        axis.plot(*anchors.T, "o", ms=4, mfc="none", mec=drawing.GOOD_COLOR, label="anchor")
-    x, y = centres.T
-    axis.scatter(x, y, sizes, alpha=0.7, lw=0, zorder=2, label="centroid of its field")
-    low, high = fields.points[:, shown].min(axis=0), fields.points[:, shown].max(axis=0)
-    axis.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
-    across, up = ("xyz"[each] for each in shown)
-    axis.set(xlabel=f"{across} (m)", ylabel=f"{up} (m)")
-    axis.legend(**drawing.ABOVE, ncols=2)
-
-
+WIDTH_OF_MAP = 4.5  # inches, of the map that has their numbers
 NAMED = 8  # Anchors that are named, the one with the largest part of the error first
 
 
@@ -354,10 +273,15 @@ def addresses_panel(context: Context) -> Panel | None:
         draw_map(figure, axis, field, axis, location="bottom")
     box = {"boxstyle": "round,pad=0.15", "fc": "#ffffffc0", "ec": "none"}
     style = {"fontsize": 8, "ha": "center", "va": "center", "color": "#12365c", "bbox": box}
+    # In inches on the page; a number that would overlap one of a larger part is left out.
+    across = WIDTH_OF_MAP / float(np.ptp(error.get_xlim()))
+    scale, named = np.array([across, across * plane.stretch]), list[np.ndarray]()
     for anchor in found.worst[:NAMED].tolist():
         centre = found.centres[anchor, list(plane.axes)]
-        if np.isfinite(centre).all():
+        free = all((np.abs(scale * (centre - each)) > (0.25, 0.18)).any() for each in named)
+        if np.isfinite(centre).all() and free:
             error.annotate(str(anchor), tuple(centre), **style)
+            named.append(centre)
     share = np.linspace(0, 1, len(parts) + 1)
     for values, line, label in (
         (parts, "-", "of the error"),
@@ -369,9 +293,9 @@ def addresses_panel(context: Context) -> Panel | None:
     curve.legend(loc="lower right")
     picture = Picture(
         "error_addresses.png",
-        f"Left: the error of the first prediction{shown.inside}, with the anchors of the largest"
-        " parts of it. Middle: the part of each cell's dominant anchor in the whole error. Right:"
-        " how much of the squared error, and of the volume, the worst anchors have.",
+        f"Left: the network's error{shown.inside}, with the anchors of the largest parts of it, as"
+        " far as there is room. Middle: the part of each cell's dominant anchor in the whole error."
+        " Right: how much of the squared error, and of the volume, the worst anchors have.",
         figure,
         look_for="Dark regions of the middle picture are where most of the error is.",
         score=f"The worst tenth of the anchors has {found.worst_part():.0%} of the squared error",

@@ -9,6 +9,7 @@ import numpy as np
 from courant.analysis.case_dynamics import CaseDynamics, follow_case
 from courant.analysis.case_scores import CaseScores, score_case
 from courant.data.normalisation import Channel, Normaliser
+from courant.evaluation.metrics import ALL, ErrorSums
 from courant.evaluation.record import MODEL, Evaluation
 from courant.evaluation.references import of_designs
 from courant.prediction.surrogate import FieldsOfDesign, Surrogate, load
@@ -77,7 +78,24 @@ class ShownCase:
     case: StoredCase
     start_s: float | None
     end_s: float | None
-    by: FieldsOfDesign | None  # None for the network
+    better: tuple[str, FieldsOfDesign | None]  # as of the context
+
+    @property
+    def by(self) -> str:
+        """`prediction`, or the name of what is given in place of the network's"""
+        return self.better[0] or "prediction"
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The names of solution and prediction in figures"""
+        return {"solution": "solution", "prediction": self.by}
+
+    @cached_property
+    def nmae(self) -> float:
+        """The error of what is shown, over its components."""
+        sums = ErrorSums(self.surrogate.channels)
+        sums.add(self.predicted[None], self.truth[None])
+        return float(sums.nmae()[ALL][0])
 
     @cached_property
     def layer(self) -> Layer:
@@ -107,10 +125,10 @@ class ShownCase:
     @cached_property
     def predicted(self) -> np.ndarray:
         """(N, C), in physical units."""
-        if self.by is None:
+        if (fields := self.better[1]) is None:
             return self.surrogate.predict_last(self.case, start_s=self.start_s)
         times = None if self.end_s is None else np.array([self.end_s])
-        return self.by(self.case.points, self.case.parameters, times)[-1]
+        return fields(self.case.points, self.case.parameters, times)[-1]
 
 
 @dataclass(frozen=True)
@@ -146,21 +164,32 @@ class Context:
         """What `courant predict` takes in place of the network, whose fields are drawn then."""
         return of_designs(self.surrogate, self.dataset.url)
 
+    @property
+    def by(self) -> str:
+        """The predictor whose fields are shown, and by whose error cases are ranked."""
+        return self.better[0] or MODEL
+
     @cached_property
     def shown(self) -> tuple[ShownCase, ...]:
         """The cases of median and of largest error; of fewer than three only the latter."""
-        ranked, problem = ranked_cases(self.evaluation), self.surrogate.problem
+        ranked, problem = self.ranked, self.surrogate.problem
         chosen = {"largest error" if len(ranked) > 1 else "only case": ranked[-1]}
         if len(ranked) > 2:
             chosen = {"median error": ranked[len(ranked) // 2], **chosen}
         shown = []
         for label, name in chosen.items():
             case = self.dataset[name]
-            start = problem.shown_start(case)
+            start = problem.start(case)
             times = None if start is None else self.surrogate.times(start)
             end = None if times is None else float(times[-1])
-            shown.append(ShownCase(self.surrogate, label, case, start, end, self.better[1]))
+            shown.append(ShownCase(self.surrogate, label, case, start, end, self.better))
         return tuple(shown)
+
+    @property
+    def ranked(self) -> list[str]:
+        """The ids of the cases, the best predicted first"""
+        cases = self.evaluation.cases
+        return sorted(cases, key=lambda case: cases[case].overall[self.by].nmae)
 
     @cached_property
     def rollout(self) -> Rollout | None:
@@ -201,11 +230,6 @@ def open_context(
     status, surrogate = read_status(run) if run.exists(STATUS) else None, load(run.url)
     dataset = surrogate.open_dataset(dataset_url)
     return Context(run, surrogate, dataset, evaluation, tuple(read_records(run)), status)
-
-
-def ranked_cases(evaluation: Evaluation) -> list[str]:
-    """List the ids of the cases, the best predicted first."""
-    return sorted(evaluation.cases, key=lambda case: evaluation.cases[case].overall[MODEL].nmae)
 
 
 def in_plane(channels: Sequence[Channel], axes: tuple[int, ...]) -> list[int] | None:

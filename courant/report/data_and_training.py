@@ -1,7 +1,6 @@
 """Figures and tables of dataset and training, the ledger of costs, and how to use the model."""
 
 import math
-from collections.abc import Mapping
 from json import dumps as quote
 
 import numpy as np
@@ -110,38 +109,20 @@ def training_panel(context: Context) -> Panel | None:
     return Panel("training", "Training", [picture], arrays=arrays)
 
 
-def _two_columns(name: str, value: str, rows: Mapping[str, str]) -> PanelTable:
-    return PanelTable([{name: text, value: found} for text, found in rows.items()], words=(name,))
-
-
-RUN_PARTS = {"load": "reading the dataset", "train": "training", "checkpoint": "checkpoints"}
-
-
 def costs_panel(context: Context) -> Panel:
-    """Show seconds of each stage, core-seconds, and when a prediction's savings are even."""
-    evaluation, dataset, unknown = context.evaluation, context.dataset, "not on record"
-    timing, status = evaluation.timing, context.status
-    walls = [dataset[name].provenance.get("wall_time_s", {}) for name in dataset.design.index]
-    seconds = {
-        f"{words}, all cases": sum(wall.get(stage, 0.0) for wall in walls)
-        for stage, words in (("mesh", "meshing"), ("solve", "solving"))
-        if any(stage in wall for wall in walls)
-    }
-    if status is not None:
-        seconds |= {RUN_PARTS.get(part, part): spent for part, spent in status.seconds.items()}
-    predictions = count(evaluation.num_windows, f"{evaluation.split} prediction")
-    seconds[predictions] = timing.prediction_total_s
+    """Show what was spent in core-seconds, and when a prediction's savings are even."""
+    evaluation, unknown = context.evaluation, "not on record"
+    timing = evaluation.timing
     span = (evaluation.step_s or 0.0) * evaluation.num_steps
-    what = f"A rollout over {span:g} s" if span else "A case"
+    what = f"A prediction is a rollout of the network over {span:g} s" if span else ""
+    what = what or "A prediction is the network's of one case"
     threads = count(timing.prediction_threads, "CPU thread")
     where = threads if timing.prediction_device == "CPU" else timing.prediction_device
     ledger = ledger_of(context)
     solver, saved, even = ledger.solver, ledger.saved_s, ledger.break_even
-    per, host = solver.per_prediction, f" ({timing.solver_host})"
-    took = "of the solver's time there is no record"
-    if per is not None:
-        took = f"the solver {per.mean:.3g} core-seconds for the same"
-        took += host * (timing.solver_host != "unknown")
+    per, solved = solver.per_prediction, ""
+    if timing.solver_host != "unknown":
+        solved = f", the solver on {timing.solver_host}"
     designs = count(solver.num_solved, "design")
     spent = {
         f"meshing and solving {designs} for the training": solver.spent_s,
@@ -150,23 +131,25 @@ def costs_panel(context: Context) -> Panel:
     if ledger.tuning_s is not None:
         spent["the sweep that found its settings"] = ledger.tuning_s
     rows = {name: unknown if s is None else f"{s:,.1f}" for name, s in spent.items()}
-    rows["the solver, for the case or span of a prediction"] = per.text() if per else unknown
-    rows["a prediction"] = f"{ledger.prediction_s:.3g}"
-    rows["saved by a prediction"] = unknown if saved is None else f"{saved:.3g}"
+    wide = per is not None and per.low <= 0
+    took = f"{number(per.mean, 2)}, differs as much by case" if per and wide else ""
+    rows["the solver, for the same as a prediction"] = took or (per.text(2) if per else unknown)
+    rows["a prediction"] = number(ledger.prediction_s, 2)
+    rows["saved by a prediction"] = number(saved, 2) or unknown
     rows["number of predictions until it breaks even"] = even.text() if even else unknown
     return Panel(
         "costs",
-        "Time, cost and savings",
+        "Cost and savings",
         tables=[
-            _two_columns("stage", "wall seconds", {of: f"{s:,.1f}" for of, s in seconds.items()}),
-            _two_columns("ledger", "core-seconds", rows),
+            PanelTable(
+                [{"ledger": of, "core-seconds": spent} for of, spent in rows.items()], ("ledger",)
+            )
         ],
-        note=f"{what} takes {1000 * timing.prediction_s:.3g} ms on {where}; {took}. Core-seconds"
-        " are CPU seconds of the solver (wall time times cores where it printed none), of training"
-        " and of prediction (on a GPU the time that it was held for). Designs are those of training"
-        " and validation, rejected and failed ones included. Meshing is not saved: a prediction"
-        " needs points as well. The interval is the 95 % one of the solver's time over the"
-        " predicted cases, or, where that reaches below zero, from the least to the most.",
+        note=f"{what}; it ran on {where}{solved}. Core-seconds are CPU seconds of the solver (wall"
+        " time times cores where it printed none), of training and of prediction (on a GPU the time"
+        " that it was held for). Designs are those of training and validation, rejected and failed"
+        " ones included. Meshing is not saved: a prediction needs points as well. The interval is"
+        " the 95 % one of the solver's time over the predicted cases.",
     )
 
 

@@ -14,15 +14,29 @@ from matplotlib.rcsetup import cycler
 from matplotlib.ticker import MaxNLocator, ScalarFormatter
 from PIL import Image
 
+from courant.evaluation import record
+from courant.report.page import called
 from simgen.publish.colours import VALUES
 from simgen.publish.figures import Layer, Triangles, draw_field
 
-#: The model's colour and its references', in order.
 PALETTE = ("#0b5fa5", "#d9822b", "#7a7a7a", "#1a7f37", "#8250df", "#c2185b")
 MODEL_COLOR = PALETTE[0]
 GOOD_COLOR = "#1a7f37"
 LIMIT_COLOR = "#b3261e"
 Style = dict[str, Any]  # Keyword arguments of matplotlib
+PREDICTORS: dict[str, Style] = {
+    name: {"color": color, "marker": marker, "label": called(name).removeprefix("the ")}
+    for name, color, marker in (
+        (record.MODEL, MODEL_COLOR, "o"),
+        (record.NEAREST_DESIGN, "#d9822b", "D"),
+        (record.TRAINING_MEAN, "#7a7a7a", "P"),
+        (record.POD_GP, "#1a7f37", "s"),
+        (record.POD_RBF, "#8250df", "^"),
+        (record.DMD, "#c2185b", "v"),
+        (record.PERSISTENCE, "#8a6500", "x"),
+    )
+}
+"""The colour and mark of each predictor, in all figures"""
 STYLE: Any = {
     "figure.constrained_layout.use": True,
     "figure.facecolor": "none",  # the page's ground is seen, the light or the dark one
@@ -52,11 +66,6 @@ def legend_above(figure: Figure, axes: Sequence[Axes], columns: int = 10) -> Non
     fit = int(figure.get_figwidth() / (0.6 + 0.07 * max(map(len, handles), default=0)))
     columns = max(1, min(columns, fit))
     figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=columns)
-
-
-def draw_cloud(axis: Axes, points: np.ndarray) -> None:
-    """Draw at most 6,000 of the domain's points (N, 2), behind what is shown in it."""
-    axis.plot(*points[:: -(-len(points) // 6_000)].T, ".", ms=1.2, color="#c9ced4", zorder=0)
 
 
 def top_limits(values: np.ndarray) -> tuple[float, float]:
@@ -119,13 +128,18 @@ def draw_map(figure: Figure, axis: Axes, shown: FieldMap, bar_axes: Any, **style
 
 
 def draw_maps(
-    rows: Sequence[Sequence[FieldMap]], bars: Literal["each", "row", "all"], width: float = WIDTH
+    rows: Sequence[Sequence[FieldMap]],
+    bars: Literal["each", "row", "all"],
+    width: float = WIDTH,
+    ticks: bool = False,
 ) -> Figure:
     """Draw a grid of maps; those that share a colour bar have the limits and label of the first."""
     aspect = max(each.plane.aspect for row in rows for each in row)
     columns = max(map(len, rows))
     width = min(width, max(9.0 if aspect < FLAT else 5.8, 4.6 * columns))
     height = float(np.clip(0.84 * width / columns * aspect + 0.4, 1.0, 5.0))
+    if ticks:
+        height += 0.15
     figure = Figure(figsize=(width, height * len(rows) + 0.4))
     axes = figure.subplots(len(rows), columns, squeeze=False)
     for (row, column), axis in np.ndenumerate(axes):
@@ -135,6 +149,12 @@ def draw_maps(
         group = {"each": axis, "row": axes[row], "all": axes}[bars]
         is_first = axis is np.ravel(group)[0]
         draw_map(figure, axis, rows[row][column], group if is_first else None, shrink=0.85)
+        if ticks and axis.images:
+            axis.grid(visible=False)
+            axis.tick_params(labelsize=7, pad=1.5)
+            axis.tick_params("y", labelrotation=90)  # which takes least width
+            axis.xaxis.set(major_locator=MaxNLocator(4), major_formatter="{x:g} m")
+            axis.yaxis.set(major_locator=MaxNLocator(3), major_formatter="{x:g}")
     return figure
 
 

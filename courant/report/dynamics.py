@@ -4,6 +4,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 from courant.analysis.case_dynamics import CaseDynamics
 from courant.analysis.dynamics import BAND, spectrum
@@ -13,6 +14,7 @@ from courant.report import drawing
 from courant.report.context import Context
 from courant.report.page import Panel, PanelTable, Picture
 from simgen.errors import InputError
+from simgen.publish.colours import MAGNITUDES
 from simgen.store.read import StoredCase
 
 TIME = "time from the start (s)"
@@ -38,12 +40,7 @@ def latents_panel(context: Context) -> Panel | None:
     return Panel(
         "latents",
         "Frequencies of the latents",
-        [
-            scalogram_picture(found),
-            shedding_picture(found),
-            latents_picture(found),
-            eigenvalues_picture(found),
-        ],
+        [scalogram_picture(found), latents_picture(found), eigenvalues_picture(found)],
         [frequency_table(found)],
         note="Frequencies of the flow are peaks of a zero-padded periodogram. Latents also drift"
         " slowly, so theirs is the frequency at which they change fastest: of the principal"
@@ -58,10 +55,10 @@ def frequency_table(found: CaseDynamics) -> PanelTable:
     reference = found.reference_hz
     frequencies = {
         f"solution, {found.series_name}": reference,
-        f"prediction, {found.series_name}": found.predicted_hz,
+        f"network, {found.series_name}": found.predicted_hz,
         f"latents together; {_locked_in(found)}": found.latent_hz,
     }
-    for name, modes in zip(("solution", "prediction"), found.modes, strict=True):
+    for name, modes in zip(("solution", "network"), found.modes, strict=True):
         frequencies[f"DMD of the {name}, strongest pair"] = modes.leading_frequency()
     for time, each in found.jacobians:
         if (nearest := each.nearest(reference)) is not None:
@@ -99,12 +96,11 @@ def rhythm_picture(found: CaseDynamics, case: StoredCase) -> Picture:
     figure = Figure(figsize=(drawing.WIDTH, 3.2))
     series, times = figure.subplots(), found.times
     series.plot(times, found.true_series[:, 0], color="k", label="solution")
-    series.plot(times, found.predicted_series[:, 0], color=drawing.MODEL_COLOR, label="prediction")
+    series.plot(times, found.predicted_series[:, 0], color=drawing.MODEL_COLOR, label="network")
     _mark_horizon(series, found)
     name = found.series_name if found.probes is None else "transverse velocity (m/s)"
     series.set(xlabel=TIME, ylabel=name)
     series.legend(**drawing.ABOVE, ncols=2)
-    away = abs(found.predicted_hz - found.reference_hz) / found.reference_hz
     late = slice(len(times) // 2, None)
     solved = float(np.std(found.true_series[late, 0])) or np.inf
     size = float(np.std(found.predicted_series[late, 0])) / solved
@@ -117,9 +113,10 @@ def rhythm_picture(found: CaseDynamics, case: StoredCase) -> Picture:
         " the shaded part.",
         figure,
         look_for="The blue line should keep oscillating with the black one.",
-        score=f"The prediction oscillates at {found.predicted_hz:.3g} Hz, the solution at"
-        f" {found.reference_hz:.3g} Hz ({away:.1%} apart). In the second half its size is"
-        f" {size:.0%} of the solution's",
+        score=f"In the second half the network's oscillation has {size:.0%} of the size of the"
+        f" solution's. Its frequency is {found.predicted_hz:.3g} Hz, the solution's"
+        f" {found.reference_hz:.3g} Hz; a record of {times[-1]:g} s tells frequencies apart that"
+        f" differ by {1 / times[-1]:.1g} Hz",
     )
 
 
@@ -127,63 +124,27 @@ def scalogram_picture(found: CaseDynamics) -> Picture:
     """Draw the scalogram of the leading anchor (fig:cf_latent_scalogram)."""
     figure = Figure(figsize=(drawing.WIDTH, 3.4))
     axis, times, heat = figure.subplots(), found.times, found.scalogram
-    decibels: drawing.Style = {"vmin": -40, "vmax": 0, "cmap": "magma", "rasterized": True}
+    decibels: drawing.Style = {"vmin": -40, "vmax": 0, "cmap": MAGNITUDES, "rasterized": True}
     drawn = axis.pcolormesh(times, heat.frequencies, heat.decibels, **decibels)
-    pale: drawing.Style = {"levels": (-0.5, 0.5), "colors": "white", "alpha": 0.45}
-    axis.contourf(times, heat.frequencies, heat.trusted.astype(float), **pale)
+    veil = np.where(heat.trusted, np.nan, 1.0)
+    axis.pcolormesh(times, heat.frequencies, veil, cmap="gray", vmin=0, vmax=1, alpha=0.7)
     axis.axhline(found.reference_hz, **LIMIT)
-    axis.plot(times, heat.peaks, ":", color="#7fd4ff", lw=1.6)
-    axis.set(yscale="log", xlabel=TIME, ylabel="frequency (Hz)")
+    halo = [withStroke(linewidth=3.5, foreground="white")]
+    axis.plot(times, heat.peaks, ":", color=drawing.MODEL_COLOR, lw=2.2, path_effects=halo)
+    # With room for a line on the lowest frequency.
+    axis.set(yscale="log", ylim=(0.9 * heat.frequencies.min(), None))
+    axis.set(xlabel=TIME, ylabel="frequency (Hz)")
     axis.set_title(f"anchor {found.leading_anchor}, first component")
     axis.grid(visible=False)
     figure.colorbar(drawn, ax=axis, label="dB", pad=0.01)
     kept = "to the end" if found.lost_s is None else f"until {found.lost_s:g} s"
     return Picture(
         "scalogram.png",
-        "The strength of each frequency in the leading anchor; its strongest is dotted, the"
-        " solution's is red, and what is pale depends on the ends of the record.",
+        "The strength of each frequency in the leading anchor. Its strongest is dotted, the"
+        " solution's is red. Under the white veil the ends of the record change the strength.",
         figure,
         look_for="The dotted line should stay on the red one.",
         score=f"The leading anchor's frequency is within {BAND:.0%} of it {kept}",
-    )
-
-
-def shedding_picture(found: CaseDynamics) -> Picture:
-    """Draw densities, and densities times frequency, at each probe."""
-    figure = Figure(figsize=(drawing.WIDTH, 3.7))
-    density, energy = figure.subplots(1, 2)
-    true, predicted = found.spectra
-    top = max(float(each.density[1:].max()) for each in found.spectra) or 1.0
-    for each, style in ((true, "-"), (predicted, "--")):
-        for axis, values in ((density, each.density), (energy, each.premultiplied)):
-            for probe, of_probe in enumerate(values[1:].T):
-                line: drawing.Style = {
-                    "ls": style,
-                    "lw": 1.2,
-                    "color": drawing.PALETTE[probe % len(drawing.PALETTE)],
-                }
-                if each is true and found.probes is not None:
-                    x, y = found.probes[probe, :2]
-                    line["label"] = f"probe at x = {x:.3g} m, y = {y:.3g} m"
-                axis.plot(each.frequencies[1:], of_probe, **line)
-    _mark_frequency(density, found, "PSD (unit² / Hz)")
-    density.set(yscale="log", ylim=(1e-6 * top, None))
-    _mark_frequency(energy, found, "f PSD")
-    energy.set_ylim(0, None)
-    drawing.legend_above(figure, [density])
-    where = found.series_name
-    if found.probes is not None:
-        where = f"{len(found.probes)} probes in the wake of the body"
-    peaks = [f"{a:.3g} for {b:.3g}" for a, b in zip(predicted.peaks, true.peaks, strict=True)]
-    return Picture(
-        "shedding.png",
-        f"Welch spectra of the rollout (dashed) and the solution (solid), {where}: as densities,"
-        " and times the frequency, so that areas are shares of the energy. Red: the solution's"
-        " frequency.",
-        figure,
-        look_for="Solid and dashed lines of one colour should peak together, at the red line.",
-        score=f"Peaks of prediction for solution: {', '.join(peaks)} Hz, in bins of"
-        f" {true.bin_hz:.2g} Hz",
     )
 
 
@@ -300,11 +261,12 @@ def monitor_panel(context: Context) -> Panel | None:
         score = f"Flag after {times[flag - 1]:g} s of {times[-1]:g} s"
     picture = Picture(
         "monitor.png",
-        "Left: the departure of the latents from those of training rollouts, usually below one (red"
-        f" line). Right: the true error. The rollout of case {first.case} (strong line) {flagged};"
-        " other rollouts are faint, the steps that the model was trained on green."
-        f" Of {found.num_rollouts} rollouts of these {monitor.horizon} steps from everywhere in the"
-        f" cases, {found.false_alarms:.0%} are flagged.",
+        "Left: the departure of the network's latents from those of training rollouts, usually"
+        " below one (red line). Right: the true error. The rollout of case"
+        f" {first.case} (strong line) {flagged}; other rollouts are faint, the steps of the"
+        " training green."
+        f" Of {found.num_rollouts} rollouts over no more than these {monitor.horizon} steps"
+        f" {round(found.false_alarms * found.num_rollouts) or 'none'} had a flag.",
         figure,
         look_for="While the blue line is below the red one, the rollout is among states like those"
         " of the training.",

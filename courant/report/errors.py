@@ -1,7 +1,6 @@
 """Errors of fields by component, case and step; of quantities, with bands; sensitivities."""
 
 from collections.abc import Mapping
-from itertools import cycle
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -12,7 +11,7 @@ from courant.prediction.answers import REGRESSION
 from courant.prediction.bands import QuantityBand, quantity_bands
 from courant.report import drawing
 from courant.report import page as pages
-from courant.report.context import Context, ranked_cases
+from courant.report.context import Context
 from courant.report.page import Cell, Panel, PanelTable, Picture, listed, number, percent, plain
 from simgen.design_space import with_unit
 from simgen.publish.figures import axes_grid
@@ -38,13 +37,13 @@ def errors_panel(context: Context) -> Panel:
             for name, of in scores.items()
             if name != ALL
         }
-    rows = []
+    rows, own = [], predictors.index(context.by)
     for place, name in enumerate(predictors):
-        row: dict[str, str | Cell] = {"predicted by": pages.reference(name) if place else name}
+        row: dict[str, str | Cell] = {"predicted by": pages.reference(name)}
         for column, values in columns.items():
             # What differs by less than a twentieth may be chance.
-            ratio = values[0] / max(min(values[1:]), 1e-300)
-            judged = None if place or 0.95 < ratio < 1.05 else ratio < 1
+            ratio = values[own] / max(min(values[:own] + values[own + 1 :]), 1e-300)
+            judged = None if place != own or 0.95 < ratio < 1.05 else ratio < 1
             row[column] = Cell.judged(f"{values[place]:.3f}", judged)
         rows.append(row)
     over, sample = "points, steps and windows", "window and step"
@@ -56,7 +55,7 @@ def errors_panel(context: Context) -> Panel:
         notes.append(
             "All components together is the mean over the fields, because their units differ."
         )
-    notes.append("Green: a twentieth or more below every reference; red: above the best one.")
+    notes.append("Green: a twentieth or more below all others; red: above the best of them.")
     return Panel(
         "errors",
         "Beside the references",
@@ -73,16 +72,20 @@ def case_panel(context: Context) -> Panel | None:
     if len(context.evaluation.cases) < LEAST_DRAWN:
         return None
     evaluation, parameters = context.evaluation, context.dataset.schema.parameters
-    cases, predictors = ranked_cases(evaluation), evaluation.predictors
+    cases, predictors, by = context.ranked, evaluation.predictors, context.by
     of_cases = (evaluation.cases[case].overall for case in cases)
     nmae = np.array([[of[name].nmae for name in predictors] for of in of_cases])
     arrays = {"cases": np.array(cases), "predictors": np.array(predictors), "nmae": nmae}
-    won = int((nmae[:, :1] < nmae[:, 1:]).all(axis=1).sum())
-    width = float(np.clip(0.35 * len(cases) + 2, 3.9, 16.0))
+    own = nmae[:, predictors.index(by)]
+    won = int((own[:, None] <= nmae).all(axis=1).sum())
+    # Beside the parameters' figure, as far as there is room.
+    across = min(5, len(parameters))
+    each_width = min(2.1, 8.2 / (across or 1))
+    width = float(np.clip(0.35 * len(cases) + 2, 12.0 - max(5.0, each_width * across), 16.0))
     figure = Figure(figsize=(width, 3.4))
     axis = figure.subplots()
-    for name, errors, marker in zip(predictors, nmae.T, cycle("oD_s^"), strict=False):
-        axis.plot(errors, marker, ms=6, label=name)
+    for name, errors in zip(predictors, nmae.T, strict=True):
+        axis.plot(errors, ls="", ms=6, **drawing.PREDICTORS[name])
     axis.set(xlabel="case", ylabel="NMAE", ylim=(0, None), xlim=(-0.6, len(cases) - 0.4))
     if len(cases) <= 60:
         axis.set_xticks(range(len(cases)), cases, rotation=90, fontsize=7)
@@ -92,8 +95,8 @@ def case_panel(context: Context) -> Panel | None:
             "errors_by_case.png",
             f"NMAE of each {evaluation.split} case, the best predicted first.",
             figure,
-            look_for="The blue points should lie below all others, and the last not far above.",
-            score=f"The model is better than every reference in {won} of {len(cases)} cases",
+            look_for=f"The points of {pages.called(by)} should lie below all others.",
+            score=f"They do in {won} of {len(cases)} cases",
         )
     ]
     names, table = [each.name for each in parameters], context.dataset.design
@@ -101,23 +104,23 @@ def case_panel(context: Context) -> Panel | None:
     arrays |= {"parameter_names": np.array(names), "parameters": designs}
     if parameters:
         train = [case for case in context.dataset.cases("train") if case not in cases]
-        figure, axes = axes_grid(len(parameters), 5, 2.1, 3.0, share_y=True)
+        figure, axes = axes_grid(len(parameters), across, each_width, 3.0, share_y=True)
+        color = drawing.PREDICTORS[by]["color"]
         for place, (axis, parameter) in enumerate(zip(axes, parameters, strict=True)):
-            axis.plot(designs[:, place], nmae[:, 0], "o", ms=5, color=drawing.MODEL_COLOR)
+            axis.plot(designs[:, place], own, "o", ms=5, color=color)
             ticks = table.loc[train, parameter.name].to_numpy(float)
-            axis.plot(
-                ticks, 0 * ticks, "|", ms=9, color=drawing.MODEL_COLOR, alpha=0.5, clip_on=False
-            )
+            axis.plot(ticks, 0 * ticks, "|", ms=9, color=color, alpha=0.5, clip_on=False)
             axis.set(xlabel=with_unit(plain(parameter.name), parameter.unit), ylim=(0, None))
+            axis.locator_params("x", nbins=4)
         figure.supylabel("NMAE")
         pictures.append(
             Picture(
                 "errors_by_parameter.png",
-                "The model's NMAE against each design parameter; ticks below are training designs."
-                " Where errors rise and ticks are few, more training cases may help.",
+                f"The NMAE of {pages.called(by)} against each design parameter. Ticks below are"
+                " training designs. Where errors rise and ticks are few, more may help.",
                 figure,
                 look_for="Find your design on each axis: expect the error of the points around it.",
-                score=f"NMAE from {nmae[0, 0]:.3f} to {nmae[-1, 0]:.3f}",
+                score=f"NMAE from {own[0]:.3f} to {own[-1]:.3f}",
             )
         )
     title = "Errors by case and parameter" if parameters else "Errors by case"
@@ -136,11 +139,11 @@ def growth_panel(context: Context) -> Panel | None:
         np.array([[errors[predictor][name] for name in names] for predictor in predictors])
         for errors in (evaluation.nmae, evaluation.relative_l2)
     )
-    shown = names if len(names) > 2 else names[:1]
-    figure, axes = axes_grid(len(shown), 3, 4.4, 3.1)
+    shown, own = names if len(names) > 2 else names[:1], nmae[predictors.index(context.by), 0]
+    figure, axes = axes_grid(len(shown), 4 if len(shown) == 4 else 3, 4.4, 3.1)
     for place, (axis, name) in enumerate(zip(axes, shown, strict=True)):
         for predictor, errors in zip(predictors, nmae, strict=True):
-            axis.plot(time, errors[place], "o-", ms=4, label=predictor)
+            axis.plot(time, errors[place], ms=4, **drawing.PREDICTORS[predictor])
         axis.set(xlabel="rollout time (s)", title=pages.component_name(name), ylim=(0, None))
     axes[0].set_ylabel("NMAE")
     drawing.legend_above(figure, axes)
@@ -150,8 +153,8 @@ def growth_panel(context: Context) -> Panel | None:
         f" {evaluation.step_s:g} s, against the time since the state that the prediction starts"
         " from.",
         figure,
-        look_for="The model is worth its cost where its line is below all others.",
-        score=f"NMAE {nmae[0, 0, 0]:.3f} at the first step, {nmae[0, 0, -1]:.3f} at the last",
+        look_for=f"The line of {pages.called(context.by)} should be below all others.",
+        score=f"NMAE {own[0]:.3f} at the first step, {own[-1]:.3f} at the last",
     )
     return Panel(
         "errors_over_rollout",
@@ -189,7 +192,8 @@ def quantities_panel(context: Context) -> Panel | None:
             f"For each {evaluation.split} case, the answer against what the solver measured.{bars}",
             draw_quantities(scores, widths),
             look_for="Points should lie on the line.",
-            score=f"The predicted fields do not improve on a regression of {listed(alone)}"
+            score="A regression alone was better on validation cases, and answers for"
+            f" {listed(alone)}"
             if alone
             else "The fields are part of every answer",
         )
@@ -200,8 +204,8 @@ def quantities_panel(context: Context) -> Panel | None:
             "An answer is a regression on the design parameters, fitted to training and validation"
             " cases, and what the predicted fields add to it, which is chosen on validation cases:"
             " on a few test cases the fields may look better alone. An error is the sum of absolute"
-            " errors over the sum of absolute values; that of the fields alone is against solved"
-            " fields."
+            " errors over the sum of absolute values; that of the network's fields alone is against"
+            " solved fields."
         )
     for name, each in scores.items():
         arrays[f"{name}.truth"] = _values(each.truth)
@@ -284,7 +288,7 @@ def lead_table(
     kinds = dict.fromkeys(str(band) for of in around.values() for band in of if band)
     for name, score in context.evaluation.quantities.items():
         row: dict[str, str | Cell] = {"quantity": with_unit(plain(name), score.unit)}
-        row["answered by"] = score.source
+        row["answered by"] = Cell("not known", "bad") if score.constant else score.source
         row["error"] = percent(score.error)
         if around:
             known = [band for band in around.get(name, ()) if band]
@@ -306,7 +310,7 @@ def quantity_table(quantities: Mapping[str, record.QuantityScore]) -> PanelTable
         row: dict[str, str | Cell] = {"quantity": plain(name), "meaning": score.meaning}
         row |= {"answered by": score.source, "error": percent(score.error)}
         if score.fields_error is not None:
-            row["error, fields alone"] = percent(score.fields_error)
+            row["error, network's fields alone"] = percent(score.fields_error)
         if score.rank_correlation is not None:
             row["rank correlation"] = number(score.rank_correlation)
         # Of a regression that would be much the same, of fewer cases.

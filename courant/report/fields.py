@@ -13,7 +13,6 @@ from PIL import Image
 
 from courant.data.normalisation import Channel
 from courant.evaluation.metrics import ALL, ErrorSums
-from courant.evaluation.record import MODEL
 from courant.report import drawing
 from courant.report import page as pages
 from courant.report.context import Context, PlottedField, in_plane
@@ -33,24 +32,25 @@ def prediction_panel(context: Context) -> Panel:
     of_cases = (plotted[len(plotted) > 1 :], [each for each in plotted if len(each.vector) < 2])
     for shown, drawn in zip(context.shown, of_cases, strict=False):
         slug = shown.label.replace(" ", "_")
-        overall, own = evaluation.cases[shown.case.id].overall, context.better[0] or MODEL
+        overall, own = evaluation.cases[shown.case.id].overall, context.by
         best = min(overall.keys() - {own}, key=lambda name: overall[name].nmae)
-        how = ""
+        score = f"NMAE of {pages.called(own)} {shown.nmae:.3f}"
+        others = f"{pages.called(best)} has {overall[best].nmae:.3f}"
+        how, score = "", f"{score} in this case; {others}"
         if shown.start_s is not None:
             how = f", from the snapshot at t = {shown.start_s:g} s for t = {shown.end_s:g} s"
+            score = f"NMAE {shown.nmae:.3f} at this time"
+            score += f"; over all windows of the case {overall[own].nmae:.3f}, and {others}"
         pictures.append(
             Picture(
                 f"prediction_{slug}.png",
                 f"Case {shown.case.id} ({shown.label}) of the {evaluation.split} split{how}"
                 f"{shown.inside}.",
-                draw_prediction(
-                    shown.layer, shown.truth, shown.predicted, drawn, context.better[0]
-                ),
+                draw_prediction(shown.layer, shown.truth, shown.predicted, drawn, shown.by),
                 panes=True,
                 look_for="The prediction should look like the solution; the error shows where it"
                 " does not.",
-                score=f"NMAE {overall[own].nmae:.3f} in this case; {pages.reference(best)} has"
-                f" {overall[best].nmae:.3f}",
+                score=score,
             )
         )
         arrays[f"{slug}_points"] = shown.case.points
@@ -58,10 +58,12 @@ def prediction_panel(context: Context) -> Panel:
         arrays[f"{slug}_prediction"] = shown.predicted
     return Panel(
         "prediction",
-        "Prediction" if context.shown[0].end_s is None else "Prediction at the last rollout step",
+        f"Prediction after {pages.count(evaluation.num_steps, 'step')}"
+        if evaluation.step_s
+        else "Prediction",
         pictures,
-        note="Solution and prediction share a colour scale; the error has one of its own."
-        f" Columns of the arrays: {', '.join(context.surrogate.channels)}.",
+        note=f"Solution and prediction share a colour scale. {ERROR_NOTE} Columns of the arrays:"
+        f" {', '.join(context.surrogate.channels)}.",
         arrays=arrays,
     )
 
@@ -72,7 +74,7 @@ def draw_prediction(
     truth: np.ndarray | None,
     predicted: np.ndarray,
     plotted: Sequence[PlottedField],
-    by: str = "",
+    by: str = "prediction",
     lead: bool = False,
 ) -> Figure:
     """Draw truth, prediction and error (N, C) side by side, or the prediction, by field.
@@ -93,12 +95,12 @@ def draw_prediction(
         bounds = symmetric(error[..., drawn])
         row = [
             FieldMap(plane, values[first], f"solution, {each.label}", "", limits, cmap),
-            FieldMap(plane, ours[first], f"{by or 'prediction'}, {each.label}", "", limits, cmap),
+            FieldMap(plane, ours[first], f"{by}, {each.label}", "", limits, cmap),
             FieldMap(plane, error[first], f"error, {each.label}", "", bounds, ERRORS),
         ]
         row = row[1:2] if truth is None else row
         rows += [row[at : at + columns] for at in range(0, len(row), columns)]
-    figure = draw_maps(rows, "each", width)
+    figure = draw_maps(rows, "each", width, ticks=True)
     figure.set_dpi(drawing.PANE_DPI)
     return figure
 
@@ -135,14 +137,17 @@ def rollout_panel(context: Context) -> Panel | None:
     }
     by, how = context.better[0], f"predicted from its state at {began:g} s, {step_s:g} s a step"
     how = f"regressed on the design by {by}" if by else f"{how}; trained on {horizon} steps"
+    opens_at = len(times) - 1 if by else min(horizon, len(times)) - 1
     animation = Picture(
         "rollout",
         f"Case {case.id} ({shown.label}){shown.inside}, {how}."
-        " Errors are prediction less solution. Space plays and stops, the arrow keys step.",
-        _animate(plane, plotted, truth, predicted, by),
-        look_for="Does the prediction keep in step with the solution?",
-        score=f"NMAE {nmae[0]:.3f} after the first step, {nmae[-1]:.3f} after the last",
+        f" {ERROR_NOTE} Space plays and stops, the arrow keys step.",
+        _animate(plane, plotted, truth, predicted, shown.by),
+        look_for=f"The {shown.by} should keep in step with the solution.",
+        score=f"NMAE {nmae[opens_at]:.3f} after {pages.count(opens_at + 1, 'step')}",
         columns=1 if plane.aspect < WIDE else 3,
+        opens_at=opens_at,
+        mark="end of the training" * (opens_at < len(times) - 1),
         labels=[
             f"t = {began + time:g} s, step {step} of {len(times)}, NMAE {error:.3f}"
             + ("" if step <= horizon or by else ", beyond the training")
@@ -155,19 +160,20 @@ def rollout_panel(context: Context) -> Panel | None:
 def still_panel(context: Context) -> Panel:
     """Show solution, prediction and error of the first case."""
     shown, plotted, plane = context.shown[0], context.plotted[0], context.shown[0].layer
-    by = context.better[0]
-    own = context.evaluation.cases[shown.case.id].overall[by or MODEL]
     picture = Picture(
         "lead.png",
-        f"Case {shown.case.id} ({shown.label}){shown.inside}; errors are prediction less solution.",
-        draw_prediction(plane, shown.truth, shown.predicted, [plotted], by, lead=True),
+        f"Case {shown.case.id} ({shown.label}){shown.inside}. {ERROR_NOTE}",
+        draw_prediction(plane, shown.truth, shown.predicted, [plotted], shown.by, lead=True),
         panes=True,
         look_for="Prediction and solution should look alike.",
-        score=f"NMAE {own.nmae:.3f} in this case",
+        score=f"NMAE of {pages.called(context.by)} {shown.nmae:.3f} in this case",
     )
     return Panel("lead", "", [picture])
 
 
+ERROR_NOTE = (
+    "Errors are prediction less solution, on a scale that leaves out the largest half percent."
+)
 WIDE = 0.45
 """Height over width, below which the first pictures are one above the other, beside the words"""
 
@@ -217,7 +223,8 @@ def streamlines_panel(context: Context) -> Panel | None:
     score = "Nothing moves"
     if len(cosines):
         angle = float(np.degrees(np.median(np.arccos(cosines))))
-        score = f"The median angle between predicted and true velocity is {angle:.2g}°"
+        size = f"{angle:.2g}°" if angle >= 1 else "below 1°"
+        score = f"The median angle between predicted and true velocity is {size}"
     arrays = {"x": raster.x, "y": raster.y}
     wide = plane.aspect < 0.6
     height = min(0.9 * drawing.WIDTH / (2 if wide else 4) * plane.aspect + 0.4, 6.0)
@@ -228,20 +235,26 @@ def streamlines_panel(context: Context) -> Panel | None:
     density = 1 / float(np.sqrt(plane.pixels.inside.mean()))
     lines: LineCollection
     for axis, (title, field) in zip(
-        axes, {"solution": truth, "prediction": predicted}.items(), strict=True
+        axes, {"solution": truth, shown.by: predicted}.items(), strict=True
     ):
         u, v = (raster.image(each) for each in field.T)
         arrays[f"{title}_velocity"] = np.stack([u, v], axis=-1)
         style: drawing.Style = {"color": np.hypot(u, v), "linewidth": 0.8, "density": density}
+        style |= {"arrowsize": 1e-3}  # Those of lines side by side would lie in heaps
         lines = axis.streamplot(raster.x, raster.y, u, v, **style).lines
         lines.set_clim(*limits)
+        at, size = slice(ACROSS // 32, None, ACROSS // 16), np.hypot(u, v)
+        heads: drawing.Style = {"angles": "xy", "color": "#444444", "scale": 150, "width": 1.2e-3}
+        heads |= {"headwidth": 8, "headlength": 8, "headaxislength": 6, "minlength": 0}
+        ways = ((of / size)[at, at] for of in (u, v))
+        axis.quiver(raster.x[at], raster.y[at], *ways, **heads)
         # Grey where there is no fluid.
         solid = np.where(plane.pixels.inside, np.nan, 1.0)
         axis.imshow(solid, "Greys", vmin=0, vmax=4, extent=extent, origin="lower", zorder=0)
         axis.set(aspect=plane.stretch, xticks=[], yticks=[], title=title)
     figure.colorbar(lines, ax=axes, label="speed (m/s)", shrink=0.8, pad=0.01)
     bounds = symmetric(spins[0][plane.drawn])
-    for axis, title, spin in zip(turning, ("solution", "prediction"), spins, strict=True):
+    for axis, title, spin in zip(turning, ("solution", shown.by), spins, strict=True):
         drawn = draw_field(axis, plane, spin, limits=bounds, cmap=SIGNED)
         axis.set(title=f"{title}, vorticity", facecolor=NO_FLUID)
         axis.grid(visible=False)
@@ -250,8 +263,8 @@ def streamlines_panel(context: Context) -> Panel | None:
     figure.colorbar(drawn, ax=turning, label="vorticity (1/s)", shrink=0.8, pad=0.01)
     picture = Picture(
         "streamlines.png",
-        f"Streamlines of the first case{shown.inside}, and the vorticity across the plane, from"
-        " differences between neighbouring cells, without those to a wall.",
+        f"Streamlines of case {shown.case.id}{shown.inside}, and the vorticity across the plane,"
+        " from differences between neighbouring cells, without those to a wall.",
         figure,
         look_for="Compare where lines bend, part and close: a vortex that the prediction lacks"
         " shows here before it does in an error.",
@@ -291,7 +304,8 @@ def shown_channel(channels: Sequence[Channel]) -> int:
 
 def surface_panel(context: Context) -> Panel | None:
     """Show the boundary of the first case; None in 1D and 2D, and without its faces' corners."""
-    schema, case = context.dataset.schema, context.shown[0].case
+    schema, shown = context.dataset.schema, context.shown[0]
+    case = shown.case
     if schema.dimension < 3 or not schema.boundary or case.mesh is None:
         return None
     # As with its lid off: of a pump the blades are seen, of a duct its inside.
@@ -301,7 +315,7 @@ def surface_panel(context: Context) -> Panel | None:
     cell = point_tree(case.points).query(case.boundary.points[numbers])[1]
     column = shown_channel(context.channels)
     label = channel_label(context.channels[column])
-    states = context.shown[0].truth[cell], context.shown[0].predicted[cell]
+    states = shown.truth[cell], shown.predicted[cell]
     truth, values = (of[:, column] for of in states)
     nmae = float(np.abs(values - truth).sum()) / (float(np.abs(truth).sum()) or 1.0)
     plotted = context.plotted[column - len(context.channels)]
@@ -309,7 +323,7 @@ def surface_panel(context: Context) -> Panel | None:
     bounds = symmetric(values - truth)
     maps = {
         f"solution, {label}": (truth, limits, colours),
-        f"prediction, {label}": (values, limits, colours),
+        f"{shown.by}, {label}": (values, limits, colours),
         f"error, {label}": (values - truth, bounds, ERRORS),
     }
     flat = [tile @ VIEW.T for tile in tiles]
@@ -335,7 +349,7 @@ def surface_panel(context: Context) -> Panel | None:
     sizes = " x ".join(f"{size:.3g}" for size in np.ptp(case.boundary.points, axis=0))
     picture = Picture(
         "surface.png",
-        f"The boundary of the first case ({sizes} m along x, y and z) without the faces that are"
+        f"The boundary of case {case.id} ({sizes} m along x, y and z) without the faces that are"
         " turned to the eye, with the value in the cell behind each face. z is up, x to the right.",
         figure,
         look_for="Look for regions whose colour does not fit their neighbours'.",

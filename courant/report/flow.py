@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from courant.report import drawing
 from courant.report.context import Context, in_plane
 from courant.report.page import Panel, Picture, plain
+from simgen.design_space import with_unit
 from simgen.publish.figures import Triangles
 from simgen.quantities import CaseFields
 from simgen.store.read import StoredCase
@@ -43,8 +44,8 @@ def profiles_panel(context: Context) -> Panel | None:
         for axis, each, total in zip(grid[:, column], plotted, sums.T, strict=True):
             found = [along_line(plane, each.of(of), line) for of in (shown.truth, shown.predicted)]
             for values, (who, style) in zip(found, CURVES.items(), strict=True):
-                axis.plot(along, values, label=who, **style)
-                arrays[f"{name}.{each.label}.{who}"] = values
+                axis.plot(along, values, label=shown.names[who], **style)
+                arrays[f"{name}.{each.label.partition(' (')[0]}.{who}"] = values
             total += [np.nansum(np.abs(of)) for of in (found[1] - found[0], found[0])]
         grid[0, column].set_title(name)
         grid[-1, column].set_xlabel("along the line (m)")
@@ -54,10 +55,10 @@ def profiles_panel(context: Context) -> Panel | None:
     when = "" if shown.end_s is None else f" at t = {shown.end_s:g} s"
     picture = Picture(
         "profiles.png",
-        f"Case {shown.case.id}{when}{shown.inside}, linear between the cells' centres; a gap is"
-        " where there is no fluid.",
+        f"Case {shown.case.id}{when}{shown.inside}, linear between the cells' centres. At a wall"
+        " the last value is the cell's. A gap is where there is no fluid.",
         figure,
-        look_for="The dashed line should lie on the black one, in peaks and near walls too.",
+        look_for="The dashed line should lie on the black one, in peaks too.",
         score="NMAE on these lines: "
         + ", ".join(
             f"{each.label.partition(' (')[0]} {e / (s or 1.0):.2g}"
@@ -129,7 +130,7 @@ def wall_panel(context: Context) -> Panel | None:
         found = []
         for (who, style), of in zip(CURVES.items(), (shown.truth, shown.predicted), strict=True):
             dots: drawing.Style = {"color": style["color"], "ls": "", "marker": "."}
-            dots |= {"ms": 5 if who == "solution" else 3, "label": who}
+            dots |= {"ms": 5 if who == "solution" else 3, "label": shown.names[who]}
             values = {"pressure": of[faces.cells, pressures[0]]}
             if velocity is not None:
                 along = (of[faces.cells][:, velocity] * tangent).sum(axis=1)
@@ -149,18 +150,18 @@ def wall_panel(context: Context) -> Panel | None:
             ):
                 force = of[:, faces.cells, pressures[0]] @ pushes
                 axis.set_prop_cycle(color=("k", drawing.PALETTE[1]))
-                names = [f"{who}, {way}" for way in "xy"]
+                names = [f"{shown.names[who]}, {way}" for way in "xy"]
                 axis.plot(rollout.times, force, style.get("ls", "-"), label=names)
                 arrays[f"{kind}.force.{who}"] = force
             axis.set_xlabel("time from the start (s)")
             axis.legend(**drawing.ABOVE, ncols=2)
-    grid[0, 0].set_ylabel(f"{plain(channel.field)} ({channel.unit})")
+    grid[0, 0].set_ylabel(with_unit(plain(channel.field), channel.unit))
     if velocity is not None:
         grid[1, 0].set_ylabel("velocity along the wall\nover its distance (1/s)")
     if rollout is not None:
         grid[-1, 0].set_ylabel(
             "force of the pressure"
-            + ("\nover density (m4/s2)" if "kinematic" in channel.field else "")
+            + ("\nover density (m⁴/s²)" if "kinematic" in channel.field else "")
         )
         arrays["time"] = rollout.times
     drawing.legend_above(figure, grid[0, :1].tolist())

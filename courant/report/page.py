@@ -23,7 +23,7 @@ from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field
 
 from courant.evaluation.metrics import ALL
-from courant.evaluation.record import DMD, MODES, PERSISTENCE, Evaluation
+from courant.evaluation.record import DMD, MODEL, MODES, PERSISTENCE, Evaluation
 from courant.runs.directory import RunDirectory
 from courant.runs.record import ANSWERS, BANDS, METRICS, MONITOR
 from courant.sweeps.sweep import TABLE, sweep_of
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from courant.data.normalisation import Channel
 
 PAGE, INPUTS, SUMMARY = "index.html", "report.json", "summary.json"
-GENERATOR = 41  # Raise this when the same inputs would give another report
+GENERATOR = 42  # Raise this when the same inputs would give another report
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ class Picture:
     look_for: str  # One sentence: what to see
     score: str  # The number that the picture stands for, such as `NMAE 0.12`
     labels: Sequence[str] = ()  # Below each frame; of animations only
+    opens_at: int = -1  # The frame that is shown first
+    mark: str = ""  # What the slider's mark there means
     columns: int = 0  # Pictures side by side in it; 0: as many as the figure's axes
     panes: bool = False  # Whether its maps are shown one by one, on a phone one above the other
 
@@ -134,11 +136,18 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
+KINDS = {DMD: "a linear model in time", PERSISTENCE: "nothing changes"}
+KINDS |= dict.fromkeys(MODES, "modes, regressed on the parameters")
+
+
 def reference(name: str) -> str:
-    """`the training mean`, `DMD (a linear model in time)`"""
-    kinds = {DMD: "a linear model in time", PERSISTENCE: "nothing changes"}
-    kinds |= dict.fromkeys(MODES, "modes, regressed on the parameters")
-    return f"{name} ({kinds[name]})" if name in kinds else f"the {name}"
+    """`the network`, `the training mean`, `DMD (a linear model in time)`"""
+    return f"{called(name)} ({KINDS[name]})" if name in KINDS else called(name)
+
+
+def called(name: str) -> str:
+    """`the network`, `the training mean`, `DMD`"""
+    return name if name in KINDS else f"the {'network' if name == MODEL else name}"
 
 
 def data_url(picture: bytes) -> str:
@@ -181,6 +190,7 @@ class Lead:
     command: str = ""  # Lines to paste for it
     panel: Panel | None = None  # Of one picture
     whose: str = ""  # "network's ", where others are better
+    about: str = ""  # what goes in and comes out
 
 
 Drawn = dict[str, Sequence[Sequence[bytes]]]

@@ -7,6 +7,7 @@ its name in `SECTIONS`.
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import groupby
 from shlex import quote as shell
 
 from matplotlib import rc_context
@@ -20,6 +21,7 @@ from courant.report.context import Context, open_context
 from courant.report.verdict import MEANING, Verdict, judge_run, times
 from courant.runs.directory import RunDirectory
 from courant.runs.record import best_record, predict_command
+from simgen.design_space import shown_unit, with_unit
 from simgen.regression import LEAST_DESIGNS
 from simgen.store.schema import COMMAND
 
@@ -85,7 +87,9 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     status = dataset.design["status"]
     keys["cases accepted"] = f"{int((status == 'accepted').sum())} of {len(status)}"
     ledger = data_and_training.ledger_of(context)
-    if (per := ledger.solver.per_prediction) is not None and ledger.prediction_s:
+    per = ledger.solver.per_prediction
+    # Not where the solver's times differ by as much as they are, or the network is not to be taken.
+    if per is not None and per.low > 0 and ledger.prediction_s and context.by == MODEL:
         keys["fewer core-seconds than the solver, meshing aside"] = times(
             per.mean / ledger.prediction_s
         )
@@ -111,8 +115,10 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
         command,
         picture,
         "network's " * bool(better),
+        inputs_and_outputs(context),
     )
     drawn = pages.write_page(folder, title, meta, lead, sections)
+    (first,) = picture.pictures
     best = min(evaluation.references, key=nmae.__getitem__)
     summary = pages.Summary(
         family=family,
@@ -124,13 +130,33 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
         reference=best,
         reference_nmae=nmae[best],
         written=datetime.now(UTC),
-        thumbnail=pages.data_url(pages.webp(next(iter(drawn.values()))[-1][0], 320)),
+        thumbnail=pages.data_url(pages.webp(drawn[first.name][first.opens_at][0], 320)),
     )
     folder.write_bytes(pages.SUMMARY, summary.model_dump_json(indent=2).encode())
     pages.keep_inputs(run, folder, evaluation)
     if (parent := pages.parent_index(run, folder)) is not None:
         pages.write_index(parent)
     return pages.page_url(folder)
+
+
+def inputs_and_outputs(context: Context) -> str:
+    """`In: radius 0.75 to 4 m. Out: velocity x and y (m/s), 10 steps of 10 s.`"""
+    ranges = [
+        f"{pages.plain(each.name)} {each.low:g} to {each.high:g} {shown_unit(each.unit)}".strip()
+        for each in context.dataset.schema.parameters
+    ]
+    given, out = dict.fromkeys(each.field for each in context.surrogate.normaliser.given), []
+    if context.evaluation.step_s is not None and context.by == MODEL:
+        given |= {"the state at the start": None}
+    for name, of in groupby(context.channels, lambda each: each.field):
+        parts = list(of)
+        axes = pages.listed([each.component for each in parts if len(each.component) == 1])
+        out.append(with_unit(f"{pages.plain(name)} {axes}" if parts[1:] else name, parts[0].unit))
+    steps = ""
+    if (step_s := context.evaluation.step_s) is not None:
+        steps = f", {pages.count(context.evaluation.num_steps, 'step')} of {step_s:g} s"
+    into = ", ".join([*ranges, *map(pages.plain, given)])
+    return f"In: {into or 'no parameters'}. Out: {', '.join(map(pages.plain, out))}{steps}."
 
 
 MOST_UNSOLVED = 0.25

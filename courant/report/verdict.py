@@ -70,13 +70,14 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     cases = count(num_cases, f"{evaluation.split} case")
     beyond = "beyond the designs of the training, " if evaluation.beyond else ""
     few = f", {beyond}which prove{'s' * (num_cases == 1)} little," * (num_cases < LEAST_CASES)
-    measured = f"On {cases}{few} the mean error is {ours.nmae:.1%} of the mean value (NMAE)"
+    whose = "the network's" if given else "the"
+    measured = f"On {cases}{few} {whose} mean error is {ours.nmae:.1%} of the mean value (NMAE)"
     behind = {name: _behind(evaluation, name) for name in evaluation.references}
     rival = min(behind, key=lambda name: behind[name][:1] or [(1.0, "")])
     worst, worse = list[str](), ""
     if below := behind.get(names.TRAINING_MEAN):
         text = _named(evaluation, names.TRAINING_MEAN, below)
-        worst.append(f"the model is worse than the training mean in {text}")
+        worst.append(f"the network is worse than the training mean in {text}")
     if rival != names.TRAINING_MEAN and (above := behind[rival]):
         worse = f"{reference(rival)} is better in {_named(evaluation, rival, above)}"
         if ratio <= names.CLEAR_RATIO and above[0][0] < 1 / names.CLEAR_RATIO:
@@ -146,10 +147,10 @@ def _behind(evaluation: Evaluation, name: str) -> list[tuple[float, str]]:
 
 
 def _named(evaluation: Evaluation, name: str, found: Sequence[tuple[float, str]]) -> str:
-    """Format as `velocity x (NMAE 0.013 against the model's 0.071) and velocity y`."""
+    """Format as `velocity x (NMAE 0.013 against the network's 0.071) and velocity y`."""
     low, high = (evaluation.by_component[of][found[0][1]].nmae for of in (name, MODEL))
     first, *others = (component_name(of) for _, of in found)
-    return listed([f"{first} (NMAE {low:.2g} against the model's {high:.2g})", *others])
+    return listed([f"{first} (NMAE {low:.2g} against the network's {high:.2g})", *others])
 
 
 def judge_run(run: RunDirectory, evaluation: Evaluation) -> Verdict:

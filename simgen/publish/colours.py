@@ -37,8 +37,11 @@ LEAST_SIDE = 0.2  # of the larger side, that the values beyond zero have to reac
 
 
 def is_signed(low: float, high: float) -> bool:
-    """Return whether values have colours around zero, by their 5 and 95 % quantiles in training."""
-    return min(-low, high) > LEAST_SIDE * max(-low, high)
+    """Return whether values have colours around zero, by their 5 and 95 % quantiles in training.
+
+    Values from below zero to about zero have: at the bright end of a map zero would not be neutral.
+    """
+    return -low > LEAST_SIDE * abs(high) and high > LEAST_SIDE * low
 
 
 def colour_map(low: float, high: float) -> Colormap:

@@ -519,8 +519,16 @@ def sample_cases(cases: Sequence[StoredCase], field: str) -> Figure:
         colours = colour_map(*cases[0].dataset.usual_ends[field][:, 0])
     if colours is SIGNED:
         limits = (-max(map(abs, limits)), max(map(abs, limits)))
+    # Frames of one size, at one scale.
+    boxes = [each.box for each in layers if isinstance(each, Triangles)]
+    size = np.max([box[1] - box[0] for box in boxes], axis=0) if boxes else np.zeros(2)
+    stretch = max(1.0, SLENDER * float(size[0] / (size[1] or 1.0)))
     for axis, case, triangles, values in zip(axes, cases, layers, shown, strict=False):
         artist = draw_field(axis, triangles, values, limits=limits, cmap=colours)
+        if isinstance(triangles, Triangles):
+            middle = triangles.box.mean(axis=0)
+            across, up = np.stack([middle - size / 2, middle + size / 2], axis=1)
+            axis.set(xlim=across, ylim=up, aspect=stretch)
         title = [case.id, case.split or ""]
         for each in schema.parameters[:1]:
             title.append(f"{_plain(each.name)} {case.parameters[each.name]:.3g} {each.unit}")

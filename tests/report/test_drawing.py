@@ -118,7 +118,7 @@ def test_rounding_on_the_drawn_layer_does_not_fill_the_scale() -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "signed"),
-    [(-0.1, 1, False), (-0.3, 1, True), (-1, 0.1, False), (290, 310, False), (0, 0, False)],
+    [(-0.1, 1, False), (-0.3, 1, True), (-1, 0.1, True), (-2, -1, False), (290, 310, False)],
 )
 def test_values_mostly_on_one_side_have_no_colours_around_zero(
     low: float, high: float, signed: bool

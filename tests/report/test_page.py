@@ -37,7 +37,7 @@ def page_path(tmp_path: Path) -> Path:
     shades = [np.full((40, 120, 3), shade, np.uint8) for shade in (0, 120, 240)]
     frames = [[pages.webp(Image.fromarray(each))] for each in shades]
     labels = ("step 1", "step 2", "step 3")
-    animation = pages.Picture("rollout", "Caption.", frames, "Look.", "Score", labels=labels)
+    animation = pages.Picture("rollout", "Caption.", frames, "Look.", "Score", labels, 1, "end")
     rows = [{"anchor": str(number), "share": value} for number, value in enumerate(VALUES)]
     panel = pages.Panel("one", "One", [animation], [pages.PanelTable(rows, sortable=True)])
     pages.write_page(RunDirectory(tmp_path), "Run", [], LEAD, {"": [panel]})
@@ -49,13 +49,14 @@ def test_animations_step_by_key_tables_sort_and_nothing_is_wider_than_a_phone(
 ) -> None:
     with open_page(tmp_path / "chromium") as page:
         page.open(page_path.as_uri())
-        assert page.see(SHOWN) == "step 3" == page.see("document.querySelector('output').value")
+        assert page.see(SHOWN) == "step 2" == page.see("document.querySelector('output').value")
+        assert page.see("document.querySelector('.slider i').textContent") == "end"
         page.see("document.querySelector('.player').focus()")
-        for wanted in ("step 1", "step 2", "step 3"):
+        for wanted in ("step 3", "step 1", "step 2"):
             page.press("ArrowRight")
             assert page.see(SHOWN) == wanted
         page.click(".controls button:nth-of-type(2)")
-        page.wait_for(f"{SHOWN} !== 'step 3'")
+        page.wait_for(f"{SHOWN} !== 'step 2'")
         for clicks, order in enumerate(("0,1,2,3", "1,0,3,2", "2,3,0,1")):
             if clicks:
                 page.click("th:nth-child(2)")
@@ -74,10 +75,10 @@ def test_animations_step_by_key_tables_sort_and_nothing_is_wider_than_a_phone(
         assert page.see("getComputedStyle(document.querySelector('.controls')).display") == "none"
 
 
-def test_without_scripts_the_last_picture_is_shown_and_no_control(page_path: Path) -> None:
+def test_without_scripts_the_first_picture_is_shown_and_no_control(page_path: Path) -> None:
     body = page_path.read_text().partition("<body>")[2]
     frames = [part.partition(">")[0] for part in body.split("data-label=")[1:]]
-    assert ["hidden" in each for each in frames] == [True, True, False]
+    assert ["hidden" in each for each in frames] == [True, False, True]
     assert '<div class="controls" hidden>' in body
 
 
@@ -168,7 +169,8 @@ def test_an_error_is_so_many_times_the_best_references() -> None:
     assert measured.startswith(f"{error}, 0.5 times that of POD + GP")
     assert str(judge(judged(2.4, 0.6), {})).startswith("fields by POD + GP")
     assert "2 test cases, which prove little," in str(judge(judged(2.4, 0.6, cases=2), {}))
-    assert judge(judged(2.4, 0.1, cases=1), {}).measured == error.replace("10.0%", "240.0%")
+    given = judge(judged(2.4, 0.1, cases=1), {}).measured
+    assert given == error.replace("the mean e", "the network's mean e").replace("10.0%", "240.0%")
     (alone := judged(0.1, 0.1, cases=1)).beyond = ("case",)
     assert "1 test case, beyond the designs of the training, which proves" in str(judge(alone, {}))
     better = judged(0.05, 0.1, head=(0.05, False))
@@ -178,15 +180,15 @@ def test_an_error_is_so_many_times_the_best_references() -> None:
     better.by_component["POD + GP"] = {"u.x": Errors(nmae=0.1)}
     better.quantities["head"].source, better.quantities["head"].band = REGRESSION, 0.04
     found = judge(better, {})
-    ahead = "better in u x (NMAE 0.1 against the model's 0.2)"
+    ahead = "better in u x (NMAE 0.1 against the network's 0.2)"
     assert found.word == "for trends" and ahead in found.worst[0]
     assert "head is off by more than its band" in found.reasons
     # The worst is said first.
     better.references, better.by_component["training mean"] = (*others, "training mean"), mean
     better.overall["training mean"] = Errors(nmae=0.3)
     first, second, _ = str(judge(better, {})).split(". ", 1)[1].split("; ", 2)
-    below = "The model is worse than the training mean in u x (NMAE 0.15 against the model's 0.2)"
-    assert first == below and ahead in second
+    below = "The network is worse than the training mean in u x (NMAE 0.15 against the network's"
+    assert first == f"{below} 0.2)" and ahead in second
     better.by_component["POD + GP"], better.references = {"u.x": Errors(nmae=0.19)}, others
     assert not judge(better, {}).worst and "against" in judge(better, {}).reasons[-1]
     assert times(0.5449) == "0.54 times" and times(1162.0) == "1200 times"

@@ -18,6 +18,7 @@ from courant.report.anchors import TOP_ANCHORS, decomposition_panel
 from courant.report.context import Context, open_context
 from courant.report.data_and_training import cases_panel, tuning_seconds, use_panel
 from courant.report.dynamics import monitor_panel
+from courant.report.page import Cell
 from courant.report.report import write_report
 from courant.report.verdict import judge, known_verdict
 from courant.runs.directory import RunDirectory
@@ -127,6 +128,16 @@ def test_cases_that_a_panel_was_fitted_to_are_not_judged(context: Context) -> No
     assert monitor_panel(of_validation) is None
 
 
+def test_cases_are_ranked_and_marked_by_the_fields_that_are_shown(context: Context) -> None:
+    given = dataclasses.replace(context)
+    vars(given)["better"] = ("nearest design", lambda *_: np.zeros(1))
+    of = {n: e.overall["nearest design"].nmae for n, e in given.evaluation.cases.items()}
+    assert given.ranked == sorted(of, key=of.__getitem__) and given.shown[-1].by == "nearest design"
+    for row in errors.errors_panel(given).tables[0].rows:
+        marks = any(isinstance(of, Cell) and of.mark for of in row.values())
+        assert not marks or row["predicted by"] == "the nearest design"
+
+
 def test_the_strongest_fields_are_those_of_most_energy_and_sum_to_the_prediction(
     context: Context,
 ) -> None:
@@ -197,8 +208,8 @@ def test_a_calibrated_run_has_both_bands_and_the_error_of_the_mesh() -> None:
         grid={"peak_speed": GridError(order=1, low=0.1, high=0.2, num_designs=5, sizes=(5, 7))},
         no_grid={"branch1_share": "no trend"},
     )
-    of = {"unit": "1", "source": "fields", "error": 0.1, "fields_error": None}
-    of |= {"predicted": {"a": 0.6, "b": 0.64}}
+    of = {"unit": "m2/s2", "source": "fields", "error": 0.1, "fields_error": None}
+    of |= {"constant": False, "predicted": {"a": 0.6, "b": 0.64}}
     names = ("pressure_loss", "branch1_share", "peak_speed")
     context: Any = SimpleNamespace(
         surrogate=SimpleNamespace(bands=bands),
@@ -208,15 +219,17 @@ def test_a_calibrated_run_has_both_bands_and_the_error_of_the_mesh() -> None:
     table = errors.lead_table(context, {"peak_speed": [None, band]})
     assert table is not None
     rows = {row["quantity"]: list(row.values())[1:] for row in table.rows}
-    assert rows["pressure loss"] == ["fields", "10.0%", "none", "not studied"]
-    assert rows["branch1 share"] == ["fields", "10.0%", "none", "no trend"]
+    assert rows["pressure loss (m²/s²)"] == ["fields", "10.0%", "none", "not studied"]
+    assert rows["branch1 share (m²/s²)"] == ["fields", "10.0%", "none", "no trend"]
     expected = ["fields", "10.0%", "± 0.31 (50%)", "+10.0% to +20.0%"]
-    assert rows["peak speed"] == expected
+    assert rows["peak speed (m²/s²)"] == expected
     assert "band, 90% calibrated, 12 cases" in table.rows[0]
     context.surrogate.bands = None
+    vars(context.evaluation.quantities["peak_speed"])["constant"] = True
     uncalibrated = errors.lead_table(context, {})
     assert uncalibrated is not None
     assert list(uncalibrated.rows[0]) == ["quantity", "answered by", "error"]
+    assert uncalibrated.rows[2]["answered by"] == Cell("not known", "bad")
 
 
 def test_the_other_trials_of_a_sweep_are_its_search(tmp_path: Path) -> None:

@@ -1,12 +1,12 @@
 "use strict";
-// All work on what is in the page: without scripts it shows the last picture, and tables unsorted.
+// All work on what is in the page: without scripts it shows the first-shown picture, and tables unsorted.
 
 function play(player) {
   const frames = [...player.querySelectorAll(".picture")];
   const controls = player.querySelector(".controls");
   const [back, start, forth] = controls.querySelectorAll("button");
   const slider = controls.querySelector("input"), label = controls.querySelector("output");
-  let at = frames.length - 1, timer = 0;
+  let at = frames.findIndex((each) => !each.hidden), timer = 0;
   const show = (to) => {
     frames[at].hidden = true;
     at = (to + frames.length) % frames.length;
