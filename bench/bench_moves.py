@@ -144,7 +144,8 @@ def trained(family: CaseFamily, folder: Path) -> str:
     batch = recipe.training.batch_size
     fit(recipe.derive(training={**short, "samples_per_epoch": batch}), dataset, run)
     # Made-up fields do not show which designs are unlike others: every move has its bands.
-    run.write_json(BANDS, calibrate(run.url).unguarded().model_dump(mode="json"))
+    free = calibrate(run.url).model_copy(update={"reach": None, "ranges": ()})
+    run.write_json(BANDS, free.model_dump(mode="json"))
     return run.url
 
 

@@ -1,8 +1,10 @@
 """Define how samples are made of a dataset's cases: the data section of an experiment."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from courant.model_config import check_names
 
 MAX_WINDOW_STEPS = 10_000
 MANY = 10**9
@@ -13,6 +15,12 @@ class Frozen(BaseModel):
     """A record that crosses processes: no key is unknown, no number infinite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fields_exist(cls, given: Any) -> Any:
+        check_names(cls, given if isinstance(given, dict) else (), cls.model_fields.keys())
+        return given
 
 
 class SampleData(Frozen):

@@ -223,11 +223,10 @@ def _checked(content: dict[str, Any]) -> Experiment:
 
 def wrong_keys(error: ValidationError) -> str:
     """Name what is wrong in foreign content, in one line: the first keys, and how many more."""
-    found = error.errors(include_url=False)
-    lines = dict.fromkeys(
-        ": ".join(filter(None, (".".join(map(str, each["loc"]))[:100], each["msg"])))
-        for each in found
-    )
+    lines = dict[str, None]()
+    for each in error.errors(include_url=False):
+        place, text = ".".join(map(str, each["loc"]))[:100], each["msg"]
+        lines[": ".join(filter(None, (place, text.removeprefix("Value error, "))))] = None
     shown = [*lines][:_SHOWN_ERRORS]
     more = [f"and {len(lines) - len(shown)} more"] if len(lines) > len(shown) else []
     return " ".join("; ".join([*shown, *more]).split())

@@ -29,6 +29,7 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
         of_host = error.errno == errno.EADDRNOTAVAIL or (error.errno or 0) < 0
         other = "--host" if of_host else "--port"
         why = f"{str(error.strerror).partition(' (')[0]}; choose another {other}"  # no address
+        why = why.replace("Address already in use", "another program does")
         raise InputError(f"cannot listen on {in_address(host)}:{port}: {why}") from error
 
 

@@ -4,7 +4,9 @@ An experiment is read and rejected without torch, which takes seconds to import.
 are in `courant.field_model`.
 """
 
+from collections.abc import Iterable, Set
 from dataclasses import MISSING, dataclass, field, fields
+from difflib import get_close_matches
 from typing import Any, ClassVar, Self
 
 
@@ -16,6 +18,16 @@ def size(default: Any, least: float, most: float) -> Any:
 def choice(*values: str) -> Any:
     """Return a field of a config that has one of these values, by default the first."""
     return field(default=values[0], metadata={"choices": values})
+
+
+def check_names(config: type, given: Iterable[str], known: Set[str]) -> None:
+    """Raise ValueError for values of fields that a config does not have."""
+    if unknown := sorted({str(name)[:100] for name in given} - known):
+        near = "".join(f"did you mean {of}? " for of in get_close_matches(unknown[0], known, 1))
+        raise ValueError(
+            f"{config.__name__} has no field {', '.join(unknown)[:200]}; {near}its fields are"
+            f" {', '.join(sorted(known))}"
+        )
 
 
 @dataclass(frozen=True)
@@ -87,13 +99,7 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Rebuild a config; ValueError names a field that is unknown, missing or invalid."""
-        known = {field.name for field in fields(cls)}
-        unknown = sorted(set(values) - known)
-        if unknown:
-            raise ValueError(
-                f"{cls.__name__} has no field {', '.join(unknown)[:200]}; its fields are"
-                f" {', '.join(sorted(known))}"
-            )
+        check_names(cls, values, {field.name for field in fields(cls)})
         try:
             return cls(**values)
         except TypeError as error:

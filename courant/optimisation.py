@@ -30,7 +30,7 @@ from pydantic import Field
 from courant.data_config import Frozen
 from courant.evaluation.metrics import finite_or_none
 from courant.prediction.answers import REGRESSION, Outcomes
-from courant.prediction.bands import QuantityBand, quantity_bands, shared_ranges
+from courant.prediction.bands import QuantityBand, shared_ranges
 from simgen.design_space import Parameter
 from simgen.errors import CaseError, InputError, SimgenError
 from simgen.regression import spans_decade
@@ -423,7 +423,7 @@ def predicted(
     answers, at = surrogate.answers, surrogate.scaled(design)[None]
     values = {name: float(of[0]) for name, of in answers.at(at, {}, False).items()}
     sources = dict.fromkeys(values, REGRESSION)
-    bands = quantity_bands(answers, surrogate.bands, at[0], values, False)
+    bands = surrogate.quantity_bands(at[0], values, False)
     if surrogate.step_s is None:
         with suppress(CaseError, InputError):
             found = surrogate.predict_design(design, place=place)

@@ -613,6 +613,7 @@ class Optimisation(asks.OptimisationRequest):
         """
         from courant.evaluation.quantities import ensure_answers, fit_answers, outcomes_of
         from courant.prediction.surrogate import load
+        from courant.problems.problem import collected_warnings
         from courant.report.optimisation import write_search_page
 
         folder = self.folder
@@ -634,9 +635,10 @@ class Optimisation(asks.OptimisationRequest):
                     outcomes = outcomes_of(dataset, self._on_record())
                     design = emulator.choose(surrogate, outcomes, dataset, len(search.candidates))
                     case = self._generation(design).points[0].id
-                    chosen = optimisation.predicted(surrogate, case, design, self.dataset)
+                    with collected_warnings() as warned:
+                        chosen = optimisation.predicted(surrogate, case, design, self.dataset)
                     search = keep(*search.candidates, chosen)
-                    for doubt in search.doubts(chosen):
+                    for doubt in dict.fromkeys([*warned, *search.doubts(chosen)]):
                         announce(f"warning: candidate {case}: {doubt}")
                 *earlier, chosen = search.candidates
                 bars.show(done, f"solving {chosen.case}")
@@ -672,7 +674,7 @@ class Optimisation(asks.OptimisationRequest):
         return found.design if found else {}
 
     def _result(self, search: optimisation.Search) -> Optimum:
-        """Return the optimum; SimgenError where no candidate has an accepted solution."""
+        """Return the optimum; SimgenError where none is found."""
         folder = self.folder
         if all(each.status != "accepted" for each in search.candidates):
             first = search.candidates[0]
@@ -680,9 +682,10 @@ class Optimisation(asks.OptimisationRequest):
                 f"none of {len(search.candidates)} candidates has an accepted solution, the first"
                 f" was {first.status}: {first.reason}; {folder.url} has all"
             )
-        settings = dict(self._generation({}).settings or {})
-        finer = ""
-        if search.front(search.solved) and (size := settings.get("mesh_size")):
+        if not search.front(search.solved):
+            raise SimgenError(f"{search.verdict} {folder.url}/index.html shows them")
+        settings, finer = dict(self._generation({}).settings or {}), ""
+        if size := settings.get("mesh_size"):
             settings["mesh_size"] = float(f"{size / FINER:.2g}")
             # A steady solve needs more iterations on more cells.
             settings |= {n: 2 * of for n, of in settings.items() if n == "max_iterations"}
@@ -767,14 +770,10 @@ class ModelBenchmark(asks.BenchmarkRequest):
         base, opened = open_training(self)
         # Trainings that are compared have the same budget, and spend all of it.
         base = base.derive(training={"budget_s": None, "patience": None})
-        if self.space and self.models:
+        if self.space and (self.models or self.sizes):
             raise InputError(
-                "give models to compare or a space of one model's settings, not both (models=null"
-                " for a deployment that sets them)"
-            )
-        if self.space and self.sizes:
-            raise InputError(
-                "sizes are those of models; a space of settings has none, leave them out"
+                "give models, and sizes of them, or a space of one model's settings, not both"
+                " (models=null for a deployment that sets them)"
             )
         space = search_space.load_space(self.space) if self.space else None
         left_out: tuple[str, ...] = ()
@@ -782,15 +781,13 @@ class ModelBenchmark(asks.BenchmarkRequest):
             space, left_out = space.applied_to(base, lambda made: open_problem(made, opened))
             contenders = benchmark.settings_of(space, base, opened)
         else:
-            sizes: dict[str, dict[str, Any]] = {}
             try:
-                if self.sizes:
-                    reader = TypeAdapter(dict[str, dict[str, Any]])
-                    sizes = reader.validate_json(_read_file(self.sizes))
+                given = _read_file(self.sizes) if self.sizes else b"{}"
+                sizes = TypeAdapter(dict[str, dict[str, Any]]).validate_json(given)
             except ValidationError as error:
+                example, why = '{"transolver": {"width": 64}}', error.errors()[0]["msg"]
                 raise InputError(
-                    f'{self.sizes} holds no sizes by model, such as {{"transolver": {{"width":'
-                    f" 64}}}}: {error.errors()[0]['msg']}"
+                    f"{self.sizes} holds no sizes by model, such as {example}: {why}"
                 ) from error
             contenders = benchmark.choose_contenders(
                 self.models or ("courant", "transolver", "upt"), base, opened, sizes
@@ -851,9 +848,7 @@ class ModelBenchmark(asks.BenchmarkRequest):
                 _run_job(f"benchmark-{name}", place, pinned)
         results = self._results(planned, dataset)
         if results is None:
-            raise SimgenError(
-                f"{planned.url}: some trials did not end; run the benchmark again to go on"
-            )
+            raise SimgenError(f"{planned.url}: some trials did not end; the same command goes on")
         return results
 
     def _results(self, planned: benchmark.Benchmark, data: simgen.Dataset) -> FinishedTrials | None:

@@ -20,7 +20,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from simgen.errors import InputError
+from simgen.errors import InputError, RangeError, did_you_mean
 
 #: Stricter than Python's `float`, which accepts what no CSV file means, such as 1_000.
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -87,7 +87,7 @@ class Parameter:
     def check(self, value: float) -> float:
         """Return the value, rounded; raise InputError unless it is a number inside the range."""
         if not math.isfinite(value) or not self.low <= value <= self.high:
-            raise InputError(
+            raise RangeError(
                 f"{self.name} = {value:g} {self.unit} is outside its range "
                 f"[{self.low:g}, {self.high:g}] {self.unit}; choose a value inside"
             )
@@ -146,7 +146,10 @@ class DesignSpace:
         }
         if any(differing.values()):
             wrong = (f"{kind} {', '.join(names)}" for kind, names in differing.items() if names)
-            raise InputError(f"{called}: {' and '.join(wrong)}; expected {', '.join(self.names)}")
+            near = "".join(did_you_mean(of, differing["missing"]) for of in differing["unknown"])
+            raise InputError(
+                f"{called}: {' and '.join(wrong)}; {near}expected {', '.join(self.names)}"
+            )
         return {each.name: each.check(float(values[each.name])) for each in self.parameters}
 
     def sample(self, num: int, method: Sampler = "sobol", seed: int = 42) -> list[dict[str, float]]:

@@ -7,6 +7,9 @@ unreachable or damaged store; a retry helps only after that is repaired. Every m
 thing, the value and the way out, in one line.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class SimgenError(Exception):
     """Base of every error that simgen raises on purpose."""
@@ -14,6 +17,10 @@ class SimgenError(Exception):
 
 class InputError(SimgenError):
     """An impossible request: a wrong parameter, name or file, or a missing program."""
+
+
+class RangeError(InputError):
+    """A value outside of its parameter's range."""
 
 
 class CaseError(SimgenError):
@@ -57,6 +64,11 @@ class ProgramError(SimgenError):
 
 class StoreError(SimgenError):
     """A dataset store cannot be reached, written or read."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `did you mean NAME? ` for the nearest of the known names; empty where none is near."""
+    return "".join(f"did you mean {of}? " for of in get_close_matches(name, list(known), 1))
 
 
 def first_line(error: object) -> str:

@@ -68,10 +68,11 @@ def _scored(
     """Count cases by band, as if none were withheld, and what would withhold it."""
     bands = surrogate.bands
     assert bands is not None
+    unguarded = bands.model_copy(update={"reach": None, "ranges": ()})
     found: dict[str, list[tuple[bool, bool, bool]]] = {}
     for case in beyond:
         pair = solved_and_predicted(surrogate, dataset, case)
-        held, _ = compare_case(surrogate, bands.unguarded(), dataset, case, pair, LEVEL)
+        held, _ = compare_case(surrogate, unguarded, dataset, case, pair, LEVEL)
         prepared = surrogate.prepare_case(case, surrogate.problem.shown_start(case))
         by_ranges = bool(bands.out_of_ranges(surrogate.space, case.parameters))
         by_latents = bool(bands.out_of_reach(surrogate.pooled_latents(prepared)))

@@ -48,12 +48,12 @@ def calibrate(
         grid, no_grid = grid_errors(open_dataset(grid_url), surrogate.dataset["settings"])
     cases = dataset.cases("calibration")[:MOST_CASES]
     if len(cases) < bands.least_cases(LEVEL):
+        more = f"courant generate {dataset.schema.family} --split calibration --sampler uniform"
+        if dataset.schema.source is not None:
+            more = "import more solved cases, with the split calibration in the table --parameters"
         raise InputError(
             f"{dataset.url} {dataset.version} has {len(cases)} calibration cases, bands of"
-            f" {LEVEL:.0%} need {bands.least_cases(LEVEL)}, and some 50 to be narrow: courant"
-            f" generate {dataset.schema.family} --split calibration with --sampler uniform, another"
-            " --seed and the settings of the dataset; of an imported dataset, import more cases,"
-            " with the split calibration in the table of parameters"
+            f" {LEVEL:.0%} need {bands.least_cases(LEVEL)}, and some 50 to be narrow: {more}"
         )
     check_settings(dataset, cases, trained_on)
     validation = dataset.cases("validation")[:MAX_CASES]

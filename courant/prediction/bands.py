@@ -368,6 +368,17 @@ def outside(ranges: Ranges, design: np.ndarray) -> list[int]:
     ]
 
 
+def is_remote(known: np.ndarray, design: np.ndarray) -> bool:
+    """Return whether a design (P,) is farther from its P + 1 nearest of (n, P) than any of these.
+
+    Errors of designs that were left out say little of it: too few bands hold there.
+    """
+    apart, near = np.linalg.norm(known[:, None] - [*known, design], axis=-1), len(design) + 1
+    apart.sort(axis=0)
+    usual, here = apart[1 : near + 1, :-1].mean(axis=0).max(), apart[:near, -1].mean()
+    return bool(here > usual * (1 + ROUNDING))
+
+
 class FieldErrors(Frozen):
     """The scale of errors, and each case's largest at any point, step and component over it."""
 
@@ -466,10 +477,6 @@ class Bands(Frozen):
             if half_width(known, alone, *at) < half_width(known, both[name], *at):
                 kept[name] = kept[name].model_copy(update={"share": 0.0})
         return answers.model_copy(update={"quantities": kept})
-
-    def unguarded(self) -> Bands:
-        """Return these bands for designs unlike the calibration's too, where they hold no more."""
-        return self.model_copy(update={"reach": None, "ranges": ()})
 
     def out_of_ranges(self, space: Sequence[Parameter], parameters: Mapping[str, float]) -> str:
         """Return the parameters in which a design lies outside of the known ones; else empty."""

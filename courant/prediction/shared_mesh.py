@@ -15,7 +15,7 @@ import numpy as np
 from simgen.case import CaseFamily
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint, DesignSpace
-from simgen.errors import InputError
+from simgen.errors import InputError, RangeError
 from simgen.point_cloud import PointCloud
 from simgen.quantities import Quantity
 
@@ -70,7 +70,11 @@ class SharedMesh:
         if not space.names:
             url = self.dataset.url
             raise InputError(f"cases of {url} have no parameters: import them with --parameters")
-        return DesignPoint(self.name, 1, space.check(parameters, "design"), dict(settings))
+        try:
+            return DesignPoint(self.name, 1, space.check(parameters, "design"), dict(settings))
+        except RangeError as error:
+            wider = "import all cases and further ones, or with a wider --range, into another store"
+            raise RangeError(f"{error}, or {wider}") from None
 
 
 def meshing_family(dataset: Dataset) -> CaseFamily | SharedMesh:

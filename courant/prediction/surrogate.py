@@ -468,7 +468,7 @@ class Surrogate:
         columns = {name: np.array([value]) for name, value in of_fields.items()}
         design = self.scaled(point.parameters)[None]
         answered = {n: float(of[0]) for n, of in answers.at(design, columns, usable).items()}
-        around = banding.quantity_bands(answers, self.bands, design[0], answered, usable)
+        around = self.quantity_bands(design[0], answered, usable)
         grid = self.bands.grid if self.bands else {}
         return PredictedDesign(
             point=point,
@@ -489,6 +489,19 @@ class Surrogate:
             if solved is None
             else {**quantities(solved), **(of_solver if is_whole else {})},
         )
+
+    def quantity_bands(
+        self, design: np.ndarray, values: Mapping[str, float], usable: bool
+    ) -> dict[str, banding.QuantityBand]:
+        """Return `courant.prediction.bands.quantity_bands`; warn where they may be too narrow."""
+        around = banding.quantity_bands(self.answers, self.bands, design, values, usable)
+        left_out = any(of.kind == "left out" for of in around.values())
+        if left_out and banding.is_remote(np.array(self.answers.designs), design):
+            warn_caller(
+                "this design is farther from all solved designs than any of these is from the"
+                " others: its bands may be too narrow"
+            )
+        return around
 
     def scaled(self, parameters: Mapping[str, float]) -> np.ndarray:
         """Return (P,) design parameters, -1..1 over their ranges."""

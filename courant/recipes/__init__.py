@@ -7,7 +7,6 @@ Each is a complete Experiment, and most derive from another one; so do ablations
 A baseline's kind at the end of a name puts it in Courant's place (`compared`).
 """
 
-from difflib import get_close_matches
 from typing import Literal
 
 from courant.experiment import Experiment
@@ -15,7 +14,7 @@ from courant.models import BASELINES
 from courant.recipes import community, cylinder_flow, steady
 from courant.recipes.compared import compared, split_name
 from courant.recipes.variants import Recipe
-from simgen.errors import InputError
+from simgen.errors import InputError, did_you_mean
 
 RECIPES: dict[str, Recipe] = {**cylinder_flow.RECIPES, **steady.RECIPES, **community.RECIPES}
 
@@ -24,7 +23,7 @@ USUAL = {"branched-pipe": "branched-pipe-all-fields"}
 
 
 def get_recipe(name: str) -> Experiment:
-    """Return the recipe called `name`; InputError lists the known ones, the nearest first."""
+    """Return the recipe called `name`; InputError names the nearest, or lists all."""
     if recipe := RECIPES.get(name):
         if not isinstance(recipe.base, str):
             return recipe.base()
@@ -34,12 +33,9 @@ def get_recipe(name: str) -> Experiment:
         return made.model_copy(update={"family": recipe.family or made.family})
     parts = split_name(name)
     if parts is None or parts[0] not in RECIPES:
-        known = dict.fromkeys([*get_close_matches(name, RECIPES, n=1), *RECIPES])
-        raise InputError(
-            f"recipe '{name}' is unknown; choose one of {', '.join(known)}, or one of them with"
-            f" a baseline's kind at its end, as {next(iter(RECIPES))}-{next(iter(BASELINES))}"
-            f" ({', '.join(BASELINES)})"
-        )
+        known = did_you_mean(name, RECIPES) or f"choose one of {', '.join(RECIPES)}; "
+        kinds = f"-{', -'.join(BASELINES)} behind one takes that model"
+        raise InputError(f"recipe '{name}' is unknown; {known}{kinds}")
     return compared(get_recipe(parts[0]), parts[1])
 
 

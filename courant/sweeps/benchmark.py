@@ -21,7 +21,6 @@ The phases follow from the run directories that those before them left:
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import re
@@ -42,7 +41,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records, read_status, write_status
 from courant.sweeps.search_space import BASELINE, CHOICE, SearchSpace, label, show
 from courant.sweeps.sweep import TRIALS, Trial, is_done, read_result
-from simgen.errors import InputError
+from simgen.errors import InputError, did_you_mean
 from simgen.log_lines import duration_text
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ _Rates = Annotated[
     AfterValidator(lambda rates: tuple(sorted(set(rates)))),
 ]
 _UNITS = {"h": 3600.0, "min": 60.0, "s": 1.0}
-MOST = 1e9  # Of any unit
+LONGEST_H = 10_000
 
 
 class Budget(Frozen):
@@ -214,11 +213,9 @@ def choose_contenders(
     for name in names:
         kind, _ = of_members(name)
         if kind not in known:
-            near = difflib.get_close_matches(kind, known, 1)
-            hint = f"did you mean {near[0]}? " if near else ""
             raise InputError(
-                f"model '{name}' is unknown; {hint}choose of {', '.join(known)}; behind each,"
-                " -x2 to -x64 makes so many members"
+                f"model '{name}' is unknown; {did_you_mean(kind, known)}choose of"
+                f" {', '.join(known)}; behind each, -x2 to -x64 makes so many members"
             )
     unused = sorted(set(sizes) - {*names, *(of_members(name)[0] for name in names)})
     if unused:
@@ -294,15 +291,17 @@ def parse_budget(text: str) -> Budget:
     """Parse `40 epochs`, `90s`, `30min` or `2h`; InputError for anything else."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(epochs?|s|min|h)\s*", text)
     amount = float(found[1]) if found else 0.0
-    if found is None or not amount or amount > MOST:
+    if found is None or not amount:
         raise InputError(
             f"'{text}' is no budget; give epochs (40epochs) or a time (90s, 30min, 2h)"
         )
     if found[2].startswith("epoch"):
-        if amount != int(amount) or amount > MAX_EPOCHS:
+        if amount > MAX_EPOCHS or amount != int(amount):
             raise InputError(f"budget '{text}': give whole epochs, {MAX_EPOCHS:,} at most")
         return Budget(unit="epochs", amount=amount)
-    return Budget(unit="processor", amount=amount * _UNITS[found[2]])
+    if (seconds := amount * _UNITS[found[2]]) > LONGEST_H * 3600:
+        raise InputError(f"budget '{text[:20]}': give {LONGEST_H:,} h at most")
+    return Budget(unit="processor", amount=seconds)
 
 
 def speed_trials(benchmark: Benchmark) -> list[Trial]:

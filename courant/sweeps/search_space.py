@@ -14,7 +14,6 @@ every combination, `random` draws (the only one for ranges). `choices` are one f
 `model.num_features` in words, because its number depends on the family.
 """
 
-import difflib
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +26,7 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator, m
 
 from courant.data_config import Frozen
 from courant.experiment import DATA, Experiment, wrong_keys
-from simgen.errors import InputError
+from simgen.errors import InputError, did_you_mean
 from simgen.whole_file import local_path
 
 Value = bool | int | float | str | None
@@ -174,11 +173,8 @@ class SearchSpace(Frozen):
                     " sweep sets it; leave it to the experiment"
                 )
             if key not in own:
-                near = difflib.get_close_matches(key, own, 1) or [f"{each}.*" for each in SECTIONS]
-                raise InputError(
-                    f"space {self.name}: an experiment has no key {key}; did you mean"
-                    f" {', '.join(near)}?"
-                )
+                near = did_you_mean(key, own) or f"give {' or '.join(SECTIONS)}, and .NAME"
+                raise InputError(f"space {self.name}: an experiment has no key {key}; {near}")
         setting: Setting = {key: own[key] for key in self.parameters}
         return {**setting, CHOICE: BASELINE} if self.choices else setting
 

@@ -314,9 +314,12 @@ def import_plan(
 
 def _reason(error: Exception, folder: Path) -> str:
     """Show an error without the folder's own path, and with its type where it is not ours."""
-    text = importing.one_line(error).replace(f"{folder}/", "")
-    is_own = isinstance(error, CaseError | InputError)
-    return text if is_own else f"its files cannot be read ({type(error).__name__}: {text})"
+    text = importing.one_line(error)
+    if isinstance(error, OSError) and error.filename:
+        text = f"{error.filename}".removesuffix(".gz") + f": {error.strerror}"
+    elif not isinstance(error, CaseError | InputError):
+        text = f"its files cannot be read ({type(error).__name__}: {text})"
+    return text.replace(f"{folder}/", "")
 
 
 def _with_its_parameters(

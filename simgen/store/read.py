@@ -18,7 +18,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -34,7 +33,7 @@ from simgen.case import CaseFamily
 from simgen.cases import find_family
 from simgen.cell_mesh import CellMesh, shape_of
 from simgen.design_space import scaled
-from simgen.errors import InputError, SimgenError, StoreError
+from simgen.errors import InputError, SimgenError, StoreError, did_you_mean
 from simgen.moments import is_significant
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.quantities import Quantity
@@ -175,8 +174,9 @@ class Dataset:
         if not isinstance(case, str):
             case = self.cases()[case]
         if case not in self.records:
-            near = [f"did you mean {of}? " for of in get_close_matches(case, self.records, 1)]
-            listed = "".join([*near, f"`courant dataset show {self.url}` lists them"])
+            listed = (
+                did_you_mean(case, self.records) + f"`courant dataset show {self.url}` lists them"
+            )
             raise InputError(f"{self.url} {self.version} has no case {case}; {listed}")
         return StoredCase(self, case)
 

@@ -111,6 +111,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "see log.icoFoam: Maximum number of",
     ),
+    "no faces": (lambda d: (d / "constant/polyMesh/faces").unlink(), "Mesh/faces: No such file"),
     "a missing field": (lambda d: (d / "1/T").unlink(), "its time 1 has no T; it has U, p"),
     "a mesh for each region": (
         lambda d: (

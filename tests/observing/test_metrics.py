@@ -76,7 +76,7 @@ def test_a_name_that_is_not_this_servers_gets_no_metrics(
         assert (b"courant_dataset_cases{" in answered.read()) == (status == 200)
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
-        pytest.raises(InputError, match=r"1:[0-9]+: Address already in use; choose ano"),
+        pytest.raises(InputError, match=r"1:[0-9]+: another program does; choose ano"),
     ):
         metrics_server(served, "127.0.0.1", taken.getsockname()[1])
 

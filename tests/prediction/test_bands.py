@@ -178,6 +178,15 @@ def test_ranges_reach_three_mean_gaps_beyond_the_designs() -> None:
         assert banding.outside(((-1.0, 1.0), (-0.5, 0.5)), np.array([1.0, place])) == number
 
 
+def test_a_corner_far_from_all_designs_is_remote_and_a_gap_between_them_is_not() -> None:
+    six = np.linspace(-1, 1, 6)[:, None]
+    for known in (six, six[1:], np.delete(six, 2, axis=0)):  # less one as the test case
+        assert not any(banding.is_remote(known, np.array([at])) for at in np.linspace(-1, 1, 101))
+    plane = [(-0.59, 0.33), (0.74, 0.76), (-0.49, -0.3), (-0.03, 0.66), (0.77, -0.15)]
+    assert banding.is_remote(np.array(plane), np.array([1.0, -1.0]))
+    assert not banding.is_remote(np.array(plane), np.array([0.2, 0.1]))
+
+
 def test_designs_near_an_unsolved_one_are_counted() -> None:
     designs = np.random.default_rng(0).uniform(-1, 1, (80, 1))
     unsolved = designs[:, 0] > 0.5
@@ -374,8 +383,9 @@ def test_where_no_band_holds_the_reason_is_given(folder: Path, tmp_path: Path) -
     low, none = 28.5 + 8.5 * (place + 0.1), around(narrow)
     assert f" mm lies outside of {low:.4g} to 37 mm" in none.no_field
     assert none.field is None and quantities(narrow) == {}
-    free = around(narrow.unguarded())
-    assert free.no_field == "" and quantities(narrow.unguarded()) and free.field is not None
+    unguarded = narrow.model_copy(update={"reach": None, "ranges": ()})
+    free = around(unguarded)
+    assert free.no_field == "" and quantities(unguarded) and free.field is not None
     surrogate.bands = None
     assert around(None).no_field == "the run is not calibrated"
     assert [each.kind for each in quantities(None).values()] == ["left out"]

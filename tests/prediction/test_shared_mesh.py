@@ -10,6 +10,7 @@ import pytest
 import courant
 import simgen
 from courant.evaluation import record
+from courant.evaluation.calibrate import calibrate
 from courant.evaluation.quantities import ensure_answers
 from courant.prediction.answers import REGRESSION
 from courant.prediction.shared_mesh import SharedMesh
@@ -85,8 +86,11 @@ def test_a_design_is_predicted_and_explored_on_the_mesh_of_all_cases(
         SectionRequest(parameters={"speed": 3.2})
     )
     assert shown.num_cells == len(case.points)
-    wrong = ({"sped": 3.0}, "unknown sped"), ({"speed": 3.0, "angle": 1.0}, "unknown angle")
-    for asked, answer in (*wrong, ({"speed": 7.0}, "speed = 7 .* outside its range .1, 6.")):
+    wrong = ({"sped": 3.0}, "did you mean speed"), ({"speed": 3.0, "angle": 1.0}, "unknown angle")
+    for asked, answer in (
+        *wrong,
+        ({"speed": 7.0}, "speed = 7 .* its range .1, 6.*a wider --range"),
+    ):
         with pytest.raises(InputError, match=answer):
             surrogate.predict_design(asked)
     # A case that joined since is predicted by its id too.
@@ -97,6 +101,8 @@ def test_a_design_is_predicted_and_explored_on_the_mesh_of_all_cases(
         InputError, match=r"solved elsewhere.*generate tunnel-designs --template CASE --vary"
     ):
         surrogate.predict_design({"speed": 3.0}, verify=True)
+    with pytest.raises(InputError, match=r"need 9, .* narrow: import more solved cases"):
+        calibrate(surrogate.url)
     evaluation = SimpleNamespace(better_fields="POD + GP")
     monkeypatch.setattr(record, "read_evaluation", lambda *_: evaluation)
     explored = Explored(surrogate, Limits(), dataset.url)
@@ -117,7 +123,12 @@ def test_a_design_is_predicted_and_explored_on_the_mesh_of_all_cases(
     assert not RunDirectory(surrogate.url).exists(ANSWERS), "they are fitted by an evaluation alone"
     # Six cases have no calibration: the band is that of the regression on the other five.
     ensure_answers(surrogate, dataset)
-    answered = surrogate.predict_design({"speed": 3.2})
+    with collected_warnings() as near:
+        answered = surrogate.predict_design({"speed": 3.2})
+    monkeypatch.setattr("courant.prediction.bands.is_remote", lambda *_: True)
+    with collected_warnings() as far:
+        surrogate.predict_design({"speed": 3.2})
+    assert [each in near for each in far if "may be too narrow" in each] == [False]
     assert answered.quantities["max_speed"] == pytest.approx(
         np.interp(3.2, known.index, known), rel=0.1
     )

@@ -325,7 +325,9 @@ def test_models_that_cannot_be_compared_are_reported_before_anything_is_trained(
         choose_contenders(names, tiny_steady().derive(training=training), ducts, sizes)
 
 
-@pytest.mark.parametrize("text", ["", "10", "0s", "2.5epochs", "3 weeks", "9" * 400 + "s"])
+@pytest.mark.parametrize(
+    "text", ["", "10", "0s", "2.5epochs", "3 weeks", "10001h", "9" * 400 + "s"]
+)
 def test_a_budget_is_epochs_or_a_time(text: str) -> None:
     assert parse_budget("40 epochs").amount == 40 and parse_budget("1.5min").amount == 90
     with pytest.raises(InputError, match="budget"):
