@@ -154,7 +154,8 @@ def draw_maps(
             axis.tick_params(labelsize=7, pad=1.5)
             axis.tick_params("y", labelrotation=90)  # which takes least width
             axis.xaxis.set(major_locator=MaxNLocator(4), major_formatter="{x:g} m")
-            axis.yaxis.set(major_locator=MaxNLocator(3), major_formatter="{x:g}")
+            few = 2 if aspect < FLAT else 3
+            axis.yaxis.set(major_locator=MaxNLocator(few), major_formatter="{x:g}")
     return figure
 
 

@@ -192,8 +192,7 @@ def quantities_panel(context: Context) -> Panel | None:
             f"For each {evaluation.split} case, the answer against what the solver measured.{bars}",
             draw_quantities(scores, widths),
             look_for="Points should lie on the line.",
-            score="A regression alone was better on validation cases, and answers for"
-            f" {listed(alone)}"
+            score=f"A regression alone answers for {listed(alone)}"
             if alone
             else "The fields are part of every answer",
         )
@@ -288,7 +287,7 @@ def lead_table(
     kinds = dict.fromkeys(str(band) for of in around.values() for band in of if band)
     for name, score in context.evaluation.quantities.items():
         row: dict[str, str | Cell] = {"quantity": with_unit(plain(name), score.unit)}
-        row["answered by"] = Cell("not known", "bad") if score.constant else score.source
+        row["answered by"] = _source(score)
         row["error"] = percent(score.error)
         if around:
             known = [band for band in around.get(name, ()) if band]
@@ -303,12 +302,16 @@ def lead_table(
     return PanelTable(rows, words=("quantity", "answered by")) if rows else None
 
 
+def _source(score: record.QuantityScore) -> str | Cell:
+    return Cell("not known", "bad") if score.constant else score.source
+
+
 def quantity_table(quantities: Mapping[str, record.QuantityScore]) -> PanelTable:
     """Compare errors and rank correlations, the better of two in green."""
     rows = []
     for name, score in quantities.items():
         row: dict[str, str | Cell] = {"quantity": plain(name), "meaning": score.meaning}
-        row |= {"answered by": score.source, "error": percent(score.error)}
+        row |= {"answered by": _source(score), "error": percent(score.error)}
         if score.fields_error is not None:
             row["error, network's fields alone"] = percent(score.fields_error)
         if score.rank_correlation is not None:
