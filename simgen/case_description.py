@@ -41,10 +41,12 @@ def read_control(directory: Path, region: str = "") -> tuple[str, float | None, 
         end = float(last) if stop in ("", "endTime") else None
     except ValueError:
         end = None
-    scheme = read_entry(schemes, ["ddtSchemes", "default"]) if has_file(schemes) else None
-    # localEuler steps each cell by a time of its own: its times are iterations.
-    steady = None if scheme is None else scheme.startswith(("steadyState", "localEuler"))
-    return application, end, steady
+    of_order = ("ddtSchemes", "d2dt2Schemes") if has_file(schemes) else ()
+    found = [text for each in of_order if (text := read_entry(schemes, [each, "default"]))]
+    # localEuler steps each cell by a time of its own: its times are iterations. Solvers of static
+    # stresses have a steady d2dt2 beside a ddt of the temperature.
+    steady = any(text.startswith(("steadyState", "localEuler")) for text in found)
+    return application, end, steady if found else None
 
 
 # Fields: names, units, components
@@ -69,14 +71,14 @@ _UNITS: dict[tuple[float, ...], str] = {
     (1, 2, -3, 0, 0, 0, 0): "W",
 }
 _BASE = ("kg", "m", "s", "K", "mol", "A", "cd")
-_SYMBOLS: dict[str, tuple[float, ...]] = {
+_SYMBOLS: dict[str, Sequence[float]] = {
     **{base: tuple(map(float, np.eye(len(_BASE))[n])) for n, base in enumerate(_BASE)},
     **{name: powers for powers, name in _UNITS.items()},
-    "rad": (0,) * 7,
-    "Hz": (0, 0, -1, 0, 0, 0, 0),
     # No number of a file with dimensions is in these.
     **dict.fromkeys(("count", "%", "deg", "rpm", "mm", "cm", "degC", "bar", "kPa"), (nan,) * 7),
 }
+#: Further ones by those before them.
+_DERIVED = "rad=1, Hz=1/s, C=A s, V=W/A, ohm=V/A, S=A/V, F=C/V, Wb=V s, T=Wb/m2, H=Wb/A"
 #: Entries of a field's file whose numbers have its dimensions, and what others have.
 _OF_ITS_FIELD = (
     *("internalField", "value", "uniformValue", "refValue", "inletValue", "outletValue"),
@@ -101,7 +103,7 @@ def dimension_of(patches: Mapping[str, PatchRange], points: Callable[[], np.ndar
 def describe_field(path: Path, called: str, role: Role, dimension: int) -> Field:
     """Describe a field from the head of one of its files; CaseError where that is none.
 
-    The vector's component across a plane case is left out.
+    Components across a plane case are left out, but for a tensor's zz.
     """
     reader, unit = FoamReader(path), ""
     kind = re.sub("^vol(.)(.*)Field$", lambda of: of[1].lower() + of[2], reader.header["class"])
@@ -115,9 +117,9 @@ def describe_field(path: Path, called: str, role: Role, dimension: int) -> Field
             break
     openfoam, plain = path.name, re.sub(r"\W+", "_", path.name)
     usual = {**NAMES, **(KINEMATIC if unit == "m2/s2" else {})}
-    components = (plain,) if number == 1 else COMPONENT_NAMES[number]
-    if number == 3:
-        components = components[:dimension]
+    across = () if number == 1 or dimension == 3 else ("z", "xz", "yz", "zx", "zy")
+    names = COMPONENT_NAMES.get(number, (plain,))
+    components = tuple(each for each in names if each not in across)
     return Field(called or usual.get(openfoam, plain), unit, components, openfoam, role)
 
 
@@ -172,6 +174,10 @@ def _powers(unit: str) -> list[float] | None:
             power = float(found[2] or 1) * (-1 if number else 1)
             total = [one + power * of for one, of in zip(total, _SYMBOLS[found[1]], strict=True)]
     return total
+
+
+for _each in _DERIVED.split(", "):
+    _SYMBOLS[_each.partition("=")[0]] = _powers(_each.partition("=")[2]) or ()
 
 
 # Kinds of patches: by name, by type, and by the condition of U

@@ -15,7 +15,7 @@ TAIL_LINES = 40
 HISTORY_POINTS = 400
 MOST_OF_ERROR = 300
 
-_TIME = re.compile(r"^Time = ([-+.\deE]+)s?$")
+_TIME = re.compile(r"^(?:Time =|Iteration:) ([-+.\deE]+)s?$")
 _RANK = re.compile(r"^\[\d+\]\s?")
 _FATAL = re.compile(r"^--> FOAM FATAL (?:IO )?ERROR\s*:(.*)$")
 _RELEASE = re.compile(r"\(openfoam-[^()]*\)")
@@ -50,7 +50,7 @@ class SolverLog:
         """Parse one line; return True if it opened a new time step."""
         if line:
             self.tail.append(line)
-        if line.startswith("Time = "):
+        if line.startswith(("Time = ", "Iteration: ")):
             if not (found := _TIME.match(line)):
                 return False
             self.time, self.num_steps = float(found[1]), self.num_steps + 1

@@ -52,6 +52,7 @@ def test_a_step_is_read_with_the_first_residual_of_each_variable():
     assert log.cpu_s == 12.34
     log.read("End")
     assert log.finished
+    assert read("Iteration: 7").time == 7  # as solidDisplacementFoam prints
 
 
 def test_the_history_of_a_long_run_stays_bounded_and_spans_it():
