@@ -6,6 +6,7 @@ import platform
 import re
 import shutil
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -58,6 +59,7 @@ class SolvedFork:
     status: Status
     reason: str
     seconds: float
+    crc: int = 0  # Checksum of the points and fields of an accepted case
 
 
 def solve_cases(
@@ -131,14 +133,19 @@ def kind_of(reason: str) -> str:
 
 
 def _check_first(ended: Sequence[SolvedFork]) -> None:
-    """Raise InputError where so many cases have one reason, but for its numbers and files."""
-    reasons = [each.reason.partition("; archive: ")[0] for each in ended]
-    kinds = {kind_of(reason) for reason in reasons}
-    if len(ended) == LOOKED_AT and len(kinds) == 1 and reasons[0]:
+    """Raise InputError where so many cases are equal, or have one reason but for its numbers."""
+    if len(ended) < LOOKED_AT or len({(kind_of(each.reason), each.crc) for each in ended}) > 1:
+        return
+    stopped = f"stopped: the first {LOOKED_AT} cases"
+    if ended[0].crc:
         raise InputError(
-            f"stopped: the first {LOOKED_AT} cases were all {ended[0].status}, for one reason:"
-            f" {reasons[0]}; change the case, --set or the ranges, and run again"
+            f"{stopped} have the same fields to the last digit: what is varied has no effect on"
+            " them; vary what the solver reads, under another name"
         )
+    if reason := ended[0].reason.partition("; archive: ")[0]:
+        way_out = "; change the case, --set or the ranges, and run again" * ("--" not in reason)
+        verb = "failed" if ended[0].status == "failed" else "were rejected"
+        raise InputError(f"{stopped} {verb}, for one reason: {reason}{way_out}")
 
 
 class Committer:
@@ -171,6 +178,7 @@ class Committer:
 
     def flush_where_due(self) -> float | None:
         """Commit the waiting cases if it is time; return the seconds until then, if any wait."""
+        self._bars.show_slow()
         left = self._not_before - time.monotonic()
         if self._waiting and left > 0:
             return left
@@ -215,18 +223,18 @@ def solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution
             recorded = fork.recorded_since(point.id, COMMIT_WAIT_S if is_written else 0.0)
             if recorded is not None:
                 return SolvedFork(fork, point.id, recorded["status"], "solved by another run", 0.0)
-            result = _solve_and_write(point, fork, scratch / point.id, dataset, execution)
+            result, crc = _solve_and_write(point, fork, scratch / point.id, dataset, execution)
         seconds = sum(result.provenance["wall_time_s"].values())
         kept = result.provenance.get("archive")
         reason = f"{result.reason}{f'; archive: {kept}' if result.reason and kept else ''}"
         why = f": {reason}" if reason else ""
         logger.info("%s after %s%s", result.status, duration_text(seconds), why)
-        return SolvedFork(fork, point.id, result.status, reason, seconds)
+        return SolvedFork(fork, point.id, result.status, reason, seconds, crc)
 
 
 def _solve_and_write(
     point: DesignPoint, fork: CaseFork, directory: Path, dataset: str, execution: Execution
-) -> CaseResult:
+) -> tuple[CaseResult, int]:
     logged_at = time.monotonic()
 
     def on_progress(progress: Progress) -> None:
@@ -261,4 +269,5 @@ def _solve_and_write(
         result = replace(result, provenance={**result.provenance, "note": execution.note})
     fork.write(replace(result, split=execution.split), cloud)
     shutil.rmtree(directory, ignore_errors=True)
-    return result
+    arrays = (cloud.points, *cloud.fields.values()) if cloud else ()
+    return result, zlib.crc32(b"".join(each.tobytes() for each in arrays))

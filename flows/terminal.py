@@ -39,6 +39,7 @@ logger = logging.getLogger("flows.terminal")
 UsageError: Any = typer.BadParameter.__base__  # typer has no name for it
 LEAST_WIDTH = 24  # Of a column that wraps
 PROGRESS_FILE = "progress.json"
+QUIET_S = 30.0  # Until lines of the cases that run, without a terminal; twice as long for the next
 LEVELS = {"error": logging.ERROR, "warning": logging.WARNING}
 
 
@@ -210,6 +211,7 @@ class CaseBars(Bars):
     def __init__(self, num_cases: int, scratch: Path) -> None:
         self._scratch, self._num_done, self._num_cases = scratch, 0, num_cases
         self._began = time.monotonic()
+        self._shown, self._quiet_s = self._began, QUIET_S
         self._bars: dict[str, rich.progress.TaskID] = {}
         """Of cases that may have begun"""
         super().__init__("cases", num_cases)
@@ -224,6 +226,7 @@ class CaseBars(Bars):
         at_once = max(1, len(self._bars))
         if case in self._bars:
             self.remove_task(self._bars.pop(case))
+        self._shown, self._quiet_s = time.monotonic(), QUIET_S
         number = f"{self._num_done:{len(str(self._num_cases))}}/{self._num_cases}"
         took = f"{duration_text(seconds)}{'  ' + reason if reason else ''}"
         announce(f"{number}  case {case}  {status}  {took}")
@@ -231,6 +234,15 @@ class CaseBars(Bars):
             left_s = (time.monotonic() - self._began) * num_left / at_once
             announce(f"about {duration_text(left_s)} for the other {counted(num_left, 'case')}")
         self.show(self._num_done)
+
+    def show_slow(self) -> None:
+        """Without a terminal write how far the cases are after QUIET_S, and ever more rarely."""
+        if errors.is_terminal or time.monotonic() - self._shown < self._quiet_s:
+            return
+        self._shown, self._quiet_s = time.monotonic(), 2 * self._quiet_s
+        for case in self._bars:
+            if progress := read_progress(self._scratch / case):
+                announce(f"case {case}  {progress_note(progress)}")
 
     def get_renderables(self) -> Iterable[RenderableType]:
         """Read how far the cases are; rich draws the bars in a thread."""
@@ -305,6 +317,4 @@ def read_progress(directory: Path) -> Progress | None:
 
 def progress_note(progress: Progress) -> str:
     """Describe how far a case is: `t = 3 of 12 s, ..., 20 s left`."""
-    return (
-        f"{progress.message}{f', {duration_text(progress.eta_s)} left' if progress.eta_s else ''}"
-    )
+    return progress.message + (f", {duration_text(progress.eta_s)} left" if progress.eta_s else "")

@@ -5,8 +5,10 @@ import pickle
 import pytest
 
 from flows import solving as module
+from flows import terminal
 from flows.solving import COMMIT_SHARE as SHARE
 from flows.solving import Committer, SolvedFork
+from simgen.case import Progress
 from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, make_cloud, make_result
 
@@ -23,12 +25,15 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(module, "time", clock)
+    for each in (module, terminal):
+        monkeypatch.setattr(each, "time", clock)
     return clock
 
 
 class Seen(list[str]):
     """In place of the bars: the cases that are on record."""
+
+    show_slow = list.copy  # which shows nothing
 
     def ended(self, case: str, *how: object) -> None:
         self.append(case)
@@ -95,6 +100,17 @@ def test_commits_take_a_small_part_of_the_time_and_no_case_waits_for_the_next(wr
     committer.take(solved(shared, 2))
     committer.flush()  # an end, or an interruption, waits for nothing
     assert writer.commits == 3
+
+
+def test_a_slow_case_has_a_line_now_and_then_without_a_terminal(tmp_path, clock, capsys):
+    terminal.write_progress(Progress("1", "solving", 0.4, "iteration 4 of 9", 60.0), tmp_path)
+    bars = terminal.CaseBars(1, tmp_path.parent)
+    bars.started(tmp_path.name)
+    line = f"case {tmp_path.name}  iteration 4 of 9, 1 min left\n"
+    for seconds, printed in ((29, ""), (2, line), (31, ""), (30, line)):
+        clock.now += seconds
+        bars.show_slow()
+        assert capsys.readouterr().err == printed
 
 
 def test_an_interrupted_commit_is_counted_once(tmp_path, clock):
