@@ -21,9 +21,11 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import fsspec
+import numpy as np
 from botocore.exceptions import BotoCoreError
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -40,9 +42,10 @@ from simgen.cases.expressions import AskedQuantity, Expression, SolvedFields, us
 from simgen.design_space import COUNT, DesignPoint, DesignSpace, Parameter
 from simgen.errors import CaseError, InputError, MeshError, SolverError, StoreError
 from simgen.foam.dictionaries import DictionaryPlace, number_at, read_entry, read_number
-from simgen.foam.field import FoamField, component_columns, read_field
+from simgen.foam.field import component_columns, patch_values, read_field
 from simgen.foam.log import SolverLog, residual_figures
-from simgen.foam.mesh import PatchRange, read_boundary, read_points, time_directories
+from simgen.foam.mesh import read_geometry, time_directories
+from simgen.foam.reader import FoamReader
 from simgen.foam.run import find_openfoam, run_application
 from simgen.meshing import check_mesh
 from simgen.whole_file import cache_folder, not_there, pack_folder
@@ -53,7 +56,6 @@ TURBULENCE = {
     *("v2", "f"),
 }
 """Fields that are solved and not stored unless they are asked for"""
-OTHERS = {"mesh", "phi", "cellToRegion"}
 MAX_RESIDUAL, MAX_COURANT, MAX_MASS_IMBALANCE = 1e-2, 5.0, 1e-2
 _RESULTS = ("processor*", "postProcessing", "VTK", "log*", "*.log", "*.logfile", "dynamicCode")
 _RUNS = re.compile(
@@ -67,15 +69,14 @@ _NOT_RUN = re.compile(r"^\s*((?:m4|sed|gunzip|tar|python3?|sh|bash)\s.+|\./.+?)\
 _COUNT = re.compile(r"n[A-Z]")  # As OpenFOAM calls whole numbers: nCells, nCorrectors
 #: What an import does with an entry that is not read, and what is done in a template.
 _ADVICE = "give the parameter in a table", "write its value out in the case"
-#: The numbers of cells of a block: hex (0 1 2 3 4 5 6 7) zone (10 10 1).
-_CELLS = re.compile(r"hex\s*\([^)]*\)\s*[^\s(]*\s*\(([^)]*)\)")
 #: Entries that a patch's `value` follows from, where its condition has one.
 _COMPUTED_FROM = (
     *("volumetricFlowRate", "massFlowRate", "uniformValue", "refValue", "inletValue", "p0", "T0"),
     *("freestreamValue", "meanValue", "intensity", "mixingLength", "omega", "valueExpr"),
 )
 _STANDS_FOR_IT = "courantDesignParameter"
-_WITHOUT_TIME = {"potentialFoam"}
+_SETTINGS = {"endTime": "end_time", "deltaT": "time_step", "writeInterval": "write_interval"}
+"""Those of a transient case, by their entries in controlDict"""
 _PARALLEL = {"decomposePar", "reconstructPar", "reconstructParMesh", "redistributePar"}
 #: Applications by the dictionary that they need, in the order in which they run.
 _BY_DICTIONARY = {
@@ -193,8 +194,7 @@ class TemplateFamily(CaseFamily):
                 for name, value in self.presets["template"].items()
             )
         )
-        self.patches = record.patches
-        self.fields = record.fields
+        self.patches, self.fields = record.patches, record.fields
         self._measures = [
             Expression(
                 each,
@@ -216,30 +216,22 @@ class TemplateFamily(CaseFamily):
                 number = point.parameters[each.name]
                 set_number(directory, place, int(number) if each.unit == COUNT else number)
         set_control(directory, point.settings, self.transient)
-        try:
-            run_commands(self.record.commands, directory)
-        except MeshError as error:
-            if "expected label" not in str(error):
-                raise
-            flow = self.flow_parameters
-            whole = " or ".join(v.option(COUNT) for v in self.record.varied if v.name not in flow)
-            why = f"{error}; a parameter of whole numbers has the unit {COUNT}: {whole}"
-            raise MeshError(why, error.log_tail) from error
+        run_commands(self.record.commands, directory)
 
     def notes(self) -> Iterator[str]:
         """Yield a line for each varied value of a patch that the cells start from elsewhere."""
         for each in self.record.varied if self.transient else ():
-            patch = each.places[0]
-            cells = f"{patch.file}:internalField"
-            inside = DictionaryPlace(patch.file, ("internalField",), patch.index)
+            patch, *others = each.places
+            # Where a macro is varied, the cells may follow it too.
+            if others or patch.entries[0] != "boundaryField":
+                continue
             with contextlib.suppress(CaseError):
-                start = read_number(self.folder, inside)
-                same = start == read_number(self.folder, patch) != 0
-                if same and len(each.places) == 1 and patch != inside:
-                    cells += "" if patch.index is None else f"[{patch.index}]"
+                start = read_number(self.folder, replace(patch, entries=("internalField",)))
+                if start == read_number(self.folder, patch) != 0:
+                    both = f"{each.place},internalField{''.join(each.place.partition('[')[1:])}"
                     yield (
                         f"note: {each.name} varies a patch, and all designs start from {start:g} in"
-                        f" the cells; both by --vary '{each.name}={each.place},{cells}=…'"
+                        f" the cells; both by --vary '{each.name}={both}=…'"
                     )
 
     def figures(self, case: SolvedCase, log: SolverLog) -> dict[str, float]:
@@ -305,10 +297,7 @@ def set_entry(directory: Path, file: str, entries: Sequence[str], value: str) ->
 
 def set_number(directory: Path, place: DictionaryPlace, number: float) -> None:
     """Set the number at a place of a case's dictionaries."""
-    try:
-        text, span = number_at(directory, place)
-    except CaseError as error:
-        raise MeshError(str(error)) from error
+    text, span = number_at(directory, place)
     # Of a number foamDictionary would write six digits.
     value = f"{text[: span[0]]}{_STANDS_FOR_IT}{text[span[1] :]}"
     set_entry(directory, place.file, place.entries, value)
@@ -321,16 +310,12 @@ def set_control(directory: Path, settings: Mapping[str, float], transient: bool)
     values: dict[str, object] = {"startFrom": "startTime", "startTime": 0, "stopAt": "endTime"}
     if transient:
         adjusts = (read_entry(directory / "system/controlDict", ["adjustTimeStep"]) or "").lower()
-        values |= {
-            "endTime": settings["end_time"],
-            "deltaT": settings["time_step"],
-            "writeControl": "adjustableRunTime" if adjusts in ("yes", "on", "true") else "runTime",
-            "writeInterval": settings["write_interval"],
-        }
+        values |= {entry: settings[name] for entry, name in _SETTINGS.items()}
+        is_adjusted = adjusts in ("yes", "on", "true")
+        values["writeControl"] = "adjustableRunTime" if is_adjusted else "runTime"
     else:
-        iterations = int(settings["max_iterations"])
-        values |= {"endTime": iterations, "deltaT": 1}
-        values |= {"writeControl": "timeStep", "writeInterval": iterations}
+        last = int(settings["max_iterations"])
+        values |= {"endTime": last, "deltaT": 1, "writeControl": "timeStep", "writeInterval": last}
     # Digits enough that the names of times are theirs.
     values |= {"purgeWrite": 0, "timePrecision": 12, "writePrecision": 9}
     for name, value in values.items():
@@ -340,10 +325,7 @@ def set_control(directory: Path, settings: Mapping[str, float], transient: bool)
 def run_commands(commands: Sequence[str], directory: Path) -> None:
     for command in commands:
         application, *arguments = shlex.split(command)
-        try:
-            run_application(application, directory, arguments=arguments)
-        except SolverError as error:
-            raise MeshError(str(error), error.log_tail) from error
+        run_application(application, directory, arguments=arguments)
 
 
 def commands_of(case: Path, application: str) -> tuple[str, ...]:
@@ -374,10 +356,10 @@ def make_template(
     folder: Path,
     quantities: Sequence[AskedQuantity] | None = None,
 ) -> TemplateFamily:
-    """Copy a case to `folder`, mesh it, and describe it as a family; InputError where it is none.
+    """Copy a case to `folder`, run it for a step, and describe it as a family; or InputError.
 
-    `fields` are OpenFOAM's names of those to store; None: those of 0 but for turbulence. Quantities
-    that are None are the usual ones.
+    `fields` are OpenFOAM's names of those to store; None: those of 0 that the solver writes, but
+    for turbulence and components. Quantities that are None are the usual ones.
     """
     if not (case / "system/controlDict").is_file():
         lacking = f"{case} is no OpenFOAM case: it has no system/controlDict"
@@ -388,61 +370,79 @@ def make_template(
     digest = hashlib.sha256()
     for path in sorted(each for each in folder.rglob("*") if each.is_file()):
         digest.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
-    find_openfoam(("foamDictionary",)).activate()
-    try:
-        for each in varied:
-            for place in each.places:
-                text, (at, _) = number_at(folder, place)
-                whole = any(of.start(1) <= at < of.end(1) for of in _CELLS.finditer(text))
-                if whole and each.unit != COUNT:
-                    raise CaseError(f"numbers of cells are whole: {each.option(COUNT)}")
-                check_unit(each.unit, folder, place)
-                _check_computed(folder, place)
-        application, _, steady = read_control(folder)
-        control = {
-            name: read_entry(folder / "system/controlDict", [name]) or ""
-            for name in ("startTime", "endTime", "deltaT", "writeControl", "writeInterval")
-        }
-    except CaseError as error:
-        why = str(error).replace(f"{folder}/", "").replace(*_ADVICE)
-        raise InputError(why) from error
-    if not application:
-        raise InputError(f"{case}: system/controlDict names no application")
-    if application in _WITHOUT_TIME:
-        raise InputError(f"{case}: {application} writes no time after 0, which would be stored")
     for asked in quantities or ():
         for monitor in re.findall(r"monitor\(\s*([^,\s]+)", asked.expression):
             files = (file for file in (folder / "system").rglob("*") if file.is_file())
             if not any(monitor in file.read_text(errors="replace") for file in files):
                 raise InputError(f"--quantity {asked.name}: {case}/system has no '{monitor}'")
-    settings = _settings(case, control, bool(steady))
-    with _meshed(folder, application) as (directory, commands):
-        patches = read_boundary(directory / "constant/polyMesh/boundary")
-        points = directory / "constant/polyMesh/points"
-        dimension = dimension_of(patches, lambda: read_points(points))
-        conditions: dict[str, str] = {}
-        with contextlib.suppress(CaseError):  # macros: names and types decide alone
-            conditions = velocity_conditions(directory / "0/U", patches)
-        kinds = {
-            patch: patch_kind(patch, of.type, conditions.get(patch, ""), {})
-            for patch, of in patches.items()
-            if of.size
-        }
-        there = sorted(path.name for path in (directory / "0").iterdir() if path.is_file())
-        if unknown := [each for each in fields or () if each not in there]:
-            raise InputError(f"{case}/0 has no field {unknown[0]}; it has {', '.join(there)}")
-        wanted = fields or [each for each in there if each not in TURBULENCE | OTHERS]
-        stored, given = list[Field](), dict[str, dict[str, tuple[float, ...]]]()
-        for file in wanted:
-            with contextlib.suppress(CaseError):  # no field of cells; macros, which may be varied
-                field = describe_field(directory / "0" / file, "", "solved", dimension)
-                stored.append(field)
-                if not any(at.file == f"0/{file}" for each in varied for at in each.places):
-                    given[field.name] = _given(field, read_field(directory / "0" / file, patches))
-        _check_written(directory, patches)
+    find_openfoam(("foamDictionary",)).activate()
+    with tempfile.TemporaryDirectory(prefix="courant-template-") as scratch:
+        trial = Path(scratch) / "case"
+        copy_case(folder, trial)
+        try:
+            application, _, steady = read_control(trial)
+            if not application:
+                raise CaseError("system/controlDict names no application")
+            settings = _settings(trial, bool(steady))
+            for each in varied:
+                for place in each.places:
+                    _set_own_value(trial, each, place, bool(steady))
+            set_control(trial, settings, not steady)
+            set_entry(trial, "system/controlDict", ["stopAt"], "writeNow")
+            commands = commands_of(trial, application)
+            find_openfoam({application, "checkMesh", *(shlex.split(each)[0] for each in commands)})
+            run_commands(commands, trial)
+            if not (trial / "constant/polyMesh/boundary").exists():
+                raise MeshError("it has no mesh, and no dictionary or Allrun that makes one")
+            check_mesh(trial)
+            run_application(application, trial)
+            if not (times := time_directories(trial)):
+                raise CaseError(f"{application} writes no time after 0, which would be stored")
+            first, geometry = times[-1][1], read_geometry(trial)
+            patches = geometry.patches
+            dimension = dimension_of(patches, lambda: geometry.points)
+            conditions = velocity_conditions(first / "U", patches)
+            kinds = {
+                patch: kind
+                for patch, of in patches.items()
+                if of.size and (kind := patch_kind(patch, of.type, conditions.get(patch, ""), {}))
+            }
+            written = dict[str, Field]()
+            for path in sorted(first.iterdir()):
+                with contextlib.suppress(CaseError):  # no field of cells
+                    file = path.with_name(path.name.removesuffix(".gz"))
+                    written[file.name] = describe_field(file, "", "solved", dimension)
+            parts = {f"{n}{x}" for n, f in written.items() if len(f.components) > 1 for x in "xyz"}
+            usual = [n for n in written.keys() - parts - TURBULENCE if (trial / "0" / n).is_file()]
+            if unknown := [each for each in fields or () if each not in written]:
+                raise CaseError(f"{application} writes {', '.join(written)}, and no {unknown[0]}")
+            stored, given = [written[each] for each in fields or sorted(usual)], {}
+            for field in stored:
+                values = read_field(first / field.openfoam)
+                cells = values.internal + np.zeros((len(geometry.centres), 1))
+                for patch in kinds:
+                    patch_values(values, patch, geometry, cells)
+                own = f"0/{field.openfoam}"
+                with contextlib.suppress(CaseError):  # macros, which may be varied
+                    if not any(at.file == own for each in varied for at in each.places):
+                        start = read_field(trial / own, patches)
+                        columns = component_columns(field.components, start.internal.shape[-1])
+                        given[field.name] = {
+                            patch: tuple(of[columns].tolist())
+                            for patch, of in start.boundary.items()
+                            if start.patches[patch] == "fixedValue" and of.ndim == 1
+                        }
+        except CaseError as error:
+            why = str(error).replace(f"{trial}/", "").replace(f"{trial}", "it").replace(*_ADVICE)
+            is_of_mesh = isinstance(error, MeshError | SolverError)
+            for line in _NOT_RUN.findall(_scripts(trial))[:1] if is_of_mesh else ():
+                why += f"; its script's line '{line}' is not run: run it in the case first"
+            if "expected label" in why:
+                whole = " or ".join(each.option(COUNT) for each in varied if each.unit != COUNT)
+                why += f"; a parameter of whole numbers has the unit {COUNT}: {whole}"
+            raise InputError(f"{case}: {why}") from error
     if not stored:
-        raise InputError(f"{case}/0 holds no field of cells to store; name some with --fields")
-    known = {patch: kind for patch, kind in kinds.items() if kind is not None}
+        raise InputError(f"{case}/0 holds no field to store; give --fields {','.join(written)}")
     record = TemplateRecord(
         name=name,
         varied=tuple(varied),
@@ -450,16 +450,38 @@ def make_template(
         dimension=dimension,
         transient=not steady,
         fields=tuple(stored),
-        patches=known,
+        patches=kinds,
         settings=settings,
         commands=commands,
-        quantities=usual_quantities(stored, known) if quantities is None else tuple(quantities),
+        quantities=usual_quantities(stored, kinds) if quantities is None else tuple(quantities),
         given=given,
         digest=digest.hexdigest(),
     )
-    made = TemplateFamily(record, folder)
     (folder / RECORD).write_text(record.model_dump_json(indent=1))
-    return made
+    return TemplateFamily(record, folder)
+
+
+def _set_own_value(case: Path, varied: Varied, place: DictionaryPlace, steady: bool) -> None:
+    """Set a number to its own value, as a design does; CaseError where that has no effect."""
+    number, entry = read_number(case, place), place.entries[0]
+    if place.file == "system/controlDict" and entry in _SETTINGS:
+        setting = "max_iterations" if steady else _SETTINGS[entry]
+        why = f"{place.file}: {entry} is a setting, the same in all designs"
+        raise CaseError(f"{why}: give --set {setting}={number:g}, not --vary")
+    check_unit(varied.unit, case, place)
+    _check_computed(case, place)
+    reader = FoamReader(case / place.file)
+    try:
+        if entry not in [name for name in reader.names() if reader.skip_entry()]:
+            raise CaseError("it would be added behind those that refer to it")
+        set_number(case, place, int(number) if varied.unit == COUNT else number)
+    except CaseError as error:
+        way = varied.model_copy(update={"place": f"{place.file}:{varied.name}"}).option(varied.unit)
+        raise CaseError(
+            f"{place.file}: {'/'.join(place.entries)} cannot be set, as it is in an included file"
+            f" or under a pattern in quotes: put `{varied.name} {number:g};` at the top of the"
+            f" file, write ${varied.name} in place of the number, and give {way}"
+        ) from error
 
 
 def _check_computed(case: Path, place: DictionaryPlace) -> None:
@@ -473,33 +495,10 @@ def _check_computed(case: Path, place: DictionaryPlace) -> None:
             raise CaseError(f"{place.file}: {why}")
 
 
-def _check_written(case: Path, patches: Mapping[str, PatchRange]) -> None:
-    """Raise InputError for a patch of which OpenFOAM writes no velocity, of a case with a mesh."""
-    ramped = "surfaceNormalFixedValue"
-    with contextlib.suppress(CaseError):  # foamDictionary replaces macros where it adds an entry
-        run_application("foamDictionary", case, arguments=("-entry", "x", "-add", "1", "0/U"))
-        velocity = read_field(case / "0/U", patches)
-        for patch, condition in velocity.patches.items():
-            if condition == ramped and not velocity.given[patch]:
-                raise InputError(
-                    f"0/U: OpenFOAM writes no values of {patch}, a {ramped} with a ramp: make it"
-                    " a uniformNormalFixedValue, which has uniformValue in place of refValue"
-                )
-
-
-def _given(field: Field, values: FoamField) -> dict[str, tuple[float, ...]]:
-    """Return the fixed values that patches have in a file of 0, by patch."""
-    columns = component_columns(field.components, values.internal.shape[-1])
-    fixed = {patch: of for patch, of in values.boundary.items() if of.ndim == 1}
-    return {
-        patch: tuple(fixed[patch][columns].tolist())
-        for patch, condition in values.patches.items()
-        if condition == "fixedValue" and patch in fixed
-    }
-
-
-def _settings(case: Path, control: Mapping[str, str], steady: bool) -> dict[str, float]:
-    """Return the settings that controlDict has; InputError for a start that is not 0."""
+def _settings(case: Path, steady: bool) -> dict[str, float]:
+    """Return the settings that controlDict has; CaseError for a start that is not 0."""
+    file = case / "system/controlDict"
+    control = {n: read_entry(file, [n]) or "" for n in ("startTime", "writeControl", *_SETTINGS)}
     try:
         end = float(control["endTime"])
         start, step = float(control["startTime"] or 0), float(control["deltaT"])
@@ -507,34 +506,13 @@ def _settings(case: Path, control: Mapping[str, str], steady: bool) -> dict[str,
             return {"max_iterations": float(round(end / step))}
         interval = float(control["writeInterval"])
     except ValueError as error:
-        raise InputError(f"{case}/system/controlDict: {error}") from error
+        raise CaseError(f"{file}: {error}") from error
     if start:
-        raise InputError(f"{case}/system/controlDict starts at {start:g}; a template starts at 0")
+        raise CaseError(f"{file} starts at {start:g}; a template starts at 0")
     if control["writeControl"] in ("", "timeStep"):
         interval *= step
     count = max(1, round(end / interval))
     return {"end_time": count * interval, "write_interval": interval, "time_step": step}
-
-
-@contextlib.contextmanager
-def _meshed(folder: Path, application: str) -> Iterator[tuple[Path, tuple[str, ...]]]:
-    """Mesh a copy of the template; yield it with the commands that did it."""
-    commands = commands_of(folder, application)
-    find_openfoam({application, "checkMesh", *(shlex.split(each)[0] for each in commands)})
-    with tempfile.TemporaryDirectory(prefix="courant-template-") as scratch:
-        directory = Path(scratch) / "case"
-        copy_case(folder, directory)
-        try:
-            run_commands(commands, directory)
-            if not (directory / "constant/polyMesh/boundary").exists():
-                raise MeshError("it has no mesh, and no dictionary or Allrun that makes one")
-            check_mesh(directory)
-        except (MeshError, SolverError) as error:
-            why = str(error).replace(f"{directory}/", "")
-            for line in _NOT_RUN.findall(_scripts(directory))[:1]:
-                why += f"; its script's line '{line}' is not run: run it in the case first"
-            raise InputError(f"the template {folder.name} cannot be meshed: {why}") from error
-        yield directory, commands
 
 
 def url_of(store: str, name: str) -> str:

@@ -4,7 +4,7 @@ Of entries with the same name the last one counts, and dictionaries with the sam
 `#include` is followed, beside its own file; `$name` in a value is looked up from the inside out,
 when it is read. What is computed, included from elsewhere, or decides which entries count (`#if…`,
 `#remove`, `$name;` in place of entries) is not followed: entries beside the latter are in doubt.
-Names in quotes, which are patterns, are found as they are written.
+Names in quotes are patterns: the last one that matches is found where no name is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simgen.errors import CaseError, InputError
-from simgen.foam.reader import FoamReader
+from simgen.foam.reader import FoamReader, matches
 
 _INCLUDE = re.compile(r'#(include|sinclude|includeIfPresent)\s+"([^"$<]+)"')
 _MACRO = re.compile(r"\$([:!^]?)(?:\{([\w.:]+)\}|([\w.:]+))")
@@ -114,10 +114,10 @@ def number_at(directory: Path, place: DictionaryPlace) -> tuple[str, tuple[int, 
 def _lacking(path: Path, entries: Sequence[str]) -> str:
     """Describe the first entry that is missing on the way to one, and list what is there."""
     found, depth = _DictionaryFile(path).whole, 0
-    while depth < len(entries) and isinstance(of := found.entries.get(entries[depth]), _Dictionary):
+    while depth < len(entries) and isinstance(of := found.get(entries[depth]), _Dictionary):
         found, depth = of, depth + 1
     place, rest = "/".join(entries[:depth]), entries[depth:]
-    missing = "/".join(rest if rest and rest[0] in found.entries else rest[:1]) or "number"
+    missing = "/".join(rest if rest and found.get(rest[0]) else rest[:1]) or "number"
     names = ", ".join([name for name in found.entries if name != "FoamFile"][:_MOST_LISTED])
     return f"{place and ': '}{place} has no {missing}; there are {names or 'no entries'}"
 
@@ -153,7 +153,7 @@ def _look_up(path: Path, entries: Sequence[str]) -> tuple[str | None, str, str]:
     passed: list[str] = []
     for name in entries:
         passed += found.unread if isinstance(found, _Dictionary) else []
-        found = found.entries.get(name) if isinstance(found, _Dictionary) else None
+        found = found.get(name) if isinstance(found, _Dictionary) else None
     doubt = next((each for each in passed if each.startswith((*_DECIDES, "$"))), "")
     text = found if isinstance(found, str) else None
     if text is not None and not doubt and (macro := re.search(r"\$\S*", text)):
@@ -166,6 +166,13 @@ class _Dictionary:
     around: _Dictionary | None = None
     entries: dict[str, str | _Dictionary] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)  # Directives and macros that were not followed
+
+    def get(self, name: str) -> str | _Dictionary | None:
+        """Return an entry by its name, or else by the last pattern that matches it."""
+        if name in self.entries or not (patterns := [each for each in self.entries if '"' in each]):
+            return self.entries.get(name)
+        fitting = (each for each in reversed(patterns) if matches(each.strip('"'), name))
+        return self.entries.get(next(fitting, ""))
 
     def merge(self, other: _Dictionary) -> None:
         """Add the entries of another dictionary, whose values count."""
@@ -225,7 +232,8 @@ class _DictionaryFile:
                     return
             into.unread.append(" ".join(text.split())[:_SHOWN])
 
-        for name in reader.names(closing, follow):
+        for bare in reader.names(closing, follow):
+            name = f'"{bare}"' if reader.is_quoted else bare
             if reader.peek() != b"{":
                 into.entries[name] = self._text(reader.skip_entry(), into)
                 continue

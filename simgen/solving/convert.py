@@ -36,10 +36,8 @@ def convert(case: SolvedCase) -> PointCloud:
     if not times:
         raise CaseError(f"{case.directory} holds no solved time")
     stored = [time for time, _ in times]
-    if family.transient:
-        problem = AskedTimes.of(family, case.point.settings).problem(stored)
-        if problem:
-            raise CaseError(f"{case.directory} {problem}")
+    if family.transient and len(AskedTimes.of(family, case.point.settings).missing(stored)):
+        raise CaseError(f"{case.directory} has lost times that it had stored")
     geometry = read_geometry(case.directory)
     num_cells = len(geometry.centres)
     interior: dict[str, np.ndarray] = {}

@@ -146,15 +146,6 @@ class AskedTimes:
         distance, _ = tree.query(self.times[:, None])
         return self.times[distance > self.tolerance]
 
-    def problem(self, stored: Sequence[float] | np.ndarray) -> str:
-        """Describe what is wrong with the stored times, as the end of a sentence, or nothing."""
-        missing = self.missing(stored)
-        if len(stored) == len(self.times) and not len(missing):
-            return ""
-        asked = f"{len(self.times)} times up to {self.times[-1]:g} s" if len(self.times) else "none"
-        lacking = f"; the first that is missing is t = {missing[0]:g} s" if len(missing) else ""
-        return f"holds {len(stored)} stored times, its settings ask for {asked}{lacking}"
-
 
 def check_sizes(
     path: Path,
@@ -211,9 +202,7 @@ def check_fields(family: CaseFamily, directory: Path, num_cells: int) -> int:
         for field in family.fields:
             path = time / field.openfoam
             if not has_file(path):
-                there = ",".join(f.openfoam for f in family.fields if has_file(time / f.openfoam))
-                way_out = f"; a template stores others by --fields {there}" if there else ""
-                raise CaseError(f"{path}: the solver writes no {path.name}{way_out}")
+                raise CaseError(f"{path}: the solver writes no {path.name}")
             values = read_field(path)
             check_sizes(path, values, num_cells, patches, family.patches)
             columns_of(field, values)

@@ -191,7 +191,7 @@ def _solve(
         provenance["figures"] = figures
         gates = judge(family, case, figures)
     except CaseError as error:
-        reason = str(error)
+        reason = str(error).replace(f"{case.directory}/", "")
         if trouble := disk_trouble(case.directory, meshed="mesh" in provenance):
             raise MachineError(f"{reason}; {trouble}") from error
         logger.info("failed: %s", reason)

@@ -179,8 +179,6 @@ def test_times_that_no_stored_one_meets_are_missing(
 ) -> None:
     asked = AskedTimes(np.arange(1.0, 5.0), 0.25)
     assert asked.missing(stored).tolist() == missing
-    assert bool(asked.problem(stored)) == bool(missing)
-    assert "holds 5 stored times, its settings ask for 4" in asked.problem([*asked.times, 4.2])
 
 
 CYLINDER = get_family("cylinder-flow")
@@ -204,7 +202,7 @@ def shorten(directory: Path) -> None:
 @pytest.mark.openfoam
 @pytest.mark.parametrize(
     ("damage", "reason"),
-    [(remove("3"), "asked times not stored is 1"), (shorten, "/4/U is cut short")],
+    [(remove("3"), "asked times not stored is 1"), (shorten, "4/U is cut short")],
 )
 def test_a_case_that_is_damaged_before_it_is_judged_is_not_accepted(
     damage, reason, tmp_path, monkeypatch
@@ -225,7 +223,7 @@ def test_a_case_that_is_damaged_before_it_is_judged_is_not_accepted(
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        (remove("3"), "the first that is missing is t = 3 s"),
+        (remove("3"), "has lost times"),
         (shorten, "/4/U is cut short"),
         (remove(*map(str, range(1, 13))), "holds no solved time"),
     ],
