@@ -162,8 +162,8 @@ class CaseRequest:
         ),
     ] = None
     fields: list[str] | None = None
-    """With --template, OpenFOAM's names of the fields to store. Default: those of 0, without those
-    of turbulence models."""
+    """With --template, OpenFOAM's names of the fields to store, of those that the solver writes.
+    Default: those of 0, without turbulence."""
     quantity: Quantities = None
     cases: int = Field(default=8, ge=1, le=1_000_000)
     """Number of design points (grid: at least this many)."""
