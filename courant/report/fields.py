@@ -143,8 +143,9 @@ def rollout_panel(context: Context) -> Panel | None:
         f"Case {case.id} ({shown.label}){shown.inside}, {how}."
         f" {ERROR_NOTE} Space plays and stops, the arrow keys step.",
         _animate(plane, plotted, truth, predicted, shown.by),
-        look_for=f"The {shown.by} should keep in step with the solution.",
-        score=f"NMAE {nmae[opens_at]:.3f} after {pages.count(opens_at + 1, 'step')}",
+        look_for="The prediction should keep in step with the solution.",
+        score=f"NMAE of {pages.called(context.by)} {nmae[opens_at]:.3f} after"
+        f" {pages.count(opens_at + 1, 'step')}",
         columns=1 if plane.aspect < WIDE else 3,
         opens_at=opens_at,
         mark="end of the training" * (opens_at < len(times) - 1),

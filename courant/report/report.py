@@ -150,7 +150,7 @@ def inputs_and_outputs(context: Context) -> str:
         given |= {"the state at the start": None}
     for name, of in groupby(context.channels, lambda each: each.field):
         parts = list(of)
-        axes = pages.listed([each.component for each in parts if len(each.component) == 1])
+        axes = pages.listed([each.component for each in parts])
         out.append(with_unit(f"{pages.plain(name)} {axes}" if parts[1:] else name, parts[0].unit))
     steps = ""
     if (step_s := context.evaluation.step_s) is not None:
