@@ -189,7 +189,7 @@ class Lead:
     why: str = ""  # What to do next
     command: str = ""  # Lines to paste for it
     panel: Panel | None = None  # Of one picture
-    whose: str = ""  # "network's ", where others are better
+    whose: str = ""  # "POD + GP ", where these are given in place of the network's
     about: str = ""  # what goes in and comes out
 
 

@@ -98,12 +98,9 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     alone = "A band is for one new design: it has the solver's value with the probability above."
     vague = [each.rstrip(".") for each in verdict.vague]
     meaning, reasons = MEANING[verdict.word], verdict.reasons
-    if better := verdict.given:
-        meaning = (
-            f"Take the fields of {better}, whose error is {pages.percent(nmae[better])}: courant"
-        )
-        meaning += " predict and courant explore give them in place of the network's"
-        reasons = reasons[1:]
+    if verdict.given:
+        meaning += ". They are of modes, regressed on the parameters, which courant predict and"
+        meaning += " courant explore give in place of the network's fields"
     lead = pages.Lead(
         verdict.word,
         f"{meaning}.{verdict.besides}",
@@ -114,7 +111,7 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
         why,
         command,
         picture,
-        "network's " * bool(better),
+        f"{verdict.given} " * bool(verdict.given),
         inputs_and_outputs(context),
     )
     drawn = pages.write_page(folder, title, meta, lead, sections)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from courant.evaluation import record as names
 from courant.evaluation.record import MODEL, Evaluation
-from courant.report.page import component_name, count, listed, plain, reference
+from courant.report.page import called, component_name, count, listed, plain, reference
 from courant.runs.directory import RunDirectory
 from courant.runs.record import BANDS
 from courant.runs.weights import weights_digest
@@ -44,15 +44,12 @@ class Verdict(NamedTuple):
     worst: Sequence[str]  # components below the training mean, or clearly below a reference
     besides: str
     """Which quantities can be used without the fields: a sentence after a space, or empty"""
-    given: str = ""  # the modes whose fields are given, as they are clearly better: first reason
+    given: str = ""  # the modes that are judged, as their fields are given; empty for the network
     vague: Sequence[str] = ()  # sentences on answers that are of no use
 
     def __str__(self) -> str:
-        first, parts = f"fields {self.word}", [self.worst, [self.measured, *self.reasons]]
-        if self.given:
-            first, *others = self.reasons
-            network = f"the network's fields are {self.word}"
-            parts = [[network, *others, *self.worst], [self.measured]]
+        by = f" by {reference(self.given)}:" if self.given else ""
+        first, parts = f"fields{by} {self.word}", [self.worst, [self.measured, *self.reasons]]
         texts = ["; ".join(filter(None, part)) for part in parts]
         said = [f"{text[0].upper()}{text[1:]}." for text in texts if text]
         return " ".join([f"{first}.", *said]) + " ".join([self.besides, *self.vague])
@@ -62,24 +59,24 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     """Judge an evaluation; `grid` are the errors of the mesh by quantity, as far as known."""
     from courant.prediction.answers import REGRESSION  # it loads SciPy
 
-    ours, num_cases = evaluation.overall[MODEL], len(evaluation.cases)
-    given = evaluation.better_fields
-    best = given or min(evaluation.references, key=lambda name: evaluation.overall[name].nmae)
+    given, num_cases = evaluation.better_fields, len(evaluation.cases)
+    ours = evaluation.overall[judged := given or MODEL]
+    others = [name for name in evaluation.references if name != given]
+    best = min(others, key=lambda name: evaluation.overall[name].nmae)
     theirs = evaluation.overall[best].nmae
     ratio = ours.nmae / theirs if theirs else math.inf
     cases = count(num_cases, f"{evaluation.split} case")
     beyond = "beyond the designs of the training, " if evaluation.beyond else ""
     few = f", {beyond}which prove{'s' * (num_cases == 1)} little," * (num_cases < LEAST_CASES)
-    whose = "the network's" if given else "the"
-    measured = f"On {cases}{few} {whose} mean error is {ours.nmae:.1%} of the mean value (NMAE)"
-    behind = {name: _behind(evaluation, name) for name in evaluation.references}
+    measured = f"On {cases}{few} the mean error is {ours.nmae:.1%} of the mean value (NMAE)"
+    behind = {name: _behind(evaluation, judged, name) for name in others}
     rival = min(behind, key=lambda name: behind[name][:1] or [(1.0, "")])
     worst, worse = list[str](), ""
     if below := behind.get(names.TRAINING_MEAN):
-        text = _named(evaluation, names.TRAINING_MEAN, below)
-        worst.append(f"the network is worse than the training mean in {text}")
+        text = _named(evaluation, judged, names.TRAINING_MEAN, below)
+        worst.append(f"{called(judged)} is worse than the training mean in {text}")
     if rival != names.TRAINING_MEAN and (above := behind[rival]):
-        worse = f"{reference(rival)} is better in {_named(evaluation, rival, above)}"
+        worse = f"{reference(rival)} is better in {_named(evaluation, judged, rival, above)}"
         if ratio <= names.CLEAR_RATIO and above[0][0] < 1 / names.CLEAR_RATIO:
             worst, worse = [*worst, worse], ""
     rae = f"the fields' error is {ours['rae']:.0%} of their variation (RAE)"
@@ -112,13 +109,13 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         smaller = f"{times(ratio)} smaller, {theirs:.1%}" if theirs else "zero"
         beaten = f"the error of {other}, without a network, is {smaller}"
     if given:
-        beaten = f"fields by {other}: mean error {theirs:.1%}, {times(ratio)} smaller than the"
-        beaten += " network's"
+        network = evaluation.overall[MODEL].nmae
+        measured += f", {times(network / max(ours.nmae, 1e-9))} smaller than the network's"
     elif ratio <= GOOD_RATIO:
         measured += f", {times(ratio)} that of {other}"
-    useless = {beaten: ratio >= TIED_RATIO, rae: not ours["rae"] <= MOST_RAE}
+    useless = {beaten: not given and ratio >= TIED_RATIO, rae: not ours["rae"] <= MOST_RAE}
     limits = {
-        close: ratio > GOOD_RATIO,
+        close: not given and ratio > GOOD_RATIO,
         f"{rae}: a usable model has {GOOD_RAE:.0%}": ours["rae"] > GOOD_RAE,
         f"a regression on the design parameters answers {listed(lost)} better": bool(lost),
         listed(wide): bool(wide),
@@ -139,18 +136,20 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     return Verdict(word, [*filter(None, found)], measured, worst, besides, given, vague)
 
 
-def _behind(evaluation: Evaluation, name: str) -> list[tuple[float, str]]:
-    """List where a reference is better, by its error over the model's and the component's name."""
-    ours, theirs = (evaluation.by_component[of] for of in (MODEL, name))
+def _behind(evaluation: Evaluation, judged: str, name: str) -> list[tuple[float, str]]:
+    """List where a reference is better, by the ratio of the errors and the component's name."""
+    ours, theirs = (evaluation.by_component[of] for of in (judged, name))
     ratios = [(theirs[of].nmae / each.nmae, of) for of, each in ours.items() if each.nmae]
     return sorted(each for each in ratios if each[0] < 1)
 
 
-def _named(evaluation: Evaluation, name: str, found: Sequence[tuple[float, str]]) -> str:
+def _named(
+    evaluation: Evaluation, judged: str, name: str, found: Sequence[tuple[float, str]]
+) -> str:
     """Format as `velocity x (NMAE 0.013 against the network's 0.071) and velocity y`."""
-    low, high = (evaluation.by_component[of][found[0][1]].nmae for of in (name, MODEL))
+    low, high = (evaluation.by_component[of][found[0][1]].nmae for of in (name, judged))
     first, *others = (component_name(of) for _, of in found)
-    return listed([f"{first} (NMAE {low:.2g} against the network's {high:.2g})", *others])
+    return listed([f"{first} (NMAE {low:.2g} against {called(judged)}'s {high:.2g})", *others])
 
 
 def judge_run(run: RunDirectory, evaluation: Evaluation) -> Verdict:

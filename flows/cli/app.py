@@ -452,9 +452,9 @@ def predict(
         predict_to_files(url, asked, out, steps, from_solver, verify, dataset, reference)
     else:
         print_line(write_prediction(url, str(case), start, steps, out, dataset))
-    if verdict and reference is None:
+    if verdict and reference is None and (design is not None or not verdict.given):
         why = f"courant evaluate {shlex.quote(url)} says why"
-        print_line(f"the network's fields: {verdict.word} ({why})")
+        print_line(f"fields of {verdict.given or 'the network'}: {verdict.word} ({why})")
 
 
 @app.command(epilog="Example: courant serve RUN --port 8000")

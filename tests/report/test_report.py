@@ -80,13 +80,13 @@ def test_a_report_is_one_page_with_its_pictures_in_it_and_its_arrays_beside_it(
         assert re.search(r"<b>.+</b>", caption) and 'class="score">' in caption, caption
         assert not re.search(r"\b(None|nan)\b", caption), caption
     verdict = judge(context.evaluation, {})
-    whose = "network's " * bool(context.evaluation.better_fields)
+    whose = f"{verdict.given} " * bool(verdict.given)
     assert f">{whose}fields: {verdict.word}</p>" in page and verdict.measured in page
     assert known_verdict(context.run) == verdict
     asked = ["predict", context.run.url, next(iter(context.evaluation.cases))]
     asked += ["--out", f"{tmp_path}/case.npz", *["--start", "20", "--steps", "1"] * is_transient]
-    whose = f"the network's fields: {verdict.word} (courant evaluate {context.run.url} says why)"
-    assert called(*asked).output.splitlines()[-1] == whose
+    last = f"fields of the network: {verdict.word} (courant evaluate {context.run.url} says why)"
+    assert (called(*asked).output.splitlines()[-1] == last) == (not verdict.given)
     assert read_run(context.run).test_cases == len(context.evaluation.cases)
     # What is inside the model is closed.
     assert page.index("<details>") < page.index('id="decomposition"')
