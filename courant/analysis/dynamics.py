@@ -80,11 +80,6 @@ class Spectrum:
         return self.frequencies.reshape(-1, *[1] * (self.density.ndim - 1)) * self.density
 
     @property
-    def bin_hz(self) -> float:
-        """The width of a bin: peaks are known to half of it."""
-        return float(self.frequencies[1] - self.frequencies[0])
-
-    @property
     def peaks(self) -> np.ndarray:
         """The frequency of largest density above zero, of each series: (...) Hz."""
         return self.frequencies[1 + np.argmax(self.density[1:], axis=0)]
