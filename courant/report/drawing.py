@@ -15,7 +15,6 @@ from matplotlib.ticker import MaxNLocator, ScalarFormatter
 from PIL import Image
 
 from courant.evaluation import record
-from courant.report.page import called
 from simgen.publish.colours import VALUES
 from simgen.publish.figures import Layer, Triangles, draw_field
 
@@ -25,7 +24,7 @@ GOOD_COLOR = "#1a7f37"
 LIMIT_COLOR = "#b3261e"
 Style = dict[str, Any]  # Keyword arguments of matplotlib
 PREDICTORS: dict[str, Style] = {
-    name: {"color": color, "marker": marker, "label": called(name).removeprefix("the ")}
+    name: {"color": color, "marker": marker, "label": "network" if name == record.MODEL else name}
     for name, color, marker in (
         (record.MODEL, MODEL_COLOR, "o"),
         (record.NEAREST_DESIGN, "#d9822b", "D"),
