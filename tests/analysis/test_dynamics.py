@@ -320,7 +320,7 @@ def test_flow_latents_and_processor_have_the_frequencies_that_were_planted(
     context: Any = SimpleNamespace(shown=[SimpleNamespace(case=long_waves[0])], dynamics=found)
     panel = latents_panel(context)
     drawn = write_page(RunDirectory(tmp_path), "", [], Lead("", ""), {"": [panel]})
-    assert len(drawn) == len(panel.pictures) == 4
+    assert len(drawn) == len(panel.pictures) == 3
     times = re.findall(r"at ([\d.]+) s", panel.pictures[-1].caption)
     assert list(map(float, times)) == [time for time, _ in found.jacobians]
     shown = {row[""]: row["frequency (Hz)"] for row in panel.tables[0].rows}
