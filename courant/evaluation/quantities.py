@@ -23,7 +23,13 @@ from courant.prediction.answers import (
     RegressedQuantity,
 )
 from courant.prediction.bands import quantity_bands
-from courant.prediction.surrogate import NotFiniteError, Surrogate, by_field, quantities_from
+from courant.prediction.surrogate import (
+    FieldsOfDesign,
+    NotFiniteError,
+    Surrogate,
+    by_field,
+    quantities_from,
+)
 from simgen import regression
 from simgen.design_space import scaled
 from simgen.quantities import CaseFields, Quantity, obtainable
@@ -184,12 +190,14 @@ def measure_quantities(
     return {"quantities": scores, "not_predicted": missing}
 
 
-def solved_and_predicted(surrogate: Surrogate, dataset: Dataset, case: StoredCase) -> Pair:
+def solved_and_predicted(
+    surrogate: Surrogate, dataset: Dataset, case: StoredCase, by: FieldsOfDesign | None = None
+) -> Pair:
     """Compute a case's quantities of solved and of predicted fields; empty where it has none."""
     wanted, _ = obtainable(dataset.computed, surrogate.channels)
     if not wanted:
         return {}, {}
-    times, predicted = _predict(surrogate, wanted, case)
+    times, predicted = _predict(surrogate, wanted, case, by)
     names = {component.rpartition(".")[0] for each in wanted for component in each.needs}
     solved = case.read(*sorted(names)) if names else {}
     if times is not None:
@@ -199,7 +207,7 @@ def solved_and_predicted(surrogate: Surrogate, dataset: Dataset, case: StoredCas
 
 
 def _predict(
-    surrogate: Surrogate, wanted: Sequence[Quantity], case: StoredCase
+    surrogate: Surrogate, wanted: Sequence[Quantity], case: StoredCase, by: FieldsOfDesign | None
 ) -> tuple[np.ndarray | None, dict[str, float]]:
     """Return times and quantities of the prediction of a whole case; NaN where it is not finite."""
     problem = surrogate.problem
@@ -207,11 +215,14 @@ def _predict(
     steps = problem.steps_to_end(case, start)
     times = None if start is None else surrogate.times(start, steps)
     try:
-        values = surrogate.predict_case(case, start_s=start, steps=steps)
+        if by is None:
+            values = surrogate.predict_case(case, start_s=start, steps=steps)
+        else:
+            values = by(case.points, case.parameters, times)
     except NotFiniteError:
         # A rollout over many more steps than it was trained on may leave the finite numbers.
         return times, dict.fromkeys((each.name for each in wanted), math.nan)
-    fields = by_field(values, surrogate.normaliser.channels)
+    fields = by_field(values[0] if by and times is None else values, surrogate.normaliser.channels)
     return times, _compute(wanted, case, fields, times)
 
 

@@ -91,6 +91,13 @@ class Answers(Frozen):
             found[name] = GaussianProcess.of(designs, values[known, None], logs, each.scatter)
         return found
 
+    @cached_property
+    def constant(self) -> list[str]:
+        """The quantities with one answer for all designs, though the solver's differ."""
+        known = {name: np.array(of.values, dtype=float) for name, of in self.quantities.items()}
+        answers = {name: of(np.asarray(self.designs)) for name, of in self.processes.items()}
+        return [n for n, of in answers.items() if np.ptp(of) < 1e-3 * np.nanstd(known[n])]
+
     def at(
         self, designs: np.ndarray, of_fields: Mapping[str, np.ndarray], usable: bool = True
     ) -> dict[str, np.ndarray]:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from simgen.store.read import Dataset, StoredCase
 
 Calibrated = TypeVar("Calibrated", Answers, banding.Bands, Monitor)
+SAME_DESIGN = 5e-4  # the difference of a design from itself, as people round it, of the ranges
 FieldsOfDesign = Callable[[np.ndarray, Mapping[str, float], np.ndarray | None], np.ndarray]
 """Points (N, 3) m, design parameters and times (T,) s (None if steady, T = 1) to (T, N, C)"""
 QUERY_CHUNK = 65_536  # Query points that go through the decoder at a time
@@ -442,7 +443,8 @@ class Surrogate:
         why = ""
         if start_of is not None:
             away = self.scaled(start_of.parameters) - self.scaled(point.parameters)
-            why = "the rollout starts from another design's state" if abs(away).max() > 1e-7 else ""
+            why = "the rollout starts from another design's state"
+            why *= bool(abs(away).max() > 2 * SAME_DESIGN)
         why = why if fields_by is None else "bands are of the network's fields alone"
         bands = self.bands_around(prepared, values, cloud.points, point.parameters, begin, none=why)
         usable = not bands.no_quantities

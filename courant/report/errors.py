@@ -6,7 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from courant.evaluation import record
-from courant.evaluation.metrics import ALL, METRICS
+from courant.evaluation.metrics import ALL, METRICS, finite_or_none
+from courant.evaluation.quantities import solved_and_predicted
 from courant.prediction.answers import REGRESSION
 from courant.prediction.bands import QuantityBand, quantity_bands
 from courant.report import drawing
@@ -197,13 +198,20 @@ def quantities_panel(context: Context) -> Panel | None:
             else "The fields are part of every answer",
         )
         pictures += [picture] * (len(evaluation.cases) >= LEAST_DRAWN)
-        tables.append(quantity_table(scores))
+        of_fields = {name: each.fields_error for name, each in scores.items()}
+        if by := context.better[1]:
+            dataset, cases = context.dataset, map(context.dataset.__getitem__, evaluation.cases)
+            pairs = [solved_and_predicted(context.surrogate, dataset, of, by) for of in cases]
+            for name in pairs[0][1]:
+                solved, found = np.array([[of[name] for of in pair] for pair in pairs]).T
+                of_fields[name] = finite_or_none(abs(found - solved).sum() / abs(solved).sum())
+        tables.append(quantity_table(scores, of_fields, context.by))
         arrays["cases"] = np.array(list(evaluation.cases), dtype=str)
         notes.append(
             "An answer is a regression on the design parameters, fitted to training and validation"
             " cases, and what the predicted fields add to it, which is chosen on validation cases:"
             " on a few test cases the fields may look better alone. An error is the sum of absolute"
-            " errors over the sum of absolute values; that of the network's fields alone is against"
+            " errors over the sum of absolute values; that of the fields alone is against"
             " solved fields."
         )
     for name, each in scores.items():
@@ -306,14 +314,16 @@ def _source(score: record.QuantityScore) -> str | Cell:
     return Cell("not known", "bad") if score.constant else score.source
 
 
-def quantity_table(quantities: Mapping[str, record.QuantityScore]) -> PanelTable:
+def quantity_table(
+    quantities: Mapping[str, record.QuantityScore], of_fields: Mapping[str, float | None], by: str
+) -> PanelTable:
     """Compare errors and rank correlations, the better of two in green."""
     rows = []
     for name, score in quantities.items():
         row: dict[str, str | Cell] = {"quantity": plain(name), "meaning": score.meaning}
         row |= {"answered by": _source(score), "error": percent(score.error)}
-        if score.fields_error is not None:
-            row["error, network's fields alone"] = percent(score.fields_error)
+        if (alone := of_fields.get(name)) is not None:
+            row[f"error, {pages.called(by).removeprefix('the ')}'s fields alone"] = percent(alone)
         if score.rank_correlation is not None:
             row["rank correlation"] = number(score.rank_correlation)
         # Of a regression that would be much the same, of fewer cases.

@@ -261,7 +261,13 @@ def streamlines_panel(context: Context) -> Panel | None:
         axis.grid(visible=False)
         arrays[f"{title}_vorticity"] = spin
     assert drawn is not None
-    figure.colorbar(drawn, ax=turning, label="vorticity (1/s)", shrink=0.8, pad=0.01)
+    figure.colorbar(
+        drawn,
+        ax=turning,
+        label=f"vorticity {'xyz'[3 - sum(plane.axes)]} (1/s)",
+        shrink=0.8,
+        pad=0.01,
+    )
     picture = Picture(
         "streamlines.png",
         f"Streamlines of case {shown.case.id}{shown.inside}, and the vorticity across the plane,"
@@ -275,10 +281,10 @@ def streamlines_panel(context: Context) -> Panel | None:
 
 
 def vorticity(plane: Triangles, velocity: np.ndarray) -> np.ndarray:
-    """Return dv/dx - du/dy (N,) of velocities (N, 2) to the right and up, as a mean around a cell.
+    """Return the vorticity (N,) across a plane, of velocities (N, 2) to the right and up.
 
-    Triangles count by their area; at the boundary, where two corners have one cell's value, none
-    does. In a plane of x and z that is the vorticity along y with the other sign.
+    It is dv/dx - du/dy, the mean around a cell, and in a plane of x and z its negative. Triangles
+    count by their area; at the boundary, where two corners have one cell's value, none does.
     """
     shape = plane.triangulation
     corners = shape.get_masked_triangles()
@@ -295,7 +301,8 @@ def vorticity(plane: Triangles, velocity: np.ndarray) -> np.ndarray:
         np.bincount(cells.ravel(), np.repeat(of * np.sign(area), 3), len(velocity))
         for of in (turn, area)
     )
-    return weighted / np.where(weight > 0, weight, np.inf)
+    sign = -1 if plane.axes == (0, 2) else 1
+    return sign * weighted / np.where(weight > 0, weight, np.inf)
 
 
 def shown_channel(channels: Sequence[Channel]) -> int:

@@ -79,7 +79,7 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         worse = f"{reference(rival)} is better in {_named(evaluation, judged, rival, above)}"
         if ratio <= names.CLEAR_RATIO and above[0][0] < 1 / names.CLEAR_RATIO:
             worst, worse = [*worst, worse], ""
-    rae = f"the fields' error is {ours['rae']:.0%} of their variation (RAE)"
+    rae = f"the fields' error is {ours['rae']:.1%} of their variation (RAE)"
     lost = [
         plain(name)
         for name, each in evaluation.quantities.items()
@@ -109,14 +109,14 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         smaller = f"{times(ratio)} smaller, {theirs:.1%}" if theirs else "zero"
         beaten = f"the error of {other}, without a network, is {smaller}"
     if given:
-        network = evaluation.overall[MODEL].nmae
-        measured += f", {times(network / max(ours.nmae, 1e-9))} smaller than the network's"
+        factor = times(evaluation.overall[MODEL].nmae / max(ours.nmae, 1e-9))
+        measured += f", {factor} smaller than the network's"
     elif ratio <= GOOD_RATIO:
         measured += f", {times(ratio)} that of {other}"
     useless = {beaten: not given and ratio >= TIED_RATIO, rae: not ours["rae"] <= MOST_RAE}
     limits = {
         close: not given and ratio > GOOD_RATIO,
-        f"{rae}: a usable model has {GOOD_RAE:.0%}": ours["rae"] > GOOD_RAE,
+        f"{rae}: a usable model has {GOOD_RAE:.0%} at most": ours["rae"] > GOOD_RAE,
         f"a regression on the design parameters answers {listed(lost)} better": bool(lost),
         listed(wide): bool(wide),
         worse: bool(worse),

@@ -27,6 +27,7 @@ from courant.evaluation.references import of_designs
 from courant.prediction.answers import FIELDS, REGRESSION
 from courant.prediction.bands import QuantityBand, quantity_bands
 from courant.prediction.surrogate import (
+    SAME_DESIGN,
     FieldsOfDesign,
     PredictedDesign,
     Surrogate,
@@ -54,7 +55,6 @@ NO_START = (
 )
 NUM_NEAREST, NUM_ANCHORS, MAX_KEPT = 5, 8, 32  # solved designs, contributions, kept designs
 MAX_WINDOWS, MAX_ALONG = 8, 512  # kept windows, and kept answers along curves
-SAME_DESIGN = 5e-4  # the difference of a design from itself, as people round it
 MOST_TRIANGLES, MOST_DIVIDED = 20_000, 3  # of a window, and how often each of its sides is halved
 Interval = tuple[float, float]
 _Key = tuple[tuple[str, float], ...]
@@ -88,6 +88,7 @@ class PredictedQuantities(BaseModel):
     quantities: dict[str, float | None]  # null where the fields do not give one
     sources: dict[str, str]  # what each is made of: regression, fields, or both
     of_fields: dict[str, float | None]  # quantities of the fields alone, where answers are others
+    constant: list[str]  # quantities with one answer for all designs, which is none
     not_predicted: dict[str, str]  # the family's other quantities, with the reason
     bands: DesignBandsAnswer  # the field's in `POST /designs` alone
     known_geometry: bool
@@ -428,6 +429,7 @@ class Explored:
             "design": found.point.id,
             "channels": list(self.surrogate.channels),
             "quantities": {n: finite_or_none(value) for n, value in found.quantities.items()},
+            "constant": self.surrogate.answers.constant,
             "of_fields": {
                 n: finite_or_none(value)
                 for n, value in found.of_fields.items()
@@ -517,7 +519,9 @@ class Explored:
             values = np.stack([halfway(of, halved) for of in values])
         if halved or by:
             features = halfway(batch.query_features[0].cpu().numpy()[cell], halved)[first:]
-            points = self.surrogate.normaliser.points(corners[first:])
+            asked_at = corners.copy()  # up to the walls a field has the value of the nearest cell
+            asked_at[: len(cell)] = found.cloud.points[cell]
+            points = self.surrogate.normaliser.points(asked_at[first:])
             at = [torch.from_numpy(of)[None].to(self.surrogate.device) for of in (points, features)]
             asked = replace(batch, query_points=at[0], query_features=at[1])
             between = self._readers(key)(asked)[0].reshape(len(values), -1, values.shape[-1])

@@ -122,17 +122,17 @@ def judged(nmae: float, rae: float, cases: int = 3, **quantities: tuple[float, b
 @pytest.mark.parametrize(
     ("found", "word", "reason"),
     [
-        (judged(2.4, 0.3), "for trends", "30%"),
+        (judged(2.4, 0.3), "for trends", "30.0%"),
         (judged(0.2, 0.1), "not usable", "parameters) is about as good"),
         (judged(0.25, 0.1), "not usable", "parameters), without a network, is 1.2 times smaller"),
-        (judged(0.4, 0.6), "not usable", "smaller, 20.0%; the fields' error is 60%"),
-        (judged(0.05, 0.3), "for trends", "30%"),
+        (judged(0.4, 0.6), "not usable", "smaller, 20.0%; the fields' error is 60.0%"),
+        (judged(0.05, 0.3), "for trends", "30.0%"),
         (judged(0.15, 0.1), "for trends", "0.75 times the error of POD + GP"),
         (judged(0.05, 0.1, shaft_power=(0.05, True)), "for trends", "shaft power better"),
         (judged(0.05, 0.1, head=(0.12, False)), "for trends", "head is wrong by 12%"),
-        (judged(0.05, 0.1, drag=(0.12, False)), "usable", "10%"),
+        (judged(0.05, 0.1, drag=(0.12, False)), "usable", "10.0%"),
         (judged(0.05, 0.1, cases=2), "unproven", ""),
-        (judged(0.05, 0.1, head=(0.1, False)), "usable", "10%"),
+        (judged(0.05, 0.1, head=(0.1, False)), "usable", "10.0%"),
     ],
 )
 def test_a_model_is_judged_by_references_variation_quantities_and_the_mesh(

@@ -266,7 +266,7 @@ def test_a_solved_neighbour_sets_the_sliders_and_stands_beside_its_prediction(pa
     page.click("#middle")
     settled(page)
     assert "aperture" in text(page, "second-name")
-    heads, shares = text(page, "quantities").split("\n")
+    heads, shares = text(page, "quantities").split("\n", 1)
     assert heads.split() == ["A", "B", "A", "−", "B"] and shares.count("±") == 3
     # A saved picture says in itself what it shows.
     page.see(

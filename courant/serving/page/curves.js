@@ -71,8 +71,9 @@ function chart({ at, values, widths, solved }, { name, unit, low, high }, here, 
   const ticks = across.map((value) =>
     `<text x="${LEFT - 5}" y="${Number(y(value)) + 4}" text-anchor="end">${number(value, 3)}</text>`
     + `<line class="grid" x1="${LEFT}" x2="${WIDTH - RIGHT}" y1="${y(value)}" y2="${y(value)}"/>`);
-  const below = [low, (low + high) / 2, high].map((place, n) =>
-    `<text x="${x(place)}" y="${HEIGHT - BOTTOM + 16}" text-anchor="${["start", "middle", "end"][n]}">${number(place, 3)}</text>`);
+  const share = (here - low) / (high - low || 1), inner = share > 0.2 && share < 0.8; // its number would lie on an end's
+  const below = [low, ...(inner ? [here] : []), high].map((place, n, { length }) =>
+    `<text x="${x(place)}" y="${HEIGHT - BOTTOM + 16}" text-anchor="${n === 0 ? "start" : n === length - 1 ? "end" : "middle"}">${number(place, 3)}</text>`);
   figure.innerHTML = `<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img">${ticks.join("")}${below.join("")}`
     + `<polygon class="band" points="${line(banded, 1)} ${line([...banded].reverse(), -1)}"/>`
     + `<line class="here" x1="${x(here)}" x2="${x(here)}" y1="${TOP}" y2="${HEIGHT - BOTTOM}"/>`

@@ -131,8 +131,8 @@ function restore() {
     if (options.some((each) => each.value === state.get(id)) || state.get(id) === "solver") continue;
     element(id).selectedIndex = 0;
     wrong.push(id === "beside" && state.get(id) === "b" ? "beside = b, but no design b" : `${id} = ${state.get(id)}; there are `
-      + options.filter((each) => each.value).map((each) => (id === "channel" ? `${each.value} (${each.text})` : each.value)).join(", ")
-      + (id === "beside" ? ", b" : ""));
+      + options.filter((each) => each.value && !each.hidden).map((each) => (id === "channel" ? `${each.value} (${each.text})` : each.value)).join(", ")
+      + (id === "beside" && !kept ? ", b" : ""));
   }
   const has = (name, is_right, form) => {
     if (state.has(name) && !is_right) wrong.push(`${name} = ${state.get(name)} is not ${form}`);
@@ -188,7 +188,7 @@ async function move() {
     const made = 1000 * (section.seconds.meshing + section.seconds.prediction) <= took;
     const meshed = section.known_geometry ? "known mesh" : `meshed in ${number(section.seconds.meshing, 2)} s`;
     say(`${section.num_cells.toLocaleString("en")} cells, ` + (made
-      ? `${meshed}, predicted in ${number(section.seconds.prediction, 2)} s; ` : "shown before; ")
+      ? `${meshed}, predicted in ${number(section.seconds.prediction, 2)} s; ` : "")
       + `${number(took / 1000, 2)} s in all`);
     remember();
     showAll();
@@ -407,7 +407,7 @@ function draw() {
   element("difference-name").textContent = (by_solver ? "error: prediction - solver" : by_network ? `${section.fields_by} − the network` : "A − B") + of_phase;
   const [least, greatest] = ends(first.values), [bottom, top] = first.scale.limits;
   const beyond = first.values.filter((each) => each < bottom || each > top).length / first.values.length;
-  element("range").textContent = `In this picture from ${number(least, 3)} to ${withUnit(greatest, unit, 3)}`
+  element("range").textContent = `In ${compared ? "the first" : "this"} picture from ${number(least, 3)} to ${withUnit(greatest, unit, 3)}`
     + (beyond ? `; ${number(100 * beyond, 2)} % of its points are beyond the ends of the colours.` : ".");
   element("plane").textContent = turnable()
     ? "The boundary, with the value in the cell behind each face; z is up. Drag it, or turn it by the arrow keys; the wheel enlarges it, and a drag with Shift moves it."
@@ -437,11 +437,13 @@ function showQuantities() {
   const banded = ({ quantities, bands: { quantities: of } }, name) => {
     const at = quantities[name], half = of[name]?.half_width;
     const size = (of) => Math.floor(Math.log10(Math.abs(of)));
-    return exact(at, at && half ? Math.min(Math.max(size(at) - size(half) + 2, 3), 12) : 4) + (half === undefined ? "" : ` ±\u00a0${exact(half, 2)}`);
+    if (section.constant.includes(name)) return "not known";
+    return exact(at, at && half ? Math.min(Math.max(size(at) - size(half) + 2, 3), 12) : 4) + (half === undefined ? "" : `${second ? "\n" : " "}±\u00a0${exact(half, 2)}`);
   };
   /* To the second digit of its band, as of two errors that have nothing to do with each other. */
   const less = (name) => {
     const [one, other] = [section, second].map(({ quantities }) => quantities[name]);
+    if (section.constant.includes(name)) return "";
     if (one === null || other === null) return "unknown";
     const halves = [section, second].map((of) => of.bands.quantities[name]?.half_width), half = Math.hypot(...halves.map((each) => each ?? 0));
     const unit = half ? 10 ** (Math.floor(Math.log10(half)) - 1) : 0;
@@ -475,6 +477,8 @@ function showQuantities() {
       `${all.length > 1 ? shown.filter((name) => section.sources[name] === by).map(words).join(", ") : "Predicted"} by ${by}.`),
     ...[...new Set(kinds)].map((each) => `± holds for ${each}.`),
     ...(kinds.length ? shown.filter((name) => !(name in around)).map((name) => `No band of ${words(name)} holds.`) : []),
+    ...shown.filter((name) => section.constant.includes(name)).map((name) => `${words(name)} is not known: the regression has one value for all designs.`),
+    ...(alone.length && !second ? ["A quantity in these fields has no band: they were compared with the solver's point by point."] : []),
     ...unknown.map((name) => `${words(name)} is unknown: the predicted time is too short for it.`),
     ...[...new Set(missing.map(([, why]) => why))].map((why) => {
       const names = missing.filter(([, of]) => of === why).map(([name]) => words(name));
@@ -732,6 +736,7 @@ try {
       wrong.push(`${id} = ${state.get(id)}: this design has none`);
     }
   }
+  if (turnable() && value("beside")) wrong.push(`beside = ${value("beside")}: a surface is shown alone`);
   if (wrong.length) say(`The address: ${wrong.join("; ")}.`, true);
   await offerSolving(() => design, () => compare(shown, true));
 } catch (error) {
