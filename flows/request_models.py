@@ -427,11 +427,12 @@ def parse_pairs(
     for text in texts or []:
         name, _, value = (part.strip() for part in text.partition("="))
         try:
-            if not name or not value:
+            if not name or not value or name in found:
                 raise ValueError
             found[name] = parse(value)
         except ValueError:
-            raise typer.BadParameter(f"'{text}' is not {form}", param_hint=option) from None
+            why = "is given twice" if name in found else f"is not {form}"
+            raise typer.BadParameter(f"'{text}' {why}", param_hint=option) from None
     return found
 
 

@@ -434,6 +434,10 @@ class Surrogate:
         known = known_of_design(problem, point, cloud, begin)
         prepared = self.prepare(cloud.points, **known, steps=steps)
         times = None if begin is None else self.times(begin, steps)
+        ends = start_of.time if start_of is not None else [settings.get("end_time", np.inf)]
+        if times is not None and ends is not None and times[-1] > 1.0001 * ends[-1]:
+            late = f"{times[-1]:g} s, after the {ends[-1]:g} s of the training's cases"
+            warn_caller(f"the rollout goes to {late}")
         if fields_by is None:
             values = check_finite(self.predict_prepared([prepared])[0])
         else:

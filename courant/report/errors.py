@@ -205,7 +205,7 @@ def quantities_panel(context: Context) -> Panel | None:
             for name in pairs[0][1]:
                 solved, found = np.array([[of[name] for of in pair] for pair in pairs]).T
                 of_fields[name] = finite_or_none(abs(found - solved).sum() / abs(solved).sum())
-        tables.append(quantity_table(scores, of_fields, context.by))
+        tables.append(quantity_table(evaluation, of_fields, context.by))
         arrays["cases"] = np.array(list(evaluation.cases), dtype=str)
         notes.append(
             "An answer is a regression on the design parameters, fitted to training and validation"
@@ -314,16 +314,14 @@ def _source(score: record.QuantityScore) -> str | Cell:
     return Cell("not known", "bad") if score.constant else score.source
 
 
-def quantity_table(
-    quantities: Mapping[str, record.QuantityScore], of_fields: Mapping[str, float | None], by: str
-) -> PanelTable:
+def quantity_table(of: record.Evaluation, alone: Mapping[str, float | None], by: str) -> PanelTable:
     """Compare errors and rank correlations, the better of two in green."""
     rows = []
-    for name, score in quantities.items():
+    for name, score in of.quantities.items():
         row: dict[str, str | Cell] = {"quantity": plain(name), "meaning": score.meaning}
         row |= {"answered by": _source(score), "error": percent(score.error)}
-        if (alone := of_fields.get(name)) is not None:
-            row[f"error, {pages.called(by).removeprefix('the ')}'s fields alone"] = percent(alone)
+        if (error := alone.get(name)) is not None:
+            row[f"error, {pages.called(by).removeprefix('the ')}'s fields alone"] = percent(error)
         if score.rank_correlation is not None:
             row["rank correlation"] = number(score.rank_correlation)
         # Of a regression that would be much the same, of fewer cases.

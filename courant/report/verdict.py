@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from courant.prediction.bands import GridError
 
 MOST_RAE = 0.5  # of a model that is used at all
-GOOD_RATIO, GOOD_RAE, GOOD_QUANTITY, LEAST_CASES, USEFUL_BAND = 0.5, 0.2, 0.1, 3, 0.5
-TIED_RATIO = 0.9  # from here on a reference is about as good
+GOOD_RATIO, GOOD_RAE, GOOD_QUANTITY, LEAST_CASES = 0.5, 0.2, 0.1, 3
+USEFUL_BAND, FINE_BAND = 0.5, 0.03  # if designs differ by more, and in any case
+TIED_RATIO, CLOSE_RATIO = 0.9, 0.95  # of what is about as good, and of what may be chance
 
 Word = Literal["not usable", "unproven", "for trends", "usable"]
 MEANING: dict[Word, str] = {
     "not usable": "Do not use the predicted fields",
-    "unproven": "Too few test cases show what the predicted fields are good for",
+    "unproven": "There are too few test cases to say what the predicted fields are good for",
     "for trends": "The predicted fields show what a change of the design does; take no values from"
     " them",
     "usable": "The predicted fields can be used in place of the solver's",
@@ -96,7 +97,7 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         elif each.error is not None and each.source == REGRESSION and each.band is not None:
             if each.error > each.band:
                 wide.append(f"{plain(name)} is off by more than its band")
-            elif each.band <= min(USEFUL_BAND, each.spread or math.inf):
+            elif each.band <= max(FINE_BAND, min(USEFUL_BAND, each.spread or math.inf)):
                 regressed.append(plain(name))
             else:
                 text = f"The band of {plain(name)}, ± {each.band:.0%}, is too wide to be of use"
@@ -140,7 +141,7 @@ def _behind(evaluation: Evaluation, judged: str, name: str) -> list[tuple[float,
     """List where a reference is better, by the ratio of the errors and the component's name."""
     ours, theirs = (evaluation.by_component[of] for of in (judged, name))
     ratios = [(theirs[of].nmae / each.nmae, of) for of, each in ours.items() if each.nmae]
-    return sorted(each for each in ratios if each[0] < 1)
+    return sorted(each for each in ratios if each[0] < CLOSE_RATIO)
 
 
 def _named(

@@ -372,17 +372,6 @@ def report(
     print_line(f"report  {write_report(absolute(run), folder, dataset)}")
 
 
-@app.command(epilog="Example: courant reports courant-data/reports")
-def reports(
-    folder: Annotated[str | None, argument("Folder of reports; default: COURANT_REPORTS.")] = None,
-) -> None:
-    """Write the index page of a folder of reports again, as after one was removed."""
-    from courant.report.page import write_index
-
-    place = folder or settings.load_settings().reports or settings.REPORTS
-    print_line(f"index  {write_index(absolute(place))}")
-
-
 @app.command(
     epilog=(
         "Example: courant predict RUN b0159c13a91f --start 100 --out prediction.npz, or courant"
@@ -452,9 +441,11 @@ def predict(
         predict_to_files(url, asked, out, steps, from_solver, verify, dataset, reference)
     else:
         print_line(write_prediction(url, str(case), start, steps, out, dataset))
-    if verdict and reference is None and (design is not None or not verdict.given):
+    if verdict:
+        by, better = "" if design is None or reference == "none" else verdict.given, verdict.given
+        word = verdict.word if by == better else f"{better} is better, which predicts any --design"
         why = f"courant evaluate {shlex.quote(url)} says why"
-        print_line(f"fields of {verdict.given or 'the network'}: {verdict.word} ({why})")
+        print_line(f"fields of {by or 'the network'}: {word} ({why})")
 
 
 @app.command(epilog="Example: courant serve RUN --port 8000")

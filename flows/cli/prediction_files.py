@@ -126,7 +126,8 @@ class WrittenPrediction:
                 export.write_collection(part, names)
         if self.times is None:
             return ""
-        return f"{counted(len(steps), 'step')} from {steps[0]:g} to {steps[-1]:g} s"
+        of = f"the last of {len(steps)} steps" if out.suffix == ".vtu" else f"{len(steps)} steps"
+        return f"{of} from {steps[0]:g} to {steps[-1]:g} s"
 
     def _write_state(self, number: int, out: Path) -> None:
         normaliser, is_steady = self.surrogate.normaliser, self.times is None
@@ -229,14 +230,14 @@ def predict_to_files(
         if (of_case := known[0].time) is not None:
             stored = f"{of_case[0]:g} to {of_case[-1]:g} s"
     plotted = plotted_fields(normaliser, known)
-    drawn = draw_prediction(layer, solution, design.values[last], plotted, reference)
+    made = draw_prediction(layer, solution, design.values[last], plotted, reference or "prediction")
     shown = [] if times is None else [f"t = {times[-1]:g} s"]
     for each in surrogate.space:
         value = design.point.parameters[each.name]
         shown.append(f"{plain(each.name)} {value:g} {each.unit.strip('1')}".rstrip())
-    drawn.suptitle(textwrap.fill(", ".join(shown), 80), fontsize=9)
+    made.suptitle(textwrap.fill(", ".join(shown), 80), fontsize=9)
     with whole_file(picture) as part:
-        part.write_bytes(figures.png_bytes(drawn))
+        part.write_bytes(figures.png_bytes(made))
     whose = f", fields of {reference}, not of the network (--reference none)" if reference else ""
     on = f"{extent} on " if extent else ""
     print_line(f"{out}: {on}{counted(cloud.num_points, 'cell')}{whose}")

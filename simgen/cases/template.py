@@ -77,6 +77,7 @@ _COMPUTED_FROM = (
 _STANDS_FOR_IT = "courantDesignParameter"
 _SETTINGS = {"endTime": "end_time", "deltaT": "time_step", "writeInterval": "write_interval"}
 """Those of a transient case, by their entries in controlDict"""
+_READ = ("startTime", "writeControl", "maxCo", *_SETTINGS)
 _PARALLEL = {"decomposePar", "reconstructPar", "reconstructParMesh", "redistributePar"}
 #: Applications by the dictionary that they need, in the order in which they run.
 _BY_DICTIONARY = {
@@ -187,7 +188,7 @@ class TemplateFamily(CaseFamily):
         self.flow_parameters = tuple(of.name for of in parameters if not of.changes_mesh)
         unit = "s" if record.transient else "1"
         limit = ("max_courant", MAX_COURANT) if record.transient else ("max_residual", MAX_RESIDUAL)
-        self.presets = {"template": {**record.settings, limit[0]: limit[1]}}
+        self.presets = {"template": record.settings | {limit[0]: record.settings.get(*limit)}}
         self.settings_space = DesignSpace(
             tuple(
                 Parameter(name, "1" if name == limit[0] else unit, value * 1e-6, value * 1e6)
@@ -498,13 +499,13 @@ def _check_computed(case: Path, place: DictionaryPlace) -> None:
 def _settings(case: Path, steady: bool) -> dict[str, float]:
     """Return the settings that controlDict has; CaseError for a start that is not 0."""
     file = case / "system/controlDict"
-    control = {n: read_entry(file, [n]) or "" for n in ("startTime", "writeControl", *_SETTINGS)}
+    control = {n: read_entry(file, [n]) or "" for n in _READ}
     try:
         end = float(control["endTime"])
         start, step = float(control["startTime"] or 0), float(control["deltaT"])
         if steady:
             return {"max_iterations": float(round(end / step))}
-        interval = float(control["writeInterval"])
+        interval, most = float(control["writeInterval"]), float(control["maxCo"] or 0)
     except ValueError as error:
         raise CaseError(f"{file}: {error}") from error
     if start:
@@ -512,7 +513,9 @@ def _settings(case: Path, steady: bool) -> dict[str, float]:
     if control["writeControl"] in ("", "timeStep"):
         interval *= step
     count = max(1, round(end / interval))
-    return {"end_time": count * interval, "write_interval": interval, "time_step": step}
+    found = {"end_time": count * interval, "write_interval": interval, "time_step": step}
+    # Steps that the solver adjusts overshoot.
+    return found | ({"max_courant": 2 * most} if 2 * most > MAX_COURANT else {})
 
 
 def url_of(store: str, name: str) -> str:

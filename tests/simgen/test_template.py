@@ -90,6 +90,7 @@ def test_designs_of_a_template_are_solved_with_their_parameters(
     case = shutil.copytree(CASE, tmp_path / "case")
     (case / "0.05").mkdir()
     (case / "log.icoFoam").write_text("of an earlier run")
+    (control := case / "system/controlDict").write_text(f"{control.read_text()}maxCo 4;\n")
     packed = gzip.compress((dictionary := case / "system/blockMeshDict").read_bytes())
     dictionary.with_name("blockMeshDict.gz").write_bytes(packed)
     dictionary.unlink()
@@ -98,7 +99,7 @@ def test_designs_of_a_template_are_solved_with_their_parameters(
     assert made.patches == {"lid": "wall", "walls": "wall"}
     assert [field.name for field in made.fields] == ["velocity", "kinematic_pressure"]
     times = {"end_time": 0.1, "write_interval": 0.05, "time_step": 0.005}
-    assert made.presets["template"] == {**times, "max_courant": 5.0}
+    assert made.presets["template"] == {**times, "max_courant": 8.0}
     assert [each.unit for each in made.settings_space.parameters] == ["s", "s", "s", "1"]
     assert made.flow_parameters == ("speed", "nu")
     assert not list(made.folder.glob("0.05")) and not list(made.folder.glob("log*"))
