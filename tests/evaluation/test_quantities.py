@@ -159,6 +159,9 @@ def test_fields_have_a_share_where_they_correct_cases_that_were_left_out() -> No
     assert found["head"][1] == pytest.approx(alone[1]) and found["other"][0] == 2.0
     np.testing.assert_allclose(answers.at(at, {"head": of_fields}, False)["head"], alone)
     assert answers.source("head") == BOTH and answers.source("head", False) == REGRESSION
+    noise = quantity.model_copy(update={"logs": [*np.full(len(process.logs) - 1, -9.0), 0.0]})
+    both = {"quantities": {"a": noise, "b": quantity}}
+    assert Answers(designs=answers.designs, **both).constant == ["a"]
     with pytest.raises(ValueError, match="not one value for each design"):
         Answers(designs=designs[:-1].tolist(), quantities={"head": quantity})
 

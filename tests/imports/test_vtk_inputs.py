@@ -491,9 +491,6 @@ def test_a_mesh_that_changes_is_reported(tmp_path) -> None:
     assert list(skipped) == ["run1"] and "its mesh changes: run1/o_1.vtu" in skipped["run1"]
 
 
-# Attacks
-
-
 def xml_of_points(number: int, points: str) -> bytes:
     return (
         '<VTKFile type="UnstructuredGrid" version="1.0" byte_order="LittleEndian"'

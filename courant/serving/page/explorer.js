@@ -447,8 +447,8 @@ function showQuantities() {
     if (one === null || other === null) return "unknown";
     const halves = [section, second].map((of) => of.bands.quantities[name]?.half_width), half = Math.hypot(...halves.map((each) => each ?? 0));
     const unit = half ? 10 ** (Math.floor(Math.log10(half)) - 1) : 0;
-    return number(unit ? Math.round((one - other) / unit) * unit : one - other, 3)
-      + (halves.includes(undefined) ? "" : ` ±\u00a0${exact(half, 2)}`);
+    return (unit && unit < 1 ? (one - other).toFixed(Math.round(-Math.log10(unit))) : number(unit ? Math.round((one - other) / unit) * unit : one - other, 3))
+      + (halves.includes(undefined) ? "" : `\n±\u00a0${exact(half, 2)}`);
   };
   const range = (ends) => `${number(ends[0], 3)} to ${number(ends[1], 3)}`;
   const shown = model.quantities.map((each) => each.name).filter((name) => name in section.quantities);
