@@ -106,8 +106,9 @@ def plain(name: str) -> str:
 
 
 def component_name(name: str) -> str:
-    """`velocity x` for `velocity.x`, `all components` for all."""
-    return "all components" if name == ALL else plain(name).replace(".", " ")
+    """`velocity x` for `velocity.x`, `s` for `s.s`, `all components` for all."""
+    words = "all components" if name == ALL else plain(name).replace(".", " ")
+    return " ".join(dict.fromkeys(words.split()))
 
 
 def channel_label(channel: Channel) -> str:

@@ -20,8 +20,7 @@ from courant.runs.weights import weights_digest
 if TYPE_CHECKING:
     from courant.prediction.bands import GridError
 
-MOST_RAE = 0.5  # of a model that is used at all
-GOOD_RATIO, GOOD_RAE, GOOD_QUANTITY, LEAST_CASES = 0.5, 0.2, 0.1, 3
+MOST_RAE, GOOD_RATIO, GOOD_RAE, GOOD_QUANTITY, LEAST_CASES = 0.5, 0.5, 0.2, 0.1, 3
 USEFUL_BAND, FINE_BAND = 0.5, 0.03  # if designs differ by more, and in any case
 TIED_RATIO, CLOSE_RATIO = 0.9, 0.95  # of what is about as good, and of what may be chance
 

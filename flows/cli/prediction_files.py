@@ -273,7 +273,7 @@ def predict_to_files(
         print_line(line)
     trained_on = surrogate.dataset["version"]
     if (fitted_to := surrogate.answers.version) not in ("", trained_on):
-        print_line(f"the regression knows {fitted_to} of the dataset, the fields {trained_on}")
+        print_line(f"quantities are of {fitted_to} of the dataset, fields of {trained_on}")
     for name, why in design.not_predicted.items():
         print_line(f"{plain(name)} is not predicted: {why}")
     if bands.no_field:
