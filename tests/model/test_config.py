@@ -40,7 +40,7 @@ def test_values_out_of_range_are_named(change: dict[str, Any], message: str) -> 
 
 
 def test_unknown_and_missing_fields_are_named() -> None:
-    with pytest.raises(ValueError, match="has no field num_tokens; its fields are"):
+    with pytest.raises(ValueError, match=r"has no field num_tokens; .*its fields are"):
         CourantConfig.from_dict({"num_features": 1, "num_outputs": 1, "num_tokens": 3})
     with pytest.raises(ValueError, match="num_outputs"):
         CourantConfig.from_dict({"num_features": 1})
