@@ -357,7 +357,7 @@ function arrange(ratio, number) {
   area.parentElement.classList.remove("full");
   // Beside the answers; panes that are compared may take their room, with these below.
   const wide = area.clientWidth, all = wide + (window.innerWidth > 1120 ? element("right").offsetWidth + 24 : 0);
-  const room = window.innerHeight - above - 20, low = room - element("tools").offsetHeight, line = number > 1 ? 26 : 0;
+  const room = window.innerHeight - above - 20 - element("readout").offsetHeight, low = room - element("tools").offsetHeight, line = number > 1 ? 26 : 0;
   // Each way: its class, columns, rows, and the width and height that the panes have. The first is the fullest page.
   const ways = number > 1 ? [["full", 3, 1, all, low], ["four", 2, 2, wide, room], ["tall", 1, 3, wide - 256, room], ["", 1, 3, wide, low]]
     : turnable() ? [["", 1, 1, wide, low]] : [["", 1, 1, wide, low], ["tall", 1, 1, wide - 256, room]];

@@ -20,6 +20,7 @@ export async function showNearest(model, design, section, go, beside, newest, is
       + "parameters, in % of their ranges.";
   table.replaceChildren();
   if (!answer.designs.length) return null;
+  const predicted = Object.fromEntries(Object.entries(section.quantities).filter(([name]) => !section.constant.includes(name)));
   const quantities = model.quantities.filter((each) => each.name in answer.designs[0].quantities);
   const cells = (parameters, values) => [
     ...quantities.map((each) => (each.name in values ? number(values[each.name], 3) : "–")),
@@ -30,7 +31,7 @@ export async function showNearest(model, design, section, go, beside, newest, is
     ...cells(each.parameters, each.quantities), each.added ? `${each.split}, since` : each.split]);
   fill(table, ["solved case", "differs by",
     ...[...quantities, ...model.parameters].map((each) => named(each.name, each.unit)), "split"],
-  [["predicted here", "", ...cells(design, section.quantities), ""], ...rows]);
+  [["predicted here", "", ...cells(design, predicted), ""], ...rows]);
   const [first] = answer.designs;
   return first.distance < SAME ? first : null;
 }
