@@ -83,8 +83,8 @@ def note_of_few(splits: Iterable[str | None], least: int = 0) -> str:
         notes.append(f"{few}; of 18 cases three are drawn")
     if (trained := counts["train"]) < least:
         few = f"with {trained} training case{'s' * (trained != 1)} a model has quantities"
-        few += ", by a regression, but hardly fields: with so many parameters fields take"
-        notes.append(f"{few} {least} training cases or more")
+        few += f", by a regression, but hardly fields, which take some {least} for these parameters"
+        notes.append(few)
     return "; ".join(notes)
 
 

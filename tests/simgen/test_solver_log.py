@@ -103,6 +103,7 @@ def test_a_figure_that_is_not_finite_stays_whatever_comes_after():
         "smoothSolver:  Solving for k, Initial residual = nan, Final residual = nan, No 1",
     )
     assert np.isnan(log.max_courant)
+    assert read("Time = 1", "Mean and max Courant Numbers = 0.1 0.2").max_courant == 0.2
     assert np.isnan(residual_figures(log)["max_residual"])
 
 
