@@ -6,7 +6,6 @@ import platform
 import re
 import shutil
 import time
-import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from simgen.foam.run import MissingSolverError
 from simgen.log_lines import about, duration_text
 from simgen.solving import archive, convert, preparation, solve_case
 from simgen.solving.case_lock import own_case
+from simgen.store.schema import digest_record
 from simgen.store.split import Split
 from simgen.store.write import CaseFork, DatasetWriter
 
@@ -59,7 +59,7 @@ class SolvedFork:
     status: Status
     reason: str
     seconds: float
-    crc: int = 0  # Checksum of the points and fields of an accepted case
+    digest: str = ""  # Of the arrays of an accepted case
 
 
 def solve_cases(
@@ -134,10 +134,10 @@ def kind_of(reason: str) -> str:
 
 def _check_first(ended: Sequence[SolvedFork]) -> None:
     """Raise InputError where so many cases are equal, or have one reason but for its numbers."""
-    if len(ended) < LOOKED_AT or len({(kind_of(each.reason), each.crc) for each in ended}) > 1:
+    if len(ended) < LOOKED_AT or len({(kind_of(each.reason), each.digest) for each in ended}) > 1:
         return
     stopped = f"stopped: the first {LOOKED_AT} cases"
-    if ended[0].crc:
+    if ended[0].digest:
         raise InputError(
             f"{stopped} have the same fields to the last digit: what is varied has no effect on"
             " them; vary what the solver reads, under another name"
@@ -223,18 +223,20 @@ def solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution
             recorded = fork.recorded_since(point.id, COMMIT_WAIT_S if is_written else 0.0)
             if recorded is not None:
                 return SolvedFork(fork, point.id, recorded["status"], "solved by another run", 0.0)
-            result, crc = _solve_and_write(point, fork, scratch / point.id, dataset, execution)
+            result = _solve_and_write(point, fork, scratch / point.id, dataset, execution)
         seconds = sum(result.provenance["wall_time_s"].values())
         kept = result.provenance.get("archive")
         reason = f"{result.reason}{f'; archive: {kept}' if result.reason and kept else ''}"
         why = f": {reason}" if reason else ""
         logger.info("%s after %s%s", result.status, duration_text(seconds), why)
-        return SolvedFork(fork, point.id, result.status, reason, seconds, crc)
+        arrays = fork.records[point.id].details["arrays"]
+        digest = digest_record(arrays) if arrays else ""
+        return SolvedFork(fork, point.id, result.status, reason, seconds, digest)
 
 
 def _solve_and_write(
     point: DesignPoint, fork: CaseFork, directory: Path, dataset: str, execution: Execution
-) -> tuple[CaseResult, int]:
+) -> CaseResult:
     logged_at = time.monotonic()
 
     def on_progress(progress: Progress) -> None:
@@ -269,5 +271,4 @@ def _solve_and_write(
         result = replace(result, provenance={**result.provenance, "note": execution.note})
     fork.write(replace(result, split=execution.split), cloud)
     shutil.rmtree(directory, ignore_errors=True)
-    arrays = (cloud.points, *cloud.fields.values()) if cloud else ()
-    return result, zlib.crc32(b"".join(each.tobytes() for each in arrays))
+    return result

@@ -75,12 +75,9 @@ class QuantityScore(BaseModel, frozen=True, extra="forbid"):
     @property
     def constant(self) -> bool:
         """Whether all cases have one answer, of which the parameters say nothing."""
-        spans = [
-            max(known, default=0.0) - min(known, default=0.0)
-            for of in (self.predicted, self.truth)
-            for known in [[each for each in of.values() if each is not None]]
-        ]
-        return spans[0] < MOST_ALIKE * spans[1]
+        known = [[x for x in of.values() if x is not None] for of in (self.predicted, self.truth)]
+        answers, truth = (max(of, default=0.0) - min(of, default=0.0) for of in known)
+        return answers < MOST_ALIKE * truth
 
 
 class Timing(BaseModel, frozen=True, extra="forbid"):

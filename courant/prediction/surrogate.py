@@ -447,8 +447,8 @@ class Surrogate:
         why = ""
         if start_of is not None:
             away = self.scaled(start_of.parameters) - self.scaled(point.parameters)
-            why = "the rollout starts from another design's state"
-            why *= bool(abs(away).max() > 2 * SAME_DESIGN)
+            if abs(away).max() > 2 * SAME_DESIGN:
+                why = "the rollout starts from another design's state"
         why = why if fields_by is None else "bands are of the network's fields alone"
         bands = self.bands_around(prepared, values, cloud.points, point.parameters, begin, none=why)
         usable = not bands.no_quantities

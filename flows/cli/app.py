@@ -427,7 +427,7 @@ def predict(
     from courant.report.verdict import known_verdict
     from flows.cli.prediction_files import predict_file, predict_to_files, write_prediction
 
-    out, url = local_path(str(out)), absolute(run)
+    out, url, by = local_path(str(out)), absolute(run), ""
     verdict = known_verdict(RunDirectory(url))
     if is_file:
         asked = asks.parse_settings(parameters.split(",") if parameters else None, "--parameters")
@@ -438,12 +438,13 @@ def predict(
         form = ", ".join(f"{of['name']} {of['unit'] and 'in'} {of['unit']}".strip() for of in units)
         form = f"NAME=VALUE with a bare number: {form}"
         asked = asks.parse_settings(design.split(","), "--design", form=form)
-        predict_to_files(url, asked, out, steps, from_solver, verify, dataset, reference)
+        by = predict_to_files(url, asked, out, steps, from_solver, verify, dataset, reference)
     else:
         print_line(write_prediction(url, str(case), start, steps, out, dataset))
     if verdict:
-        by, better = "" if design is None or reference == "none" else verdict.given, verdict.given
-        word = verdict.word if by == better else f"{better} is better, which predicts any --design"
+        better = f"{verdict.given or 'the network'} is better"
+        better += ", which predicts any --design" if design is None else ""
+        word = verdict.word if by == verdict.given else better
         why = f"courant evaluate {shlex.quote(url)} says why"
         print_line(f"fields of {by or 'the network'}: {word} ({why})")
 

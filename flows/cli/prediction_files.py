@@ -195,8 +195,8 @@ def predict_to_files(
     verify: bool = False,
     dataset: str | None = None,
     reference: str | None = None,
-) -> None:
-    """Predict a design into `out` and a picture beside it; print quantities and times."""
+) -> str:
+    """Predict a design into `out`, with a picture; return whose fields: empty for the network."""
     surrogate = load_for(run, out)
     reference, by = of_designs(surrogate, dataset, reference)
     design = surrogate.predict_design(
@@ -288,6 +288,7 @@ def predict_to_files(
     if seconds.solving:
         parts.append(f"solver {seconds.solving:.2g} s")
     print_line(", ".join([*parts, f"prediction {seconds.prediction:.2g} s"]))
+    return reference
 
 
 def predict_file(

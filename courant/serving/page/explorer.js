@@ -205,7 +205,8 @@ async function move() {
 
 /* Asks for a step of a design, and for what is beside it. */
 async function load(parameters) {
-  const beside = { "": null, solver: "solver", network: "network", b: kept }[value("beside")], at = { position, step, window: view };
+  // A surface has nothing beside it.
+  const beside = turnable() ? null : { "": null, solver: "solver", network: "network", b: kept }[value("beside")], at = { position, step, window: view };
   const anchors = element("anchors").checked, found = {};
   found.section = await ask("sections", { parameters, ...at, anchors, beside });
   if (!found.section.has_surface) element("view").value = "section";
@@ -386,7 +387,7 @@ function draw() {
   showScale("colours", "ticks", "scale-name", first.scale, named(words(name), unit));
   if (compared) showScale("difference-colours", "difference-ticks", "difference-scale", all[2].scale, named("difference", unit));
   const stretch = stretchOf(section), most = arrange((stretch * (high - low)) / (right - left), all.length);
-  const by_solver = value("beside") === "solver", lacking = value("beside") && !section.other;
+  const by_solver = value("beside") === "solver", lacking = value("beside") && !section.other && !turnable();
   const by_network = value("beside") === "network", first_is = by_network ? section.fields_by : by_solver ? "prediction" : "A, this design";
   const has_parts = !section.fields_by || by_network; // anchors are the network's
   element("parts").hidden = !has_parts;
