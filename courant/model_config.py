@@ -6,9 +6,8 @@ are in `courant.field_model`.
 
 from collections.abc import Iterable, Set
 from dataclasses import MISSING, dataclass, field, fields
+from difflib import get_close_matches
 from typing import Any, ClassVar, Self
-
-from simgen.errors import did_you_mean
 
 
 def size(default: Any, least: float, most: float) -> Any:
@@ -24,9 +23,10 @@ def choice(*values: str) -> Any:
 def check_names(config: type, given: Iterable[str], known: Set[str]) -> None:
     """Raise ValueError for values of fields that a config does not have."""
     if unknown := sorted({str(name)[:100] for name in given} - known):
+        near = "".join(f"did you mean {of}? " for of in get_close_matches(unknown[0], known, 1))
         raise ValueError(
-            f"{config.__name__} has no field {', '.join(unknown)[:200]};"
-            f" {did_you_mean(unknown[0], known)}its fields are {', '.join(sorted(known))}"
+            f"{config.__name__} has no field {', '.join(unknown)[:200]}; {near}its fields are"
+            f" {', '.join(sorted(known))}"
         )
 
 
