@@ -227,8 +227,11 @@ class Generation(asks.GenerationRequest):
                 again = " ".join(f"--set {name}={value:g}" for name, value in theirs)
                 announce(f"note: cases here were solved with other settings; as before: {again}")
                 break
-        for each in self.case_family.quantities if self.template else ():
-            announce(f"quantity  {each}")
+        if self.template:
+            of = [f"{patch} {kind}" for patch, kind in self.case_family.patches.items()]
+            announce(f"patches   {', '.join(of)}")
+            for each in self.case_family.quantities:
+                announce(f"quantity  {each}")
         for line in self.case_family.notes():
             announce(line)
         if left and self.split is None:

@@ -146,7 +146,8 @@ class DesignSpace:
         }
         if any(differing.values()):
             wrong = (f"{kind} {', '.join(names)}" for kind, names in differing.items() if names)
-            near = "".join(did_you_mean(of, differing["missing"]) for of in differing["unknown"])
+            open_to = differing["missing"] or self.names
+            near = "".join(did_you_mean(of, open_to) for of in differing["unknown"])
             raise InputError(
                 f"{called}: {' and '.join(wrong)}; {near}expected {', '.join(self.names)}"
             )

@@ -368,6 +368,23 @@ def outside(ranges: Ranges, design: np.ndarray) -> list[int]:
     ]
 
 
+def out_of_ranges(
+    ranges: Ranges, space: Sequence[Parameter], parameters: Mapping[str, float]
+) -> str:
+    """Return the parameters in which a design lies outside of ranges; else empty."""
+    found = []
+    for number in outside(ranges, scaled(space, parameters)):
+        each = space[number]
+        unit = "" if each.unit == "1" else f" {each.unit}"
+        low, high = (each.low + (end + 1) / 2 * (each.high - each.low) for end in ranges[number])
+        found.append(
+            f"{each.name.replace('_', ' ')} = {parameters[each.name]:g}{unit} lies outside of"
+            f" {low:.4g} to {high:.4g}{unit}"
+        )
+    of = "the designs that the model was trained and calibrated on"
+    return f"{', '.join(found)}, {of}" if found else ""
+
+
 def is_remote(known: np.ndarray, design: np.ndarray) -> bool:
     """Return whether a design (P,) is farther from its P + 1 nearest of (n, P) than any of these.
 
@@ -478,22 +495,6 @@ class Bands(Frozen):
                 kept[name] = kept[name].model_copy(update={"share": 0.0})
         return answers.model_copy(update={"quantities": kept})
 
-    def out_of_ranges(self, space: Sequence[Parameter], parameters: Mapping[str, float]) -> str:
-        """Return the parameters in which a design lies outside of the known ones; else empty."""
-        found = []
-        for number in outside(self.ranges, scaled(space, parameters)):
-            each = space[number]
-            unit = "" if each.unit == "1" else f" {each.unit}"
-            low, high = (
-                each.low + (end + 1) / 2 * (each.high - each.low) for end in self.ranges[number]
-            )
-            found.append(
-                f"{each.name.replace('_', ' ')} = {parameters[each.name]:g}{unit} lies outside of"
-                f" {low:.4g} to {high:.4g}{unit}"
-            )
-        of = "the designs that the model was trained and calibrated on"
-        return f"{', '.join(found)}, {of}" if found else ""
-
     def out_of_reach(self, latents: np.ndarray | None) -> str:
         """Return by how much pooled latents (2 d,) are unlike any training case's; else empty."""
         if self.reach is None or latents is None or len(latents) != len(self.reach.mean):
@@ -501,6 +502,11 @@ class Bands(Frozen):
         distance, limit = self.reach.distance(latents), self.reach.limit
         far = f"its latent state is {distance / limit:.1f} times farther from those of the training"
         return "" if distance <= limit else f"{far} cases than the calibration cases are"
+
+
+def known_ranges(answers: Answers, bands: Bands | None) -> Ranges:
+    """Return the ranges in which bands hold: of a calibration, or of the regressed designs."""
+    return bands.ranges if bands else shared_ranges(np.array(answers.designs or [()]))
 
 
 def quantity_bands(
@@ -518,9 +524,8 @@ def quantity_bands(
     far the fields are off is not known then, so the band reaches from the answer around that of
     the regression. `usable` is whether the fields have a part in the answers.
     """
-    ranges = bands.ranges if bands else shared_ranges(np.array(answers.designs or [()]))
     found, errors = dict[str, QuantityBand](), bands.errors(answers, usable) if bands else {}
-    for name, value in ({} if outside(ranges, design) else values).items():
+    for name, value in ({} if outside(known_ranges(answers, bands), design) else values).items():
         process, of, at = answers.processes.get(name), errors.get(name, np.zeros(0)), design[None]
         kind, most, number, width = "calibrated", level, int(np.isfinite(of).sum()), math.inf
         if bands is not None and name in errors:

@@ -73,8 +73,8 @@ class SharedMesh:
         try:
             return DesignPoint(self.name, 1, space.check(parameters, "design"), dict(settings))
         except RangeError as error:
-            wider = "import all cases and further ones, or with a wider --range, into another store"
-            raise RangeError(f"{error}, or {wider}") from None
+            wider = "for a wider range import these and further cases into another store"
+            raise RangeError(f"{error}; {wider}") from None
 
 
 def meshing_family(dataset: Dataset) -> CaseFamily | SharedMesh:

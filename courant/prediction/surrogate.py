@@ -407,7 +407,7 @@ class Surrogate:
             begin, steps = problem.start(start_of), problem.steps(steps)
         else:
             assert from_solver_s is not None
-            begin, steps = from_solver_s, problem.steps(steps)
+            begin, known_s = from_solver_s, settings[family.horizon]
             if problem.input_times(begin)[0] < 0:
                 raise InputError(
                     f"the model reads {problem.input_steps} states {self.step_s:g} s apart, and the"
@@ -415,8 +415,10 @@ class Surrogate:
                     f" {(problem.input_steps - 1) * self.step_s:g} s or longer"
                 )
             assert not isinstance(family, SharedMesh)
-            if begin > (known_s := settings[family.horizon]):
+            if begin > known_s:
                 raise InputError(f"the model knows no state after {known_s:g} s, where cases end")
+            left = max(1, int((known_s - begin) / self.step_s * 1.0001))
+            steps = min(problem.steps(None), left) if steps is None else problem.steps(steps)
             end = begin + steps * self.step_s if verify else begin
             point = family.point(parameters, {**settings, family.horizon: end})
             is_whole = bool(np.isclose(end, settings[family.horizon]))
@@ -531,14 +533,17 @@ class Surrogate:
         """
         design, outcomes = self.scaled(parameters), self.answers.outcomes
         unsolved = outcomes.unsolved_near(design) if outcomes else 0.0
-        if (bands := bands or self.bands) is None:
+        bands = bands or self.bands
+        ranges = banding.known_ranges(self.answers, bands)
+        beyond = banding.out_of_ranges(ranges, self.space, parameters)
+        if bands is None:
             why = "the run is not calibrated" + (
                 "" if self.answers.weights else ", nor evaluated (courant evaluate)"
             )
             # Nothing is known of which rollouts were compared with the solver's.
             of_fields = none or why * (start_s is not None)
-            return banding.DesignBands(level, None, unsolved, none or why, of_fields)
-        why = bands.out_of_ranges(self.space, parameters)
+            return banding.DesignBands(level, None, unsolved, beyond or none or why, of_fields)
+        why = beyond
         if not why and len(bands.cases) < (least := banding.least_cases(level)):
             why = f"a level of {level:.0%} needs {least} calibration cases, the run has"
             why += f" {len(bands.cases)}"

@@ -293,7 +293,7 @@ def parse_budget(text: str) -> Budget:
     amount = float(found[1]) if found else 0.0
     if found is None or not amount:
         raise InputError(
-            f"'{text}' is no budget; give epochs (40epochs) or a time (90s, 30min, 2h)"
+            f"budget '{text}': give epochs (40epochs) or a time with its unit (90s, 30min, 2h)"
         )
     if found[2].startswith("epoch"):
         if amount > MAX_EPOCHS or amount != int(amount):

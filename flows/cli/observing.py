@@ -37,7 +37,7 @@ from courant.runs.record import EXPERIMENT
 from flows import terminal
 from flows.settings import RUNS, Settings, absolute, check_prefect, load_settings, prefect_url
 from simgen.case import Progress
-from simgen.cases import FAMILIES, find_family, get_family
+from simgen.cases import FAMILIES, find_family, get_family, templates_in
 from simgen.design_space import DesignSpace
 from simgen.errors import InputError, SimgenError
 from simgen.log_lines import duration_text, size_text
@@ -481,9 +481,7 @@ def families(
     """List the case families, with the templates of a store; or show one: what it declares."""
     place = absolute(store or load_settings().store).rstrip("/")
     if name is None:
-        from simgen.store import versions
-
-        for each in versions.folders_in(place):
+        for each in templates_in(place):
             find_family(each, f"{place}/{each}")
         every = FAMILIES.values()
         rows = (

@@ -5,6 +5,7 @@ package has the entry point `courant.families`; each concrete `CaseFamily` in th
 family. A template case (`template`) is one as well, where its dataset lies.
 """
 
+import contextlib
 import importlib
 import inspect
 import os
@@ -16,11 +17,14 @@ from functools import cached_property
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import fsspec
+from botocore.exceptions import BotoCoreError
+
 from simgen.case import CaseFamily
 from simgen.cases.branched_pipe.family import BranchedPipe
 from simgen.cases.centrifugal_pump.family import CentrifugalPump
 from simgen.cases.cylinder.family import CylinderFlow
-from simgen.errors import InputError
+from simgen.errors import InputError, did_you_mean
 
 MODULES, TEMPLATES = "COURANT_FAMILIES", "COURANT_TEMPLATES"
 """Variables: modules, and unpacked templates for the processes that this one starts"""
@@ -99,11 +103,21 @@ def find_family(name: str, dataset: str | None = None) -> CaseFamily | None:
 def get_family(name: str, dataset: str | None = None) -> CaseFamily:
     """Return what `find_family` finds; InputError lists the known ones."""
     if (family := find_family(name, dataset)) is None:
+        known = [*FAMILIES, *(templates_in(dataset.rpartition("/")[0]) if dataset else [])]
         raise InputError(
-            f"family '{name}' is unknown; choose one of {', '.join(FAMILIES)}, name the module of"
-            f" your own in {MODULES}, or give a case: --template CASE"
+            f"family '{name}' is unknown; {did_you_mean(name, known)}choose one of"
+            f" {', '.join(known)}, name the module of your own in {MODULES}, or give a case:"
+            " --template CASE"
         )
     return family
+
+
+def templates_in(store: str) -> list[str]:
+    """List the names of a store's templates; empty where it cannot be read."""
+    with contextlib.suppress(OSError, BotoCoreError):
+        files, path = fsspec.core.url_to_fs(f"{store}/templates", skip_instance_cache=True)
+        return sorted(Path(each).name.removesuffix(".tar.gz") for each in files.ls(path, False))
+    return []
 
 
 def add_template(

@@ -543,8 +543,8 @@ def keep(family: TemplateFamily, store: str, *, is_used: bool) -> None:
         if gone or added:
             how = f"with {gone or 'fewer --vary'}, not {added or 'fewer'}"
         raise InputError(
-            f"{url} has cases {how}: leave --template out to add to them, or choose a name,"
-            " courant generate NAME --template …"
+            f"{url} has cases {how}: leave --template out to add to them, or give this one"
+            " another name"
         )
     try:
         if known is not None:

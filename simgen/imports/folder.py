@@ -220,8 +220,8 @@ def plan_folder(
         except FOREIGN as error:
             why = _reason(error, asked.folder)
             if case_name(place) in held:
-                why += "; the dataset has it from an earlier import: courant dataset withdraw"
-                why += " removes it"
+                why += "; the dataset keeps it from an earlier import: courant dataset withdraw"
+                why += " removes it, another --name takes other --fields"
             skipped.append(NotImported(place, why))
         on_progress(done, len(places))
     kept: list[Surveyed] = []

@@ -1,8 +1,9 @@
 """Assign cases to splits, and compute the statistics of the training split.
 
 A case is assigned once, when it is first published, and keeps its place in every later version. New
-cases are shuffled with the seed so that the totals come as close as possible to the ratios. Solved
-cases of one design have one split. Splits that a source or a request names are taken as they are.
+cases are shuffled with the seed so that the totals come as close as possible to the ratios; of a
+few cases, the first to test and to validate are none with an outermost design. Solved cases of one
+design have one split. Splits that a source or a request names are taken as they are.
 Calibration, for bands of error, is never drawn.
 
 Statistics, per component, combine the moments of the training cases. A few snapshots or cases may
@@ -30,6 +31,7 @@ PUBLISHED = "published_split"
 #: Paper: Table tab:dataset-details.
 SEED = 42
 RATIOS: dict[str, float] = {"train": 0.7, "validation": 0.15, "test": 0.15}
+FEW = 12  # Of fewer cases the first to be tested by are none with an outermost design
 
 
 def counts_of(cases_of: Callable[[str], Sequence[str]]) -> dict[str, int]:
@@ -56,23 +58,37 @@ def assign_splits(
     def rank(case: str) -> str:  # whatever else is published with the case
         return hashlib.sha256(f"{SEED}:{case}".encode()).hexdigest()
 
-    for case in sorted((case for case in cases if case not in members), key=rank):
-        total = sum(counts[split] for split in RATIOS) + 1
-        design = designs.get(case, case)
+    waiting = sorted((case for case in cases if case not in members), key=rank)
+    # Judged by an outermost design, a model of few cases extrapolates.
+    outer = _outermost({case: (parameters or {}).get(case, {}) for case in waiting})
+    while waiting:
+        total, case = sum(counts[split] for split in RATIOS) + 1, waiting[0]
         # Training comes first, then one case each for test and validation.
-        if design in taken:
-            split = taken[design]
-        elif counts["train"] and not counts["test"]:
-            split = "test"
-        elif counts["train"] and not counts["validation"]:
-            split = "validation"
+        lacks = [split for split in ("test", "validation") if not counts[split]]
+        if counts["train"] and lacks:
+            split = lacks[0]
+            case = next((case for case in waiting if case not in outer), case)
         else:
             split = max(
                 RATIOS, key=lambda name: (RATIOS[name] * total - counts[name], name == "train")
             )
-        splits[case] = taken[design] = split
+        design = designs.get(case, case)
+        splits[case] = taken[design] = split = taken.get(design, split)
         counts[split] += 1
+        waiting.remove(case)
     return {case: splits[case] for case in cases}
+
+
+def _outermost(designs: Mapping[str, Mapping[str, float]]) -> set[str]:
+    """Return the ids of designs with the least or the greatest value of a parameter, of a few."""
+    if len(designs) >= FEW:
+        return set()
+    found = set[str]()
+    for name in set().union(*designs.values()):
+        column = {case: of[name] for case, of in designs.items() if name in of}
+        ends = {min(column.values()), max(column.values())}
+        found |= {case for case, value in column.items() if len(ends) > 1 and value in ends}
+    return found
 
 
 def note_of_few(splits: Iterable[str | None], least: int = 0) -> str:
@@ -83,7 +99,7 @@ def note_of_few(splits: Iterable[str | None], least: int = 0) -> str:
         notes.append(f"{few}; of 18 cases three are drawn")
     if (trained := counts["train"]) < least:
         few = f"with {trained} training case{'s' * (trained != 1)} a model has quantities"
-        few += f", by a regression, but hardly fields, which take some {least} for these parameters"
+        few += f", by a regression, but hardly fields, which take {least} or more here"
         notes.append(few)
     return "; ".join(notes)
 

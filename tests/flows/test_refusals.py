@@ -30,6 +30,13 @@ def generate(*arguments: str) -> str:
     return refused("generate", "cylinder-flow", *SHORT, *arguments)
 
 
+def test_a_template_of_the_store_is_among_the_families_that_are_suggested(tmp_path):
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates/shock.tar.gz").touch()
+    assert "did you mean shock?" in refused("generate", "shok", "--store", str(tmp_path))
+    assert "did you mean end_time?" in generate("--set", "end_tme=9")
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [
@@ -137,7 +144,7 @@ def test_a_space_or_a_benchmark_that_cannot_be_made(waves, tmp_path):
         return refused("benchmark", waves, *given, *arguments)
 
     assert "model 'teapot' is unknown; choose of courant" in line("--models", "teapot")
-    assert "'soon' is no budget; give epochs" in line("--budget", "soon")
+    assert "budget 'soon': give epochs" in line("--budget", "soon")
     assert "not both" in line("--models", "courant", "--space", "features")
     assert "holds no sizes by model" in line("--sizes", str(sizes))
     sizes.write_text('{"fno": {"colour": 3}}')

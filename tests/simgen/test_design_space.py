@@ -71,7 +71,7 @@ def test_what_is_no_design_sample_family_or_setting_is_named():
         (lambda: SPACE.sample(4, "halton"), "choose one of sobol"),
         (lambda: get_family("teapot"), "'teapot' is unknown; choose one of cylinder-flow"),
         (lambda: cylinder.settings("quick"), "choose one of paper, trial"),
-        (lambda: cylinder.settings("trial", {"mesh": 2.0}), "unknown mesh; expected end_time"),
+        (lambda: cylinder.settings("trial", {"mesh": 2.0}), "unknown mesh; did you mean mesh_size"),
         (lambda: cylinder.settings("trial", {"end_time": -1}), "end_time = -1 s is outside"),
         (
             lambda: get_family("branched-pipe").settings("trial", {"max_iterations": 1500.5}),

@@ -49,6 +49,19 @@ def test_small_sets_have_a_test_case_and_then_a_validation_case(cases):
     assert counts["validation"] >= (len(cases) >= 3)
 
 
+@given(st.lists(st.floats(0, 1), min_size=5, max_size=11, unique=True))
+def test_no_outermost_design_of_a_few_is_the_first_to_test_or_to_validate(speeds):
+    designs = {f"{n:04x}": {"speed": speed, "angle": 1.0} for n, speed in enumerate(speeds)}
+    splits = assign_splits([*designs], {}, designs)
+    of = {
+        split: [designs[case]["speed"] for case in splits if splits[case] == split]
+        for split in RATIOS
+    }
+    for split in ("test", "validation"):
+        assert any(min(speeds) < speed < max(speeds) for speed in of[split])
+    assert {min(speeds), max(speeds)} <= {*of["train"]} or len(speeds) > 7
+
+
 @pytest.mark.parametrize("batches", [1, 7])
 def test_many_cases_approach_the_ratios(batches):
     cases, members = [f"{n:04x}" for n in range(500)], {}
@@ -213,8 +226,10 @@ def test_a_component_varies_beside_its_size_and_beside_the_others():
 
 def first_of(num_cases, split):
     """The number of the first case that is drawn into the split."""
-    members = assign_splits([make_result(number).id for number in range(num_cases)], {})
-    return next(n for n in range(num_cases) if members[make_result(n).id] == split)
+    results = [make_result(number) for number in range(num_cases)]
+    designs = {each.id: each.point.parameters for each in results}
+    members = assign_splits([*designs], {}, designs)
+    return next(n for n, each in enumerate(results) if members[each.id] == split)
 
 
 @settings(max_examples=25)
