@@ -18,7 +18,6 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import fsspec
-from botocore.exceptions import BotoCoreError
 
 from simgen.case import CaseFamily
 from simgen.cases.branched_pipe.family import BranchedPipe
@@ -114,7 +113,7 @@ def get_family(name: str, dataset: str | None = None) -> CaseFamily:
 
 def templates_in(store: str) -> list[str]:
     """List the names of a store's templates; empty where it cannot be read."""
-    with contextlib.suppress(OSError, BotoCoreError):
+    with contextlib.suppress(OSError):
         files, path = fsspec.core.url_to_fs(f"{store}/templates", skip_instance_cache=True)
         return sorted(Path(each).name.removesuffix(".tar.gz") for each in files.ls(path, False))
     return []
