@@ -228,8 +228,8 @@ class Generation(asks.GenerationRequest):
                 announce(f"note: cases here were solved with other settings; as before: {again}")
                 break
         if self.template:
-            of = [f"{patch} {kind}" for patch, kind in self.case_family.patches.items()]
-            announce(f"patches   {', '.join(of)}")
+            named = [f"{patch} {kind}" for patch, kind in self.case_family.patches.items()]
+            announce(f"patches   {', '.join(named)}")
             for each in self.case_family.quantities:
                 announce(f"quantity  {each}")
         for line in self.case_family.notes():

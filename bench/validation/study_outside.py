@@ -21,7 +21,7 @@ from bench.synthetic_cases import publish_cases
 from courant.evaluation.calibrate import calibrate
 from courant.evaluation.coverage import compare_case
 from courant.evaluation.quantities import solved_and_predicted
-from courant.prediction.bands import LEVEL
+from courant.prediction.bands import LEVEL, out_of_ranges
 from courant.prediction.surrogate import Surrogate, load
 from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
@@ -74,7 +74,7 @@ def _scored(
         pair = solved_and_predicted(surrogate, dataset, case)
         held, _ = compare_case(surrogate, unguarded, dataset, case, pair, LEVEL)
         prepared = surrogate.prepare_case(case, surrogate.problem.shown_start(case))
-        by_ranges = bool(bands.out_of_ranges(surrogate.space, case.parameters))
+        by_ranges = bool(out_of_ranges(bands.ranges, surrogate.space, case.parameters))
         by_latents = bool(bands.out_of_reach(surrogate.pooled_latents(prepared)))
         for name, each in held.items():
             found.setdefault(name, []).append((each.error > each.width, by_ranges, by_latents))

@@ -406,7 +406,7 @@ class Surrogate:
         elif start_of is not None:
             begin, steps = problem.start(start_of), problem.steps(steps)
         else:
-            assert from_solver_s is not None
+            assert from_solver_s is not None and not isinstance(family, SharedMesh)
             begin, known_s = from_solver_s, settings[family.horizon]
             if problem.input_times(begin)[0] < 0:
                 raise InputError(
@@ -414,7 +414,6 @@ class Surrogate:
                     " solver starts at 0 s: let it run for"
                     f" {(problem.input_steps - 1) * self.step_s:g} s or longer"
                 )
-            assert not isinstance(family, SharedMesh)
             if begin > known_s:
                 raise InputError(f"the model knows no state after {known_s:g} s, where cases end")
             left = max(1, int((known_s - begin) / self.step_s * 1.0001))

@@ -87,10 +87,7 @@ def test_a_design_is_predicted_and_explored_on_the_mesh_of_all_cases(
     )
     assert shown.num_cells == len(case.points)
     wrong = ({"sped": 3.0}, "did you mean speed"), ({"speed": 3.0, "angle": 1.0}, "unknown angle")
-    for asked, answer in (
-        *wrong,
-        ({"speed": 7.0}, "speed = 7 .* its range .1, 6.*a wider range"),
-    ):
+    for asked, answer in (*wrong, ({"speed": 7.0}, "speed = 7 .* its range .1, 6.*a wider range")):
         with pytest.raises(InputError, match=answer):
             surrogate.predict_design(asked)
     # A case that joined since is predicted by its id too.
