@@ -151,12 +151,7 @@ class AnchoredEnsemble(Ensemble):
         return self._anchored[0].inner_solver
 
     def decode(
-        self,
-        Z: Tensor,
-        queries: Queries,
-        *,
-        anchors: Tensor | None = None,
-        chunk: int | None = None,
+        self, Z: Tensor, queries: Queries, anchors: Tensor | None = None, chunk: int | None = None
     ) -> Tensor:
         """Decode Z (B, K L, d) at query points: (B, M, C)."""
         places: Sequence[Tensor | None] = [anchors] * len(self.members)

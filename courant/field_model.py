@@ -182,12 +182,7 @@ class Decodes(Encodes, Protocol):
         """Return the anchors of clouds, (B, L, d); None for anchors without positions."""
 
     def decode(
-        self,
-        Z: Tensor,
-        queries: Queries,
-        *,
-        anchors: Tensor | None = None,
-        chunk: int | None = None,
+        self, Z: Tensor, queries: Queries, anchors: Tensor | None = None, chunk: int | None = None
     ) -> Tensor:
         """Decode Z (B, L, d) at query points: (B, M, C)."""
 

@@ -299,11 +299,7 @@ def study_frequencies(
 
 
 def case_spectra(
-    surrogate: Surrogate,
-    case: StoredCase,
-    at: Sequence[int],
-    exact_up_to: int,
-    progress: Progress = lambda done, total: None,
+    surrogate: Surrogate, case: StoredCase, at: Sequence[int], exact_up_to: int, progress: Progress
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Compute the eigenvalues after some steps of a rollout; none: a training window's ends.
 

@@ -179,12 +179,7 @@ class Courant(FieldModel):
         return self.config.solver
 
     def decode(
-        self,
-        Z: Tensor,
-        queries: Queries,
-        *,
-        anchors: Tensor | None = None,
-        chunk: int | None = None,
+        self, Z: Tensor, queries: Queries, anchors: Tensor | None = None, chunk: int | None = None
     ) -> Tensor:
         """Z (B, [T,] L, d) at M query points -> (B, [T,] M, d_out).
 

@@ -281,12 +281,7 @@ class SteadyBatches(Batches):
     """Training batches of steady cases; a sample is the number of a case."""
 
     def __init__(
-        self,
-        source: SteadySource,
-        order: BatchOrder,
-        device: torch.device,
-        *,
-        streamed: bool = False,
+        self, source: SteadySource, order: BatchOrder, device: torch.device, streamed: bool = False
     ) -> None:
         super().__init__(order, device, streamed)
         self.source = source

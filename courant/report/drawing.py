@@ -1,7 +1,5 @@
 """The style of all figures, and maps of fields."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -191,12 +191,7 @@ def as_response(answer: Answer) -> Response:
 
 
 def build_app(
-    name: str,
-    model: Model,
-    limits: Limits,
-    *,
-    solving: Solving | None = None,
-    hosts: Sequence[str] = ("*",),
+    name: str, model: Model, limits: Limits, solving: Solving | None, hosts: Sequence[str] = ("*",)
 ) -> FastAPI:
     """Build the application; `name` is shown to clients.
 

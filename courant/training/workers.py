@@ -56,7 +56,7 @@ def train(
     one resumes. `on_epoch` is called in this process, with each new epoch in order. Raises
     InputError, InUseError and TrainingError as `fit` does, the last also if workers keep dying.
     """
-    dataset, run = begin_run(experiment, dataset_url, version, runs_url)
+    dataset, run = begin_run(experiment, dataset_url, version, runs_url, records.ENDING_S)
     if records.is_finished(run):
         return run.url
     device = device_of(experiment.training)
@@ -74,11 +74,7 @@ def train(
 
 
 def begin_run(
-    experiment: Experiment,
-    dataset_url: str,
-    version: str | None,
-    runs_url: str,
-    ending_s: float = records.ENDING_S,
+    experiment: Experiment, dataset_url: str, version: str | None, runs_url: str, ending_s: float
 ) -> tuple[Dataset, RunDirectory]:
     """Open the dataset; set up the run's directory where it is neither finished nor in use."""
     dataset = simgen.open_dataset(absolute_url(dataset_url), version)

@@ -6,8 +6,6 @@ at the same locations. That of a steady model is at the cells; geometry and boun
 from a surface mesh with the kind of each face and the prescribed fields.
 """
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -144,12 +142,7 @@ class WrittenPrediction:
 
 
 def write_prediction(
-    run: str,
-    case: str,
-    start_s: float | None,
-    steps: int | None,
-    out: Path,
-    dataset: str | None = None,
+    run: str, case: str, start_s: float | None, steps: int | None, out: Path, dataset: str | None
 ) -> str:
     """Predict a stored case into `out`; return a line that describes what was written.
 

@@ -4,8 +4,6 @@ Fields on a point cloud are filled triangles in 2D, the middle plane of 3D, a li
 connect cell centres and the boundary, but never across a body.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

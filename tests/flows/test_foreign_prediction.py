@@ -170,7 +170,7 @@ def test_a_rollout_is_a_series_of_files_with_their_times(waves_run, mesh, tmp_pa
     )
     surrogate = courant.load(waves_run)
     case = surrogate.open_dataset()[0]
-    line, error = write_prediction(waves_run, case.id, 23.0, 2, stored).splitlines()
+    line, error = write_prediction(waves_run, case.id, 23.0, 2, stored, None).splitlines()
     predicted = surrogate.predict_case(case, start_s=23.0, steps=2)
     truth = case["velocity"][[list(case.time).index(time) for time in (26.0, 29.0)]]
     nmae = abs(predicted - truth).sum() / abs(truth).sum()

@@ -362,7 +362,7 @@ def test_where_no_band_holds_the_reason_is_given(folder: Path, tmp_path: Path) -
     usual = around(bands)
     assert usual.no_field == "" and usual.field is not None
     assert usual.field.shape == values.shape and (usual.field > 0).all()
-    files.write_prediction(surrogate.url, case.id, None, None, tmp_path / "case.npz")
+    files.write_prediction(surrogate.url, case.id, None, None, tmp_path / "case.npz", None)
     with np.load(tmp_path / "case.npz") as arrays:
         np.testing.assert_allclose(arrays[f"{surrogate.channels[0]}_band"], usual.field[:, 0])
     assert 0 < usual.unsolved < 0.2  # three of 127 designs

@@ -93,7 +93,7 @@ def test_a_design_is_predicted_and_explored_on_the_mesh_of_all_cases(
     # A case that joined since is predicted by its id too.
     write_case(tmp_path / "tunnel/run7", speed=5.5)
     imported(tmp_path, kind, "--parameter", SPEED)
-    write_prediction(surrogate.url, "run7", None, None, tmp_path / "run7.npz")
+    write_prediction(surrogate.url, "run7", None, None, tmp_path / "run7.npz", None)
     with pytest.raises(
         InputError, match=r"solved elsewhere.*generate tunnel-designs --template CASE --vary"
     ):
