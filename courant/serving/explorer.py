@@ -220,6 +220,7 @@ class CurveRequest(DesignRequest):
 
     quantity: str
     over: str
+    here: bool = False  # only at the design's own value
 
 
 class Curve(BaseModel):
@@ -691,7 +692,8 @@ class Explored:
         known = [each["name"] for each in surrogate.dataset["quantities"]]
         if over is None or name not in known:
             raise RequestError(f"{request.quantity} over {request.over}: one of them is unknown")
-        at = np.linspace(over.low, over.high, 41 if source == REGRESSION else 7).tolist()
+        whole = np.linspace(over.low, over.high, 41 if source == REGRESSION else 7).tolist()
+        at = [request.parameters[over.name]] if request.here else whole
         designs = [{**request.parameters, over.name: each} for each in at]
         if source == REGRESSION:
             answers, scaled = surrogate.answers, np.array([surrogate.scaled(of) for of in designs])

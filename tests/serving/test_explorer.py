@@ -251,6 +251,8 @@ def test_a_curve_has_the_answers_and_bands_of_the_designs_along_it(
     curve = explored.curve(explorer.CurveRequest(over="aperture", **of))
     assert (curve.at[0], curve.at[-1], len(curve.at)) == (20, 37, 41)
     assert curve.source == "regression"
+    here = explored.curve(explorer.CurveRequest(over="aperture", here=True, **of))
+    assert here.at == [of["parameters"]["aperture"]] and len(here.widths) == 1
     design = surrogate.scaled({**stored.parameters, "aperture": curve.at[7]})
     value = float(answers.at(design[None], {})["branch1_share"][0])
     (band,) = quantity_bands(answers, None, design, {"branch1_share": value}).values()

@@ -175,7 +175,7 @@ def test_a_number_is_typed_beside_its_slider(page: Page) -> None:
     page.see("window.fetch = () => Promise.reject(new TypeError())")
     enter("7")
     wait_for_text(page, "status", "the server does not answer: start courant explore again")
-    page.wait_for(f"{of('panes')}.className === 'stale'")
+    page.wait_for("document.querySelector('main').className.includes('stale')")
     page.send("Page.reload")
 
 
@@ -268,6 +268,9 @@ def test_a_solved_neighbour_sets_the_sliders_and_stands_beside_its_prediction(pa
     assert "aperture" in text(page, "second-name")
     heads, shares = text(page, "quantities").split("\n", 1)
     assert heads.split() == ["A", "B", "A", "−", "B"] and shares.count("±") == 3
+    assert shares.count("in these fields") == 1
+    told = text(page, "range")
+    assert told.startswith("A from ") and "; B from " in told and "; A − B from " in told
     # A saved picture says in itself what it shows.
     page.see(
         "window.saved = []; CanvasRenderingContext2D.prototype.fillText = (x) => saved.push(x);"
@@ -275,7 +278,7 @@ def test_a_solved_neighbour_sets_the_sliders_and_stands_beside_its_prediction(pa
         f"{of('png')}.click()"
     )
     written = " ".join(map(str, page.see("saved")))
-    shown = (": pipes", "aperture 28.5 mm", "y = ", "A − B", "(m/s)", " branched-pipe-")
+    shown = (": pipes", "aperture 28.5 mm", "y = ", "A − B", "(m/s)", " branched-pipe-", "B from")
     assert all(each in written for each in shown), written
     before = page.see(DIFFERENCE)
     page.click("#nearest tr:nth-child(4) button:nth-child(2)")
@@ -305,6 +308,15 @@ def test_a_design_is_solved_from_the_page_however_often_it_is_loaded(
 
 
 def test_a_finger_moves_a_slider_chooses_a_place_and_turns_the_surface(page: Page) -> None:
+    show(page, "surface")
+    x, y, width, height = page.box("#picture")
+    read = set()
+    for share in np.linspace(0.2, 0.8, 13):
+        place = {"x": x + share * width, "y": y + 0.5 * height}
+        page.send("Input.dispatchMouseEvent", type="mouseMoved", **place)
+        read.add(text(page, "readout")[-24:])
+    assert any(each.endswith("m/s in the cell behind") for each in read)
+    show(page, "section")
     page.send("Emulation.setTouchEmulationEnabled", enabled=True)
     before = float(page.see(f"{of('p-aperture')}.value"))
     x, y, width, height = page.box("#p-aperture")

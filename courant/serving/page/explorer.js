@@ -6,7 +6,7 @@ import { showNearest } from "./nearest.js";
 import { drawScale, drawSection, ends, fieldOf, MARGINS, moved, scaleOf, stretchOf, transform, valueAt } from "./picture.js";
 import { ask } from "./server.js";
 import { offerSolving } from "./solving.js";
-import { drawSurface, enlargeBy, shiftBy, turnBy, turnByKey } from "./surface.js";
+import { drawSurface, enlargeBy, faceAt, shiftBy, turnBy, turnByKey } from "./surface.js";
 import { density, element, exact, fill, named, number, sharp, ticksOf, withUnit, words } from "./tables.js";
 
 const FRAME_MS = 250, SOON_MS = 200, POINT = "Point at a place to read its value.";
@@ -159,12 +159,16 @@ function keep(parameters) {
   element("beside").options[2].disabled = false;
 }
 
-/* Below the title; the picture is pale while it is not that of the sliders. */
+/* Below the title. */
 function say(text, isWrong = false, isStale = false) {
   element("status").textContent = text;
   element("status").classList.toggle("warning", isWrong);
-  element("panes").classList.toggle("stale", isStale);
+  pale(isStale);
 }
+
+/* Picture and numbers, while they are not those of the sliders. */
+const pale = (isStale) => document.querySelector("main").classList.toggle("stale", isStale);
+
 
 /* One request at a time; of the moves meanwhile only the last is asked for. */
 async function move() {
@@ -173,7 +177,7 @@ async function move() {
   playing = false;
   element("readout").textContent = POINT;
   picture.ariaBusy = "true";
-  const began = performance.now(), asked = { ...design }, ended = announce();
+  const began = performance.now(), asked = { ...design }, ended = announce(asked);
   try {
     frames = new Map();
     const found = await load(asked);
@@ -218,17 +222,35 @@ async function load(parameters) {
 }
 
 /* Shows that something is under way; a bar runs as long as the last mesh took. */
-function announce() {
+function announce(asked) {
   const bar = element("progress"), began = performance.now();
   const show = () => {
+    if (bar.hidden) showEarly(asked, () => !bar.hidden);
     const seconds = (performance.now() - began) / 1000;
     bar.hidden = false;
-    say(`meshing and predicting${meshing ? `, about ${number(meshing, 2)} s for a new mesh` : ""}`);
+    const is_stale = Boolean(shown) && !sameDesign(design, shown);
+    say(`meshing and predicting${meshing ? `, about ${number(meshing, 2)} s for a new mesh` : ""}`, false, is_stale);
     if (meshing) bar.value = Math.min(seconds / meshing, 0.97);
     else bar.removeAttribute("value");
   };
   const timer = setInterval(show, SOON_MS);
-  return () => { clearInterval(timer); bar.hidden = true; };
+  return () => { clearInterval(timer); bar.hidden = true; pale(false); };
+}
+
+/* Quantities that need no mesh, before the fields. */
+async function showEarly(asked, isCurrent) {
+  if (!frame || sameDesign(asked, shown)) return;
+  const { section } = frame, { sources, bands } = section, [{ name: over }] = model.parameters;
+  const early = Object.keys(section.quantities).filter((name) => sources[name] === "regression");
+  const found = await Promise.all(early.map((quantity) => ask("curves", { parameters: asked, quantity, over, here: true }))).catch(() => []);
+  if (!isCurrent() || !found.length) return;
+  const empty = (of) => Object.fromEntries(Object.keys(of).map((name) => [name, undefined]));
+  const quantities = empty(section.quantities), widths = {};
+  early.forEach((name, n) => {
+    [quantities[name]] = found[n].values;
+    if (found[n].widths[0] !== null && name in bands.quantities) widths[name] = { ...bands.quantities[name], half_width: found[n].widths[0] };
+  });
+  showQuantities({ ...section, quantities, of_fields: empty(section.of_fields), bands: { ...bands, quantities: widths, fine: empty(bands.fine) } });
 }
 
 async function showStep(wanted) {
@@ -289,6 +311,7 @@ function showAll() {
   element("time").hidden = times.length < 2;
   Object.assign(element("step"), { max: times.length - 1, value: section.step });
   element("moment").value = times.length ? `t = ${number(times[section.step])} s, step ${section.step + 1} of ${times.length}` : "";
+  showVerdict(); // above the picture, which has the room that is left
   draw();
   showQuantities();
   showContributions();
@@ -358,7 +381,7 @@ function arrange(ratio, number) {
   area.parentElement.classList.remove("full");
   // Beside the answers; panes that are compared may take their room, with these below.
   const wide = area.clientWidth, all = wide + (window.innerWidth > 1120 ? element("right").offsetWidth + 24 : 0);
-  const room = window.innerHeight - above - 20 - element("readout").offsetHeight, low = room - element("tools").offsetHeight, line = number > 1 ? 26 : 0;
+  const room = window.innerHeight - above - 30 - element("readout").offsetHeight, low = room - element("tools").offsetHeight, line = number > 1 ? 26 : 0;
   // Each way: its class, columns, rows, and the width and height that the panes have. The first is the fullest page.
   const ways = number > 1 ? [["full", 3, 1, all, low], ["four", 2, 2, wide, room], ["tall", 1, 3, wide - 256, room], ["", 1, 3, wide, low]]
     : turnable() ? [["", 1, 1, wide, low]] : [["", 1, 1, wide, low], ["tall", 1, 1, wide - 256, room]];
@@ -370,6 +393,16 @@ function arrange(ratio, number) {
   if (best.kind) (best.kind === "full" ? area.parentElement : area).classList.add(best.kind);
   element("panes").style.gridTemplateColumns = `repeat(${best.columns}, minmax(0, 1fr))`;
   return best.high;
+}
+
+/* The panes' names in short, to put before a value; of a single one nothing. */
+const namesOf = (all) => (all.length < 2 ? [""]
+  : all.map(({ id }) => `${element(`${id === "picture" ? "first" : id}-name`).textContent.replace(/[:,;].*/, "")} `));
+
+/* The share of a pane's points whose values are beyond the ends of its colours. */
+function beyondOf({ values, scale: { limits: [low, high] } }) {
+  const there = values.filter((each) => each !== null);
+  return there.filter((each) => each < low || each > high).length / (there.length || 1);
 }
 
 function draw() {
@@ -384,15 +417,15 @@ function draw() {
   const compared = all.length > 1;
   element("panes").classList.toggle("compared", compared);
   for (const id of ["second", "difference", "difference-scale"]) element(id).parentElement.hidden = !compared;
-  showScale("colours", "ticks", "scale-name", first.scale, named(words(name), unit));
-  if (compared) showScale("difference-colours", "difference-ticks", "difference-scale", all[2].scale, named("difference", unit));
+  showScale("colours", "ticks", "scale-name", all.slice(0, 2), named(words(name), unit));
+  if (compared) showScale("difference-colours", "difference-ticks", "difference-scale", all.slice(2), named("difference", unit));
+  const vector = turnable() ? null : vectorOf(section), with_arrows = vector && element("arrows").checked;
+  element("arrows").parentElement.hidden = !vector;
   const stretch = stretchOf(section), most = arrange((stretch * (high - low)) / (right - left), all.length);
   const by_solver = value("beside") === "solver", lacking = value("beside") && !section.other && !turnable();
   const by_network = value("beside") === "network", first_is = by_network ? section.fields_by : by_solver ? "prediction" : "A, this design";
   const has_parts = !section.fields_by || by_network; // anchors are the network's
   element("parts").hidden = !has_parts;
-  const vector = turnable() ? null : vectorOf(section), with_arrows = vector && element("arrows").checked;
-  element("arrows").parentElement.hidden = !vector;
   element("arrows").nextElementSibling.textContent = `arrows of ${words((vector?.name || "").replaceAll("|", ""))}`;
   for (const each of turnable() ? [] : all) {
     const arrows = with_arrows && each.channels && { flow: vector.columns.map((n) => each.channels[n]), fastest: vector.limits[1] };
@@ -406,19 +439,25 @@ function draw() {
       : lacking && by_network ? "These are the network's fields." : "";
   element("second-name").textContent = by_solver ? ofSolver() : by_network ? "the network" : `B: ${differing() || "the same design; move a slider"}`;
   element("difference-name").textContent = (by_solver ? "error: prediction - solver" : by_network ? `${section.fields_by} − the network` : "A − B") + of_phase;
-  const [least, greatest] = ends(first.values), [bottom, top] = first.scale.limits;
-  const beyond = first.values.filter((each) => each < bottom || each > top).length / first.values.length;
-  element("range").textContent = `In ${compared ? "the first" : "this"} picture from ${number(least, 3)} to ${withUnit(greatest, unit, 3)}`
-    + (beyond ? `; ${number(100 * beyond, 2)} % of its points are beyond the ends of the colours.` : ".");
+  const names = namesOf(all);
+  element("range").textContent = `${all.map((each, n) => {
+    const [least, greatest] = ends(each.values), beyond = beyondOf(each);
+    return `${compared ? names[n] : "In this picture "}from ${number(least, 3)} to ${withUnit(greatest, unit, 3)}`
+      + (beyond ? `, ${number(100 * beyond, 2)} % of its points beyond the colours` : "");
+  }).join("; ")}.`;
   element("plane").textContent = turnable()
     ? "The boundary, with the value in the cell behind each face; z is up. Drag it, or turn it by the arrow keys; the wheel enlarges it, and a drag with Shift moves it."
     : `${section.across} to the right, ${section.up} up${stretch > 1 ? `, ${number(stretch, 2)} times as large` : ""}, ${section.plane}${section.divided > 1 && !by_solver
       ? `; the model is asked at ${section.divided} places for each side of a triangle between the cells` : ""}.`;
 }
 
-function showScale(canvas, below, name, scale, text) {
+/* The bar of some panes' colours, with a pointed end where values of theirs are beyond it. */
+function showScale(canvas, below, name, of, text) {
+  const [{ scale }] = of, [low, high] = scale.limits, reach = of.map((each) => ends(each.values));
   drawScale(element(canvas), scale);
-  const [low, high] = scale.limits;
+  const [is_below, is_above] = element(canvas).pointed = [reach.some(([least]) => least < low), reach.some(([, most]) => most > high)];
+  element(canvas).style.clipPath = `polygon(${is_below ? "0 50%, .7rem 0" : "0 100%, 0 0"}, `
+    + `${is_above ? "calc(100% - .7rem) 0, 100% 50%, calc(100% - .7rem) 100%" : "100% 0, 100% 100%"}${is_below ? ", .7rem 100%" : ""})`;
   element(below).replaceChildren(...ticksOf(low, high, Math.min(Math.max(element(canvas).clientWidth / 60, 2), 7)).ticks.map((each) => {
     const tick = document.createElement("span");
     tick.textContent = number(each);
@@ -428,8 +467,10 @@ function showScale(canvas, below, name, scale, text) {
   element(name).textContent = text;
 }
 
-function showQuantities() {
-  const { section, second } = frame;
+/* A section that is not of the frame has what is known before the fields. */
+function showQuantities(section = frame.section) {
+  const { second } = frame, is_early = section !== frame.section, told = (value, digits) => (value === undefined ? "…" : number(value, digits));
+  element("quantities").classList.toggle("early", is_early);
   const bands = section.bands, around = bands.quantities, fine = second ? {} : bands.fine, meshes = Object.keys(fine).length;
   const unit = (name) => model.quantities.find((each) => each.name === name)?.unit, alone = Object.keys(section.of_fields);
   const kinds = Object.values(around).map((of) => `${Math.round(100 * of.level)} % of designs, by ${of.num_cases} `
@@ -439,33 +480,44 @@ function showQuantities() {
     const at = quantities[name], half = of[name]?.half_width;
     const size = (of) => Math.floor(Math.log10(Math.abs(of)));
     if (section.constant.includes(name)) return "not known";
+    if (at === undefined) return "…";
     return exact(at, at && half ? Math.min(Math.max(size(at) - size(half) + 2, 3), 12) : 4) + (half === undefined ? "" : `${second ? "\n" : " "}±\u00a0${exact(half, 2)}`);
   };
   /* To the second digit of its band, as of two errors that have nothing to do with each other. */
   const less = (name) => {
     const [one, other] = [section, second].map(({ quantities }) => quantities[name]);
     if (section.constant.includes(name)) return "";
+    if (one === undefined) return "…";
     if (one === null || other === null) return "unknown";
     const halves = [section, second].map((of) => of.bands.quantities[name]?.half_width), half = Math.hypot(...halves.map((each) => each ?? 0));
     const unit = half ? 10 ** (Math.floor(Math.log10(half)) - 1) : 0;
     return (unit && unit < 1 ? (one - other).toFixed(Math.round(-Math.log10(unit))) : number(unit ? Math.round((one - other) / unit) * unit : one - other, 3))
       + (halves.includes(undefined) ? "" : `\n±\u00a0${exact(half, 2)}`);
   };
-  const range = (ends) => `${number(ends[0], 3)} to ${number(ends[1], 3)}`;
+  /* Beside B a line below, since a column has no room. */
+  const inFields = (name) => {
+    const [one, other] = [section, second].map((of) => of.of_fields[name]), title = document.createElement("small");
+    title.textContent = "in these fields";
+    return [title, told(one), told(other), one === null || other === null ? "unknown" : told(one === undefined ? one : one - other, 3), ...(solved ? [""] : [])];
+  };
+  const range = (ends) => (ends ? `${number(ends[0], 3)} to ${number(ends[1], 3)}` : "…");
   const shown = model.quantities.map((each) => each.name).filter((name) => name in section.quantities);
   /* Of which times a quantity of a transient case is. */
   const titled = (name) => {
     const title = document.createElement("span"), times = document.createElement("small");
-    times.textContent = model.quantities.find((each) => each.name === name)?.over;
+    const { meaning = "", over } = model.quantities.find((each) => each.name === name) || {};
+    title.title = meaning;
+    times.textContent = [unit(name) === "1" && meaning.includes("coefficient") ? "coefficient" : "", over].filter(Boolean).join(", ");
     title.append(named(name, unit(name)), ...(times.textContent ? [times] : []));
     return title;
   };
-  const rows = shown.map((name) => [
+  const rows = shown.flatMap((name) => [[
     titled(name), banded(section, name),
     ...(second ? [banded(second, name), less(name)] : []),
-    ...(alone.length && !second ? [number(section.of_fields[name])] : []),
+    ...(alone.length && !second ? [told(section.of_fields[name])] : []),
     ...(meshes ? [name in fine ? range(fine[name]) : "not studied"] : []),
-    ...(solved ? [number(solved.quantities[name])] : [])]);
+    ...(solved ? [is_early ? "…" : number(solved.quantities[name])] : [])],
+  ...(second && alone.includes(name) ? [inFields(name)] : [])]);
   element("quantities").classList.toggle("pair", Boolean(second));
   fill(element("quantities"),
     ["", second ? "A" : "predicted", ...(second ? ["B", "A\u00a0−\u00a0B"] : []),
@@ -479,7 +531,7 @@ function showQuantities() {
     ...[...new Set(kinds)].map((each) => `± holds for ${each}.`),
     ...(kinds.length ? shown.filter((name) => !(name in around)).map((name) => `No band of ${words(name)} holds.`) : []),
     ...shown.filter((name) => section.constant.includes(name)).map((name) => `${words(name)} is not known: the regression has one value for all designs.`),
-    ...(alone.length && !second ? ["A quantity in these fields has no band: they were compared with the solver's point by point."] : []),
+    ...(alone.length ? ["A quantity in these fields has no band: they were compared with the solver's point by point."] : []),
     ...unknown.map((name) => `${words(name)} is unknown: the predicted time is too short for it.`),
     ...[...new Set(missing.map(([, why]) => why))].map((why) => {
       const names = missing.filter(([, of]) => of === why).map(([name]) => words(name));
@@ -487,7 +539,6 @@ function showQuantities() {
     })].join(" ");
   showCommand("all-fields", missing.length && commands.all_fields);
   element("start").textContent = section.start && (second ? `A: ${section.start}. B: ${second.start}.` : `${section.start}.`);
-  showVerdict();
   element("beside").querySelector("[value=network]").hidden = !section.fields_by;
   const notes = section.warnings.map((each) => `${each}.`);
   element("no-band").textContent = bands.no_field && `No band ${kinds.length ? "of the fields " : ""}holds: ${bands.no_field}.`;
@@ -498,11 +549,16 @@ function showQuantities() {
   showCommand("calibrate", bands.no_field.startsWith("the run is not calibrated") && commands.calibrate);
 }
 
-/* What the fields are good for. */
-function showVerdict() {
+/* What the fields are good for: a word, the first reason and the others. */
+function verdictIn() {
   const [word, first = "", ...more] = verdict.split(/(?<=\.) (?=[A-Z])/);
+  return [word, first, more.join(" ")];
+}
+
+function showVerdict() {
+  const texts = verdictIn();
   element("verdict").hidden = !verdict;
-  ["b", "span", "p"].forEach((part, n) => { element("verdict").querySelector(part).textContent = [word, first, more.join(" ")][n]; });
+  ["b", "span", "p"].forEach((part, n) => { element("verdict").querySelector(part).textContent = texts[n]; });
 }
 
 function showCommand(id, text) {
@@ -552,10 +608,14 @@ function placeOf(event, canvas, section) {
 
 /* The value below the pointer, in whichever pane it is, and those at the same place in the others. */
 function read(event) {
-  if (!frame || turnable()) return;
-  const all = panes(), under = all.find((each) => each.id === event.target.id);
-  const [x, y] = placeOf(event, event.target, under.section), { unit } = field(), { across, up } = frame.section;
-  const names = all.length > 1 ? all.map(({ id }) => `${element(`${id === "picture" ? "first" : id}-name`).textContent.replace(/[:,;].*/, "")} `) : [""];
+  if (!frame) return;
+  const all = panes(), names = namesOf(all), { unit } = field(), { across, up } = frame.section;
+  if (turnable()) {
+    const face = frame.surface && faceAt(...pixels(event)), place = face?.place.map((each, n) => `${"xyz"[n]} ${number(each, 3)} m`);
+    element("readout").textContent = face ? `${place.join(", ")}: ${withUnit(all[0].values[face.number], unit, 3)} in the cell behind` : POINT;
+    return;
+  }
+  const [x, y] = placeOf(event, event.target, all.find((each) => each.id === event.target.id).section);
   const values = all.map((each) => valueAt(each.section, each.values, x, y));
   element("readout").textContent = values.every((each) => each === null) ? POINT
     : `${across} ${number(x, 3)} m, ${up} ${number(y, 3)} m: `
@@ -698,10 +758,10 @@ element("png").addEventListener("click", () => {
   sharp.times = 2;
   draw();
   const by = frame.section.fields_by;
-  savePicture(fileName("png"), [`${model.family}: ${model.run}${by && `, fields by ${by}`}`, element("start").textContent,
+  savePicture(fileName("png"), [`${model.family}: ${model.run}${by && `, fields by ${by}`}`, verdictIn().slice(0, 2).join(" "), element("start").textContent,
     model.parameters.map(({ name, unit }) => `${words(name)} ${withUnit(shown[name], unit)}`).join(", "),
     [named(words(field().name), field().unit) + (value("shown") === "widths" ? ", half-width of the band" : ""),
-      turnable() ? "boundary" : frame.section.plane, element("moment").value].filter(Boolean).join("; ")].filter(Boolean));
+      turnable() ? "boundary" : frame.section.plane, element("moment").value].filter(Boolean).join("; "), element("range").textContent].filter(Boolean));
   sharp.times = 1;
   draw();
 });
@@ -715,7 +775,11 @@ for (const kind of ["vtu", "csv"]) {
     }
   });
 }
-window.addEventListener("resize", () => frame && picture.clientWidth && draw()); // 0 while the page is left
+const drawAgain = () => frame && picture.clientWidth && draw(); // 0 while the page is left
+window.addEventListener("resize", drawAgain);
+// What is above the picture leaves it another room.
+const above = new ResizeObserver(drawAgain);
+for (const each of ["header", "#verdict"]) above.observe(document.querySelector(each));
 
 try {
   model = await ask("model");

@@ -43,7 +43,16 @@ export function savePicture(name, caption) {
     const ticks = [...each.querySelectorAll(":scope > div span")], wide = whole.width - 8 * line;
     pen.textAlign = "left";
     pen.fillText(each.querySelector("span").textContent, 4, at + 0.8 * line);
-    pen.drawImage(each.querySelector("canvas"), 4 * line, at + line, wide, 0.6 * line);
+    const bar = each.querySelector("canvas"), [left, right, top, bottom] = [4 * line, 4 * line + wide, at + line, at + 1.6 * line];
+    const [first, last] = bar.pointed.map((is_pointed) => (is_pointed ? 0.6 * line : 0)), middle = (top + bottom) / 2;
+    pen.save();
+    pen.beginPath(); // a pointed end has values beyond it
+    for (const at of [[left, middle], [left + first, top], [right - last, top], [right, middle], [right - last, bottom], [left + first, bottom]]) pen.lineTo(...at);
+    if (!first) pen.rect(left, top, wide / 2, bottom - top);
+    if (!last) pen.rect(right - wide / 2, top, wide / 2, bottom - top);
+    pen.clip();
+    pen.drawImage(bar, left, top, wide, bottom - top);
+    pen.restore();
     pen.textAlign = "center";
     ticks.forEach((tick) => pen.fillText(tick.textContent, 4 * line + (parseFloat(tick.style.left) / 100) * wide, at + 2.4 * line));
     at += 3 * line;

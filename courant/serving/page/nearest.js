@@ -27,17 +27,23 @@ export async function showNearest(model, design, section, go, beside, newest, is
     ...model.parameters.map((each) => number(parameters[each.name], 3))];
   const rows = answer.designs.map((each) => [
     pair(button(each.case, "Set the sliders to this design", () => go(each.parameters)),
-      button("B", "Show its prediction beside this one", () => beside(each.parameters))), percent(each.distance),
-    ...cells(each.parameters, each.quantities), each.added ? `${each.split}, since` : each.split]);
+      button("B", "Show its prediction beside this one", () => beside(each.parameters)),
+      ofSplit(each)), percent(each.distance), ...cells(each.parameters, each.quantities)]);
   fill(table, ["solved case", "differs by",
-    ...[...quantities, ...model.parameters].map((each) => named(each.name, each.unit)), "split"],
-  [["predicted here", "", ...cells(design, predicted), ""], ...rows]);
+    ...[...quantities, ...model.parameters].map((each) => named(each.name, each.unit))],
+  [["predicted here", "", ...cells(design, predicted)], ...rows]);
   const [first] = answer.designs;
   return first.distance < SAME ? first : null;
 }
 
 const SAME = 5e-4; // as people round a design
 const percent = (share) => (share < SAME ? "this design" : `${number(100 * share, 2)} %`);
+
+function ofSplit({ split, added }) {
+  const made = document.createElement("small");
+  made.textContent = added ? `${split}, since` : split;
+  return made;
+}
 
 function pair(...buttons) {
   const made = document.createElement("span");

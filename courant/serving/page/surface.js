@@ -6,6 +6,7 @@ import { density } from "./tables.js";
 const STEP = Math.PI / 18;
 const LIGHT = 0.55; // of a face that is seen edge-on
 let [turn, tilt, nearer, shift] = [-0.6, 0.4, 1, [0, 0]];
+let drawn = null; // the surface that was drawn last: its triangles, from the back, and their corners in pixels
 
 const TURNS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
 
@@ -62,6 +63,7 @@ export function drawSurface(canvas, surface, values, scale, most) {
     pen.fill();
     pen.stroke();
   }
+  drawn = { surface, order, places: places.map(to) };
   const corner = [36 * ratio, canvas.height - 36 * ratio];
   Object.assign(pen, { strokeStyle: getComputedStyle(canvas).color, fillStyle: getComputedStyle(canvas).color, font: `${12 * ratio}px sans-serif` });
   seen([[1, 0, 0], [0, 1, 0], [0, 0, 1]]).forEach(([across, up], n) => {
@@ -72,6 +74,22 @@ export function drawSurface(canvas, surface, values, scale, most) {
     pen.stroke();
     pen.fillText("xyz"[n], at(29)[0] - 3 * ratio, at(29)[1] + 4 * ratio);
   });
+}
+
+/* The triangle that is seen at a place in pixels, with its middle in metres; null beside the surface. */
+export function faceAt(x, y) {
+  if (!drawn) return null;
+  const { surface, order, places } = drawn;
+  const number = order.findLast((n) => {
+    const sides = surface.triangles[n].map((corner, side, all) => {
+      const [[ax, ay], [bx, by]] = [places[corner], places[all[(side + 1) % 3]]];
+      return (bx - ax) * (y - ay) - (by - ay) * (x - ax);
+    });
+    return sides.every((side) => side >= 0) || sides.every((side) => side <= 0);
+  });
+  if (number === undefined) return null;
+  const corners = surface.triangles[number].map((corner) => surface.points[corner]);
+  return { number, place: [0, 1, 2].map((axis) => corners.reduce((sum, corner) => sum + corner[axis], 0) / 3) };
 }
 
 /* 1 where a triangle is seen from the front or behind, 0 edge-on. */
