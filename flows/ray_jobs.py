@@ -112,8 +112,11 @@ def run_job(name: str, place: str, stage: Any, on_line: Callable[[str], None]) -
     logging.getLogger("ray").setLevel(logging.WARNING)
     with _as_input_errors(address):
         client = JobSubmissionClient(address)
-        attempts = _attempts(client, known)
-        running = [number for number, job in attempts.items() if not job.status.is_terminal()]
+        jobs = {(job.submission_id or "").rpartition("-"): job for job in client.list_jobs()}
+        attempts = {
+            int(n): job for (of, _, n), job in jobs.items() if of == known and n.isdecimal()
+        }
+        running = sorted(n for n, job in attempts.items() if not job.status.is_terminal())
         # A number that none had: older attempts may have been deleted.
         number = running[-1] if running else max(attempts, default=0) + 1
     job = f"{known}-{number}"
@@ -143,13 +146,6 @@ def run_job(name: str, place: str, stage: Any, on_line: Callable[[str], None]) -
         printed = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
         reason = printed[-1] if printed else first_line(details.message or "no reason given")
         raise JobError(f"job {job} on {address} failed: {reason}")
-
-
-def _attempts(client: JobSubmissionClient, known: str) -> dict[int, JobDetails]:
-    """Return a request's jobs on the cluster by their number, in order."""
-    found = {(job.submission_id or "").rpartition("-"): job for job in client.list_jobs()}
-    numbers = {int(n): job for (of, _, n), job in found.items() if of == known and n.isdecimal()}
-    return dict(sorted(numbers.items()))
 
 
 def _submit(client: JobSubmissionClient, url: str, job: str, address: str) -> None:

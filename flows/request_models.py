@@ -122,6 +122,7 @@ Runs = Annotated[
     str | None,
     option("Folder or URL of runs. Default: COURANT_RUNS, or runs/ beside the dataset's store."),
 ]
+Ranges = dict[str, tuple[float, float]]
 Store = Annotated[str | None, option(f"Folder or URL; COURANT_STORE, default: {STORE}.")]
 ReportFolder = Annotated[
     str | None,
@@ -442,20 +443,16 @@ def _json_or_text(text: str) -> Any:
     return text
 
 
+def _bounds(text: str) -> tuple[float, float]:
+    low, high = map(float, text.split(":"))
+    return low, high
+
+
 parse_settings = partial(parse_pairs, parse=float, form="NAME=VALUE with a number")
 _PARSERS: dict[Any, Callable[..., Any]] = {
     dict[str, str]: parse_pairs,
     dict[str, float]: parse_settings,
     dict[str, Any]: partial(parse_pairs, parse=_json_or_text),
+    Ranges: partial(parse_pairs, parse=_bounds, form="NAME=LOW:HIGH with numbers"),
 }
 """By the type of a request's field; values that are no JSON are texts"""
-
-
-def parse_box(texts: list[str] | None, option: str) -> dict[str, tuple[float, float]]:
-    """Parse `aperture=24:37`, several times."""
-
-    def bounds(value: str) -> tuple[float, float]:
-        low, high = map(float, value.split(":"))
-        return low, high
-
-    return parse_pairs(texts, option, bounds, "NAME=LOW:HIGH with numbers")

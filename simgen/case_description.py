@@ -140,21 +140,16 @@ def unit_of(exponents: Sequence[bytes]) -> str:
     return "/".join([" ".join(above) or "1", *below])
 
 
-def unit_at(directory: Path, place: DictionaryPlace) -> str:
-    """Return the unit of a number in a case, as far as its file has dimensions; else nothing."""
-    file, name = directory / place.file, place.entries[-1]
-    found = re.search(r"\[(.*?)\]", read_entry(file, place.entries) or "")
-    if found is None and name in _OF_ITS_FIELD:
-        found = re.fullmatch(r"\[(.*?)\]", read_entry(file, ["dimensions"]) or "")
-    return unit_of(found[1].encode().split()) if found else _OF_ENTRIES.get(name, "")
-
-
 def check_unit(unit: str, directory: Path, place: DictionaryPlace) -> None:
     """Raise CaseError for a unit that is given, and not known or not that of the number there."""
     if unit in ("", "1"):
         return
-    own, powers = unit_at(directory, place), _powers(unit)
-    where = f"{directory / place.file}: {'/'.join(place.entries)}"
+    file, name, powers = directory / place.file, place.entries[-1], _powers(unit)
+    found = re.search(r"\[(.*?)\]", read_entry(file, place.entries) or "")
+    if found is None and name in _OF_ITS_FIELD:
+        found = re.fullmatch(r"\[(.*?)\]", read_entry(file, ["dimensions"]) or "")
+    own = unit_of(found[1].encode().split()) if found else _OF_ENTRIES.get(name, "")
+    where = f"{file}: {'/'.join(place.entries)}"
     if own and powers != _powers(own):
         raise CaseError(f"{where} has the unit {own}, not {unit}")
     if powers is None:

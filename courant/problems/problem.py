@@ -95,9 +95,7 @@ class Problem(ABC):
         """
 
     @abstractmethod
-    def case_inputs(
-        self, case: StoredCase, start_s: float | None, steps: int | None = None
-    ) -> Batch:
+    def case_inputs(self, case: StoredCase, start_s: float | None, steps: int | None) -> Batch:
         """Return a batch of one for a stored case from `start_s`; targets are (1, T, 0, C)."""
 
     @abstractmethod

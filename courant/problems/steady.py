@@ -123,9 +123,7 @@ class SteadyProblem(Problem):
             given=self.check_given(parts.get("given"), len(places), "given"),
         )
 
-    def case_inputs(
-        self, case: StoredCase, start_s: float | None, steps: int | None = None
-    ) -> Batch:
+    def case_inputs(self, case: StoredCase, start_s: float | None, steps: int | None) -> Batch:
         self.check_case(case)
         self.start(case, start_s)
         self.steps(steps)

@@ -170,9 +170,7 @@ class TransientProblem(Problem):
         known = self.normaliser.standardise(states).transpose(1, 0, 2)
         return np.concatenate([known.reshape(len(at_points), -1), at_points], axis=-1)
 
-    def case_inputs(
-        self, case: StoredCase, start_s: float | None, steps: int | None = None
-    ) -> Batch:
+    def case_inputs(self, case: StoredCase, start_s: float | None, steps: int | None) -> Batch:
         self.check_case(case)
         moments = self.input_times(self.start(case, start_s))
         frames = [self.snapshot(case, moment) for moment in moments.tolist()]

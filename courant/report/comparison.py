@@ -38,7 +38,7 @@ def write_sweep_page(sweep: Sweep, results: Sequence[TrialResult]) -> str:
         "hyperparameters.png",
         f"Validation NMAE of the weights that each trial keeps by one hyperparameter, {varied}."
         " Hollow: stopped early, so its error would have fallen further.",
-        draw_hyperparameters(results, sweep.baseline, isolated),
+        draw_hyperparameters(results, sweep.space.baseline(sweep.experiment), isolated),
         look_for="A setting matters where the error changes along its axis more than it scatters.",
         score=f"Lowest validation NMAE {best.nmae:.3f}",
     )
@@ -409,9 +409,9 @@ def _costs(table: BenchmarkTable) -> Panel:
             "wall time": duration_text(row.wall_s.mean),
             "memory": NONE if row.memory_gb is None else f"{row.memory_gb:.2f} GB",
         }
-        per, spent = solver.per_prediction, solver.spent_s
+        per, spent, took = solver.per_prediction, solver.spent_s, ledger.prediction_s
         cells |= {
-            "prediction": _short(ledger.prediction_s),
+            "prediction": f"{1000 * took:.3g} ms" if took < 1 else duration_text(took),
             "solver": UNKNOWN if per is None else duration_text(per.mean),
             "solves": f"{NONE if spent is None else duration_text(spent)} ({solver.num_solved})",
             "breaks even after": UNKNOWN if even is None else f"{even.text()} predictions",
@@ -431,10 +431,6 @@ def _costs(table: BenchmarkTable) -> Panel:
         " takes the solver's and the training's at their worst together."
     )
     return Panel("costs", "Costs and ledger", tables=[_table(rows)], note=note)
-
-
-def _short(seconds: float) -> str:
-    return f"{1000 * seconds:.3g} ms" if seconds < 1 else duration_text(seconds)
 
 
 def _components(table: BenchmarkTable) -> Panel:

@@ -85,12 +85,6 @@ def _mark_horizon(axis: Axes, found: CaseDynamics) -> None:
     axis.axvspan(0, found.times[found.horizon - 1], color=drawing.MODEL_COLOR, alpha=0.07, lw=0)
 
 
-def _mark_frequency(axis: Axes, found: CaseDynamics, label: str) -> None:
-    """Mark the solution's frequency in a picture of spectra, and name the axes."""
-    axis.axvline(found.reference_hz, **LIMIT)
-    axis.set(xlabel="frequency (Hz)", ylabel=label)
-
-
 def rhythm_picture(found: CaseDynamics, case: StoredCase) -> Picture:
     """Draw the series of the flow."""
     figure = Figure(figsize=(drawing.WIDTH, 3.2))
@@ -170,8 +164,8 @@ def latents_picture(found: CaseDynamics) -> Picture:
         _mark_horizon(over_time, found)
         share = found.components.explained[row]
         over_time.set(xlabel=TIME, ylabel=f"component {row + 1} ({share:.0%} of variance)")
-        _mark_frequency(power, found, f"f PSD of component {row + 1}")
-        power.set_ylim(0, None)
+        power.axvline(found.reference_hz, **LIMIT)
+        power.set(xlabel="frequency (Hz)", ylabel=f"f PSD of component {row + 1}", ylim=(0, None))
     drawing.legend_above(figure, axes[0, :1].tolist())
     return Picture(
         "latents.png",

@@ -222,8 +222,10 @@ def write_page(
                 drawn[picture.name] = picture.figure
                 continue
             png = png_bytes(picture.figure, picture.figure.dpi if picture.panes else DPI)
-            folder.write_bytes(picture.name, _on_white(png))
-            image = Image.open(io.BytesIO(png))
+            image, buffer = Image.open(io.BytesIO(png)).convert("RGBA"), io.BytesIO()
+            # The file is on white, for what shows no page behind it.
+            Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).save(buffer, "PNG")
+            folder.write_bytes(picture.name, buffer.getvalue())
             panes = cut_panes(picture.figure, image) if picture.panes else [image]
             drawn[picture.name] = [[webp(each) for each in panes]]
         if panel.arrays:
@@ -247,13 +249,6 @@ def write_page(
 def _width(pane: bytes, columns: int) -> int:
     """Return the width of so many panes in pixels."""
     return columns * Image.open(io.BytesIO(pane)).width
-
-
-def _on_white(picture: bytes) -> bytes:
-    """Return a PNG file on white, for what shows no page behind it."""
-    image, buffer = Image.open(io.BytesIO(picture)).convert("RGBA"), io.BytesIO()
-    Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 def _columns(picture: Picture) -> int:

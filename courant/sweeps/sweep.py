@@ -90,10 +90,6 @@ class Sweep:
     seed: int
     trials: tuple[Trial, ...]
 
-    @property
-    def baseline(self) -> Setting:
-        return self.space.baseline(self.experiment)
-
 
 def sweep_of(run: RunDirectory) -> RunDirectory | None:
     """Return the folder of the sweep that a run is a trial of; None for any other run."""

@@ -335,7 +335,7 @@ class FolderRequest:
     parameters: str | None = None
     """CSV file with the columns `case` (its place in the folder), one for each parameter, such as
     `speed (m/s)`, and perhaps `split`."""
-    range: Pairs = None
+    range: asks.Ranges | None = None
     """Range of a parameter, as NAME=LOW:HIGH; default: as wide as the cases'."""
     given: str = ""
     """Fields that are known before a solve: inputs of models."""
@@ -376,7 +376,7 @@ class FolderRequest:
             url=f"{_store(self.store)}/{name}",
             name=name,
             table=None if self.parameters is None else read_case_table(local_path(self.parameters)),
-            ranges=asks.parse_box([f"{k}={v}" for k, v in (self.range or {}).items()], "--range"),
+            ranges=self.range or {},
             source=Source(*map(as_utf8, source)),
             quantities=self.quantity,
             keep_repeats=self.keep_repeats,

@@ -39,7 +39,6 @@ class Verification:
     findings: list[DamagedPlace] = field(default_factory=list)
     num_cases: int = 0
     num_chunks: int = 0
-    num_bytes: int = 0  # Decoded bytes
 
 
 def verify(
@@ -70,7 +69,6 @@ def verify(
                 for begin in range(0, array.shape[0], array.chunks[0]):
                     np.asarray(array[begin : begin + array.chunks[0]])
                 found.num_chunks += array.nchunks
-                found.num_bytes += array.nbytes
 
     with noted("", "statistics"):
         fresh.check_moments()

@@ -65,7 +65,7 @@ def test_every_batch_has_the_faces_of_its_cases_meshes(
     assert experiment.model.reads_edges
     problem = open_problem(experiment, dataset)
     case = dataset[dataset.cases("test")[0]]
-    batch = problem.case_inputs(case, None)
+    batch = problem.case_inputs(case, None, None)
     for edges in (read_edges(case), batch.neighbours[0]):
         np.testing.assert_array_equal(edges, expected_edges(case.num_points))
     cache = {"cache_gb": 0.0} if task == "transient" else {}

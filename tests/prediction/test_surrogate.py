@@ -152,7 +152,8 @@ def test_exported_programs_predict_without_the_surrogate(
     names = ("encoder.pt2", "processor.pt2", "decoder.pt2", "normaliser.json")
     assert tuple(path.name for path in files) == names
     encode, advance, decode = (torch.export.load(path).module() for path in files[:3])
-    inputs, queries = surrogate.problem.case_inputs(case, 4.0).for_model(surrogate.model.config)
+    known = surrogate.problem.case_inputs(case, 4.0, None)
+    inputs, queries = known.for_model(surrogate.model.config)
     mask = torch.ones(inputs.points.shape[:2], dtype=torch.bool)
     Z = advance(encode(inputs.points, inputs.features, mask, inputs.anchors, inputs.parameters))
     field = decode(Z, queries.points, queries.features, None)

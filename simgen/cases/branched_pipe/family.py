@@ -95,7 +95,7 @@ class BranchedPipe(CaseFamily):
         speed = point.parameters["inlet_velocity"]
         energy = turbulent_energy(speed)
         values = {
-            **{name: point.settings[name] for name in ("max_iterations", "residual_target")},
+            **point.settings,
             "viscosity": VISCOSITY,
             "mean_velocity": speed,
             "half_width": WIDTH / 2,

@@ -109,7 +109,7 @@ class CentrifugalPump(CaseFamily):
         inlet_energy, inlet_frequency = _turbulence(inlet_velocity, 2 * plan.eye_radius)
         start_energy, start_frequency = _turbulence(rotation * plan.impeller_radius, DEPTH)
         values = {
-            **{name: point.settings[name] for name in ("max_iterations", "residual_target")},
+            **point.settings,
             "inlet_velocity": inlet_velocity,
             "angular_velocity": rotation,
             "viscosity": VISCOSITY,

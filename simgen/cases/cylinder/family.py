@@ -106,11 +106,7 @@ class CylinderFlow(CaseFamily):
     def write_case(self, point: DesignPoint, directory: Path) -> None:
         values = {
             **point.parameters,
-            **{
-                f"{name}_s": point.settings[name]
-                for name in ("end_time", "time_step", "snapshot_interval")
-            },
-            "kick_velocity": point.settings["kick_velocity"],
+            **point.settings,
             "kick_duration_s": KICK_DURATION_S,
             "inlet_ramp_s": INLET_RAMP_S,
             "peak_velocity": PEAK_VELOCITY,

@@ -8,6 +8,7 @@ distance from the wall at rest, which is what the solver's own scheme has in lam
 
 import math
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -26,15 +27,13 @@ def cylinder_quantities(viscosity: float, mean_velocity: float) -> tuple[Quantit
     drag, half = "mean drag coefficient of the cylinder", "over the last half of the run"
     lift = "root mean square of the lift coefficient about its mean"
     wake = "frequency of vortex shedding times diameter over mean velocity; 0 in a steady wake"
-    by_force = (
-        Quantity(
-            *(name, "1", meaning, partial(of, viscosity, mean_velocity), velocity + pressure),
-            over=half,
-        )
-        for name, meaning, of in (("mean_drag", drag, _mean_drag), ("rms_lift", lift, _rms_lift))
-    )
+    of_force, both = partial(_of_force, viscosity, mean_velocity), velocity + pressure
     frequency = partial(_strouhal_number, mean_velocity)
-    return (*by_force, Quantity("strouhal_number", "1", wake, frequency, velocity, over=half))
+    return (
+        Quantity("mean_drag", "1", drag, partial(of_force, 0, np.mean), both, over=half),
+        Quantity("rms_lift", "1", lift, partial(of_force, 1, np.std), both, over=half),
+        Quantity("strouhal_number", "1", wake, frequency, velocity, over=half),
+    )
 
 
 def force_figures(
@@ -58,8 +57,10 @@ def force_figures(
     }
 
 
-def _coefficients(viscosity: float, mean_velocity: float, case: CaseFields) -> np.ndarray:
-    """Return (T, 2), drag and lift."""
+def _of_force(
+    viscosity: float, mean_velocity: float, axis: int, reduce: Any, case: CaseFields
+) -> float:
+    """Reduce the coefficients over time of drag (axis 0) or lift (1)."""
     faces = case.faces("cylinder")
     pressure = case.cells("kinematic_pressure")[:, faces.cells, 0]
     # With the part normal to the wall, as the solver's forces have it: without it the friction is
@@ -68,15 +69,7 @@ def _coefficients(viscosity: float, mean_velocity: float, case: CaseFields) -> n
     force = ((pressure[..., None] * faces.normals + shear) * faces.areas[:, None]).sum(axis=1)
     # The slab is 1 m thick.
     diameter = 2 * case.parameters["radius"]
-    return force[:, :2] / (0.5 * mean_velocity**2 * diameter)
-
-
-def _mean_drag(viscosity: float, mean_velocity: float, case: CaseFields) -> float:
-    return float(_coefficients(viscosity, mean_velocity, case)[:, 0].mean())
-
-
-def _rms_lift(viscosity: float, mean_velocity: float, case: CaseFields) -> float:
-    return float(_coefficients(viscosity, mean_velocity, case)[:, 1].std())
+    return float(reduce(force[:, axis] / (0.5 * mean_velocity**2 * diameter)))
 
 
 def _strouhal_number(mean_velocity: float, case: CaseFields) -> float:
