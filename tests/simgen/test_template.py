@@ -43,6 +43,18 @@ NU = "nu=constant/transportProperties:nu=0.005:0.02:m2/s"
 VARIED = [Varied.parse(text) for text in (SPEED, WIDTH, NU)]
 
 
+@pytest.fixture
+def case(tmp_path: Path) -> Path:
+    return shutil.copytree(CASE, tmp_path / "case")
+
+
+@pytest.fixture
+def no_templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv(TEMPLATES, "")
+    monkeypatch.setattr(FAMILIES, "data", {**FAMILIES})
+
+
 def test_a_varied_entry_has_a_name_a_place_a_range_and_a_unit() -> None:
     speed, width, _ = VARIED
     assert (speed.name, speed.place, speed.low, speed.high, speed.unit) == (
@@ -65,9 +77,8 @@ def test_a_varied_entry_has_a_name_a_place_a_range_and_a_unit() -> None:
             Varied.parse(wrong)
 
 
-def test_the_mesh_is_made_as_the_case_makes_it(tmp_path: Path) -> None:
+def test_the_mesh_is_made_as_the_case_makes_it(case: Path) -> None:
     assert commands_of(CASE, "icoFoam") == ("blockMesh",)
-    case = shutil.copytree(CASE, tmp_path / "case")
     (case / "Allrun").write_text(
         "runApplication -s one blockMesh -dict system/first\n"
         "runApplication decomposePar\nrunParallel snappyHexMesh -overwrite\n"
@@ -84,10 +95,8 @@ def test_the_mesh_is_made_as_the_case_makes_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.openfoam
-def test_designs_of_a_template_are_solved_with_their_parameters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    case = shutil.copytree(CASE, tmp_path / "case")
+@pytest.mark.usefixtures("no_templates")
+def test_designs_of_a_template_are_solved_with_their_parameters(tmp_path: Path, case: Path) -> None:
     (case / "0.05").mkdir()
     (case / "log.icoFoam").write_text("of an earlier run")
     (control := case / "system/controlDict").write_text(f"{control.read_text()}maxCo 4;\n")
@@ -107,9 +116,6 @@ def test_designs_of_a_template_are_solved_with_their_parameters(
     store = str(tmp_path / "store")
     keep(made, store, is_used=False)
     keep(made, store, is_used=True)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv(TEMPLATES, "")
-    monkeypatch.setattr(FAMILIES, "data", {**FAMILIES})
     family = get_family("cavity", f"{store}/cavity")
     design = {"speed": 1.5, "W": 0.75, "nu": 0.015}
     point = family.point(design, family.settings("template", {"end_time": 0.15}))
@@ -235,9 +241,8 @@ def test_a_quantity_that_cannot_be_measured_has_one_line(
 
 @pytest.mark.openfoam
 def test_a_fixed_value_counts_on_its_patch_and_not_the_cells_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, case: Path
 ) -> None:
-    case = shutil.copytree(CASE, tmp_path / "case")
     text = (case / "0.orig/p").read_text()
     fixed = (
         'boundaryField { lid { type fixedValue; value uniform 2; } ".*" { type zeroGradient; } }'
@@ -263,8 +268,9 @@ def test_a_fixed_value_counts_on_its_patch_and_not_the_cells_behind(
 
 
 @pytest.mark.openfoam
-def test_a_parameter_may_have_several_places_and_be_a_whole_number(tmp_path: Path) -> None:
-    case = shutil.copytree(CASE, tmp_path / "case")
+def test_a_parameter_may_have_several_places_and_be_a_whole_number(
+    tmp_path: Path, case: Path
+) -> None:
     for file, old, new in (
         ("0.orig/U", "internalField uniform (0 0 0)", "at (1 0 0); internalField uniform $at"),
         ("system/blockMeshDict", "scale 0.1;", "scale 0.1; nCells 10; N 10;"),
@@ -289,8 +295,7 @@ def test_a_parameter_may_have_several_places_and_be_a_whole_number(tmp_path: Pat
 
 
 @pytest.mark.openfoam
-def test_of_the_folder_0_what_the_solver_writes_is_stored(tmp_path: Path) -> None:
-    case = shutil.copytree(CASE, tmp_path / "case")
+def test_of_the_folder_0_what_the_solver_writes_is_stored(tmp_path: Path, case: Path) -> None:
     with (case / "system/controlDict").open("a") as control:  # as the tutorial hartmann has
         control.write("functions\n{\n#includeFunc components(U)\n}\n")
     for name in ("T.orig", "f", "Ux"):  # as the tutorials hotRoom and pitzDaily have
@@ -311,14 +316,11 @@ def test_of_the_folder_0_what_the_solver_writes_is_stored(tmp_path: Path) -> Non
 
 
 @pytest.mark.openfoam
+@pytest.mark.usefixtures("no_templates")
 def test_a_first_try_without_an_accepted_case_leaves_the_name_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, case: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = shutil.copytree(CASE, tmp_path / "case")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("COURANT_SCRATCH", str(tmp_path / "scratch"))
-    monkeypatch.setenv(TEMPLATES, "")
-    monkeypatch.setattr(FAMILIES, "data", {**FAMILIES})
     tried = Generation(
         "cavity", template=str(case), vary=[SPEED], cases=5, store=str(tmp_path / "store")
     )
@@ -366,12 +368,8 @@ def room() -> TemplateRecord:
     )
 
 
-def test_each_dataset_has_the_template_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv(TEMPLATES, "")
-    monkeypatch.setattr(FAMILIES, "data", {**FAMILIES})
+@pytest.mark.usefixtures("no_templates")
+def test_each_dataset_has_the_template_beside_it(tmp_path: Path) -> None:
     for name, iterations in (("one", 100.0), ("two", 50.0)):
         (folder := tmp_path / name / "room").mkdir(parents=True)
         record = room().model_copy(update={"settings": {"max_iterations": iterations}})
@@ -420,9 +418,13 @@ def test_the_limit_of_a_template_s_gate_is_a_setting(
     ],
 )
 def test_a_case_that_is_no_template_has_one_line(
-    tmp_path: Path, varied: str, fields: list[str] | None, break_it: str | None, answer: str
+    tmp_path: Path,
+    case: Path,
+    varied: str,
+    fields: list[str] | None,
+    break_it: str | None,
+    answer: str,
 ) -> None:
-    case = shutil.copytree(CASE, tmp_path / "case")
     (case / "constant/faces").write_text('b 2; ".*" { a 3; }')
     (case / "Allrun").write_text("m4 mesh.m4 > mesh\nrunApplication blockMesh\n")
     (case / "constant/around").write_text('#include "faces"\n')
