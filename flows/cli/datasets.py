@@ -530,7 +530,9 @@ def _import_folder(asked: FolderOptions, reader: CaseReader, dry_run: bool) -> N
         f"{done.url} {done.version}: {counted(done.num_cases, 'case')} of the folder,"
         f" {done.num_new} new{f', {skipped} skipped' if skipped else ''}{left_out}"
     )
-    terminal.announce(f"next: courant train {shlex.quote(done.url)}")
+    enough = len(simgen.open_dataset(done.url).cases("train")) > 1
+    further = "import further cases, since a model needs 2 to train on"
+    terminal.announce(f"next: {f'courant train {shlex.quote(done.url)}' if enough else further}")
 
 
 def _print_plan(plan: FolderPlan) -> None:
