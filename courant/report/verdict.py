@@ -48,11 +48,11 @@ class Verdict(NamedTuple):
     vague: Sequence[str] = ()  # sentences on answers that are of no use
 
     def __str__(self) -> str:
+        """A sentence on each line, the word first."""
         by = f" by {reference(self.given)}:" if self.given else ""
-        first, parts = f"fields{by} {self.word}", [self.worst, [self.measured, *self.reasons]]
-        texts = ["; ".join(filter(None, part)) for part in parts]
-        said = [f"{text[0].upper()}{text[1:]}." for text in texts if text]
-        return " ".join([f"{first}.", *said]) + " ".join([self.besides, *self.vague])
+        said = filter(None, [*self.worst, self.measured, *self.reasons])
+        texts = [f"fields{by} {self.word}.", *(f"{text[0].upper()}{text[1:]}." for text in said)]
+        return "\n".join(filter(None, [*texts, self.besides.strip(), *self.vague]))
 
 
 def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:

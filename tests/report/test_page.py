@@ -155,12 +155,12 @@ def test_quantities_without_the_fields_can_be_used_where_they_are_close() -> Non
     assert judge(found, {}).vague == [f"{wide.format(150)}."] and not judge(found, {}).besides
     found.quantities["head"].band, found.quantities["head"].spread = 0.3, 0.25
     assert judge(found, {}).vague == [f"{wide.format(30)}: designs differ by ± 25%."]
-    assert str(judge(found, {})).endswith(f". {wide.format(30)}: designs differ by ± 25%.")
+    assert str(judge(found, {})).endswith(f"\n{wide.format(30)}: designs differ by ± 25%.")
     found.quantities["head"].constant = True
     assert judge(found, {}).vague == ["Head is not known: all designs have one answer."]
     found.quantities["head"].constant, found.quantities["head"].spread = False, 0.4
     found.cases = {0: None}
-    assert str(judge(found, {})).endswith(f" {alone} perhaps be used within its band.")
+    assert str(judge(found, {})).endswith(f"\n{alone} perhaps be used within its band.")
 
 
 def test_an_error_is_so_many_times_the_best_references() -> None:

@@ -551,7 +551,7 @@ function showQuantities(section = frame.section) {
 
 /* What the fields are good for: a word, the first reason and the others. */
 function verdictIn() {
-  const [word, first = "", ...more] = verdict.split(/(?<=\.) (?=[A-Z])/);
+  const [word, first = "", ...more] = verdict.split("\n");
   return [word, first, more.join(" ")];
 }
 
