@@ -188,9 +188,9 @@ def test_an_error_is_so_many_times_the_best_references() -> None:
     # The worst is said first.
     better.references, better.by_component["training mean"] = (*others, "training mean"), mean
     better.overall["training mean"] = Errors(nmae=0.3)
-    first, second, _ = str(judge(better, {})).split(". ", 1)[1].split("; ", 2)
+    _, first, second, *_ = str(judge(better, {})).splitlines()
     below = "The network is worse than the training mean in u x (NMAE 0.15 against the network's"
-    assert first == f"{below} 0.2)" and ahead in second
+    assert first == f"{below} 0.2)." and ahead in second
     better.by_component["POD + GP"], better.references = {"u.x": Errors(nmae=0.18)}, others
     assert not judge(better, {}).worst and "against" in judge(better, {}).reasons[-1]
     assert times(0.5449) == "0.54 times" and times(1162.0) == "1200 times"
