@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 import pytest
 import s3fs
 
+import courant
 import simgen
 from simgen import log_lines
-from simgen.store.read import Dataset
+from simgen.store.read import Dataset, StoredCase
 from tests.told_by_name import ToldByName
 
 if TYPE_CHECKING:
@@ -214,6 +215,22 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 @pytest.fixture(scope="session")
 def waves(world: World) -> Dataset:
     return simgen.open_dataset(world.waves())
+
+
+@pytest.fixture(scope="session")
+def dataset(waves: Dataset) -> Dataset:
+    """Where nothing else is named: waves."""
+    return waves
+
+
+@pytest.fixture
+def case(waves: Dataset) -> StoredCase:
+    return waves[waves.cases("test")[0]]
+
+
+@pytest.fixture(scope="session")
+def surrogate(waves_run: str) -> courant.Surrogate:
+    return courant.load(waves_run, device="cpu")
 
 
 @pytest.fixture(scope="session")

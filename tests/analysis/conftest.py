@@ -3,27 +3,9 @@
 import numpy as np
 import pytest
 
-import courant
 from courant.models import build
 from courant.prediction.surrogate import Surrogate
-from simgen.store.read import Dataset, StoredCase
 from tests.baselines.tiny import tiny
-from tests.world import World
-
-
-@pytest.fixture(scope="session")
-def dataset(waves: Dataset) -> Dataset:
-    return waves
-
-
-@pytest.fixture(scope="session")
-def surrogate(world: World) -> Surrogate:
-    return courant.load(world.waves_run(), device="cpu")
-
-
-@pytest.fixture
-def case(dataset: Dataset) -> StoredCase:
-    return dataset[dataset.cases("test")[0]]
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 from dataclasses import fields
 from typing import Any
 
-import pytest
 import torch
 
 from courant.data.batch import Batch
@@ -14,11 +13,6 @@ from simgen.store.read import Dataset
 from tests.world import tiny_experiment, tiny_steady
 
 torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="session")
-def dataset(waves: Dataset) -> Dataset:
-    return waves
 
 
 def problem_on(dataset: Dataset, config: SampleData) -> Any:

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 
-import courant
 from courant.data.normalisation import Normaliser
 from courant.prediction.surrogate import Surrogate
 from courant.problems.problem import collected_warnings
@@ -22,16 +21,6 @@ from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase
 
 PARAMETERS = {"radius": 2.0, "center_x": 1.0, "center_y": -1.0}
-
-
-@pytest.fixture(scope="module")
-def surrogate(waves_run: str) -> Surrogate:
-    return courant.load(waves_run, device="cpu")
-
-
-@pytest.fixture
-def case(waves: Dataset) -> StoredCase:
-    return waves[waves.cases("test")[0]]
 
 
 def inputs(num: int = 30) -> dict[str, Any]:

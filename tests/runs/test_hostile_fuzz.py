@@ -160,11 +160,6 @@ def test_a_grid_beyond_any_budget_is_refused_before_it_is_laid_out() -> None:
         parse_space("grid", text).count(tiny_experiment())
 
 
-@pytest.fixture(scope="module")
-def surrogate(waves_run: str) -> Surrogate:
-    return courant.load(waves_run, device="cpu")
-
-
 LIMITS = Limits(max_points=1000, max_steps=4, max_point_steps=2000)
 
 

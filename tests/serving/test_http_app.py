@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import requests
 
-import courant
 from courant.loopback import LOOPBACK, answered_names, in_address
 from courant.prediction.surrogate import Surrogate
 from courant.serving import http_app
@@ -171,11 +170,6 @@ CASE = {
     "parameters": {"radius": 2.0, "center_x": 1.0, "center_y": -1.0},
     "steps": 2,
 }
-
-
-@pytest.fixture(scope="module")
-def surrogate(waves_run: str) -> Surrogate:
-    return courant.load(waves_run, device="cpu")
 
 
 def request_of(**changed: Any) -> bytes:
