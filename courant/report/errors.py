@@ -260,6 +260,15 @@ def bands_of(context: Context) -> dict[str, list[QuantityBand | None]]:
     return {name: of for name, of in by_name.items() if any(of)}
 
 
+def bands_in_the_middle(context: Context) -> dict[str, list[QuantityBand | None]]:
+    """Return the bands of the middle design, for quantities that a regression answers."""
+    answers, middle = context.surrogate.answers, np.zeros((1, len(context.surrogate.space)))
+    values = {name: of[0] for name, of in answers.at(middle, {}, usable=False).items()}
+    found = quantity_bands(answers, context.surrogate.bands, middle[0], values, usable=False)
+    scores = context.evaluation.quantities
+    return {k: [found[k]] for k, of in scores.items() if k in found and not of.constant}
+
+
 def draw_quantities(
     quantities: Mapping[str, record.QuantityScore], widths: Mapping[str, np.ndarray]
 ) -> Figure:

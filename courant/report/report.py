@@ -18,7 +18,7 @@ from courant.recipes import RECIPES
 from courant.report import anchors, data_and_training, drawing, dynamics, errors, fields, flow
 from courant.report import page as pages
 from courant.report.context import Context, open_context
-from courant.report.verdict import MEANING, Verdict, judge_run, times
+from courant.report.verdict import Verdict, judge_run, times
 from courant.runs.directory import RunDirectory
 from courant.runs.record import best_record, predict_command
 from simgen.design_space import shown_unit, with_unit
@@ -89,25 +89,26 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     ledger = data_and_training.ledger_of(context)
     per = ledger.solver.per_prediction
     # Not where the solver's times differ by as much as they are, or the network is not to be taken.
-    if per is not None and per.low > 0 and ledger.prediction_s and context.by == MODEL:
-        keys["fewer core-seconds than the solver, meshing aside"] = times(
-            per.mean / ledger.prediction_s
-        )
+    is_taken = context.by == MODEL and verdict.word != "not usable"
+    if per is not None and per.low > 0 and ledger.prediction_s and is_taken:
+        saved = times(per.mean / ledger.prediction_s)
+        keys["fewer core-seconds than the solver, meshing aside"] = saved
     why, command = next_step(context, verdict)
-    bands = errors.bands_of(context)
-    alone = "A band is for one new design: it has the solver's value with the probability above."
+    note, inside = f"The error is the mean of {number} {noun}.", ""
+    if not (bands := errors.bands_of(context)) and (bands := errors.bands_in_the_middle(context)):
+        note += " Bands are of the middle design: what was evaluated is beyond the known designs."
+        inside = " Within the known designs, take quantities with the bands below."
+    if bands and not verdict.given and verdict.word in ("not usable", "unproven"):
+        why = f"Predict quantities of a design, with their bands. {why}"
+        command = f"{predict_command(run, 'design')}\n{command}".strip()
     vague = [each.rstrip(".") for each in verdict.vague]
-    meaning, reasons = MEANING[verdict.word], verdict.reasons
-    if verdict.given:
-        meaning += ". They are of modes, regressed on the parameters, which courant predict and"
-        meaning += " courant explore give in place of the network's fields"
     lead = pages.Lead(
         verdict.word,
-        f"{meaning}.{verdict.besides}",
-        [*verdict.worst, verdict.measured, *reasons, *vague],
+        verdict.besides or inside,
+        [*verdict.worst, verdict.measured, *verdict.reasons, *vague],
         keys,
         errors.lead_table(context, bands),
-        f"The error is the mean of {number} {noun}. {alone}" if bands else "",
+        note * bool(bands),
         why,
         command,
         picture,

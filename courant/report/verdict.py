@@ -25,13 +25,6 @@ USEFUL_BAND, FINE_BAND = 0.5, 0.03  # if designs differ by more, and in any case
 TIED_RATIO, CLOSE_RATIO = 0.9, 0.95  # of what is about as good, and of what may be chance
 
 Word = Literal["not usable", "unproven", "for trends", "usable"]
-MEANING: dict[Word, str] = {
-    "not usable": "Do not use the predicted fields",
-    "unproven": "There are too few test cases to say what the predicted fields are good for",
-    "for trends": "The predicted fields show what a change of the design does; take no values from"
-    " them",
-    "usable": "The predicted fields can be used in place of the solver's",
-}
 
 
 class Verdict(NamedTuple):
