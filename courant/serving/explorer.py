@@ -178,8 +178,8 @@ class Surface(BaseModel):
     widths: list[list[float]] | None  # half-widths of the band; null where none holds
 
 
-class ExportRequest(PictureRequest):
-    """A design to keep as a file: for ParaView, or as a table of its cells."""
+class ExportRequest(SectionRequest):
+    """A design to keep as a file, for ParaView or as a table of its cells; `beside` the solver's"""
 
     kind: Literal["vtu", "csv"]
 
@@ -635,11 +635,17 @@ class Explored:
         shown, normaliser = self.shown(request.parameters), self.surrogate.normaliser
         cloud, state = shown.found.cloud, {"": (of := shown.state(request.step))[0]}
         state |= {} if of[1] is None else {"_band": of[1]}
+        if request.beside == "solver":
+            every = np.arange(cloud.num_points)
+            of_all = _View(every, cloud.points, every, (), of[0], None)
+            if (other := self._other(request, shown, of_all, ())) is not None:
+                state |= {"_solver": (solved := np.array(other, float).T), "_error": of[0] - solved}
         if request.kind == "csv":
             columns = dict(zip("xyz", cloud.points.T, strict=True))
             for ending, values in state.items():
-                names = (f"{name}{ending}" for name in self.surrogate.channels)
-                columns |= dict(zip(names, values.T, strict=True))
+                columns |= {
+                    f"{k}{ending}": values[:, n] for n, k in enumerate(self.surrogate.channels)
+                }
             content = pd.DataFrame(columns).to_csv(index=False, float_format="%.7g")
         else:
             arrays: dict[str, np.ndarray] = {}
