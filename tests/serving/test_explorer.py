@@ -159,7 +159,12 @@ def test_a_transient_model_starts_from_the_nearest_solved_design(
     assert explored.section(asked(parameters=near, beside="solver")).other is None
     at_case = explored.section(asked(parameters=dict(case.parameters), beside="solver", step=0))
     assert f"of this design's own solution, {case.id}" in at_case.start
-    kept = {"parameters": case.parameters, "kind": "csv", "beside": "solver", "step": 0}
+    kept: dict[str, Any] = {
+        "parameters": case.parameters,
+        "kind": "csv",
+        "beside": "solver",
+        "step": 0,
+    }
     table = explored.export(explorer.ExportRequest(**kept)).content.splitlines()
     assert "velocity.x_solver" in table[0] and "velocity.y_error" in table[0]
     truth = surrogate.problem.solution(case, at_case.times[0])
@@ -255,7 +260,7 @@ def test_a_curve_has_the_answers_and_bands_of_the_designs_along_it(
     assert (curve.at[0], curve.at[-1], len(curve.at)) == (20, 37, 41)
     assert curve.source == "regression"
     here = explored.curve(explorer.CurveRequest(over="aperture", here=True, **of))
-    assert here.at == [of["parameters"]["aperture"]] and len(here.widths) == 1
+    assert here.at == [stored.parameters["aperture"]] and len(here.widths) == 1
     design = surrogate.scaled({**stored.parameters, "aperture": curve.at[7]})
     value = float(answers.at(design[None], {})["branch1_share"][0])
     (band,) = quantity_bands(answers, None, design, {"branch1_share": value}).values()
