@@ -83,9 +83,9 @@ def test_a_report_is_one_page_with_its_pictures_in_it_and_its_arrays_beside_it(
     whose = f"{verdict.given} " * bool(verdict.given)
     assert f">{whose}fields: {verdict.word}</p>" in page and verdict.measured in page
     assert known_verdict(context.run) == verdict
-    is_known = errors.bands_of(context) or errors.bands_in_the_middle(context)
+    is_known = bool(errors.bands_of(context) or errors.bands_in_the_middle(context))
     is_first = is_known and verdict.word in ("not usable", "unproven") and not verdict.given
-    assert (f"<code>courant predict {context.run.url} <span>--design" in page) == bool(is_first)
+    assert (f"<code>courant predict {context.run.url} <span>--design" in page) == is_first
     assert verdict.word != "not usable" or "fewer core-seconds" not in page
     asked = ["predict", context.run.url, next(iter(context.evaluation.cases))]
     asked += ["--out", f"{tmp_path}/case.npz", *["--start", "20", "--steps", "1"] * is_transient]

@@ -269,8 +269,7 @@ def test_a_solved_neighbour_sets_the_sliders_and_stands_beside_its_prediction(pa
     heads, shares = text(page, "quantities").split("\n", 1)
     assert heads.split() == ["A", "B", "A", "−", "B"] and shares.count("±") == 3
     assert shares.count("in these fields") == 1
-    told = text(page, "range")
-    assert told.startswith("A from ") and "; B from " in told and "; A − B from " in told
+    assert all(each in text(page, "range") for each in ("A from ", "; B from ", "; A − B from "))
     # A saved picture says in itself what it shows.
     page.see(
         "window.saved = []; CanvasRenderingContext2D.prototype.fillText = (x) => saved.push(x);"
