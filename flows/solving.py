@@ -8,9 +8,9 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
 
 from flows.executor import Executor, LocalExecutor, LostWorkerError, as_they_end, closing
 from flows.settings import load_settings
@@ -148,7 +148,7 @@ def _check_first(ended: Sequence[SolvedFork]) -> None:
         raise InputError(f"{stopped} {verb}, for one reason: {reason}{way_out}")
 
 
-class Committer:
+class Committer(AbstractContextManager["Committer"]):
     """Commit each case as it ends: at once, as long as that is cheap.
 
     A commit rewrites the list of all groups and arrays of the dataset, some kilobytes a case. If
@@ -163,9 +163,6 @@ class Committer:
         self._num_left = num_cases
         self._waiting: list[SolvedFork] = []
         self._not_before = 0.0
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None or not issubclass(kind, StoreError):

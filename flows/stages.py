@@ -187,14 +187,6 @@ class Generation(asks.GenerationRequest):
             raise InputError("--until samples further designs of a Sobol sequence, and no others")
         return shares
 
-    def _grown(self, design: Mapping[str, schema.Record], bands: Mapping[str, float]) -> Self:
-        """Return this with as many cases as `until` asks for, by what is on record."""
-        asked, wide = self, [name for name, share in self._shares.items() if bands[name] > share]
-        while wide and asked.cases < asked.most and not to_solve(asked.points, design, False):
-            more = min(asked.most, asked.cases + max(4, asked.cases // 4))
-            asked = replace(asked, cases=more, retry_failed=False)
-        return asked
-
     def done(self) -> PublishedVersion | None:
         """Return the newest version if it holds all on record, and all points are on record."""
         points = self.points
@@ -253,9 +245,13 @@ class Generation(asks.GenerationRequest):
                 if bands[name] < np.inf:
                     wide = f"{100 * bands[name]:.3g} % of its mean, {100 * share:g} % asked for"
                 announce(f"{self.cases} designs: the band of {name} is {wide}")
-            if (grown := self._grown(design, bands)).cases > self.cases:
+            goes_on, grown = any(bands[n] > share for n, share in self._shares.items()), self
+            while goes_on and grown.cases < self.most and not to_solve(grown.points, design, False):
+                num = min(self.most, grown.cases + max(4, grown.cases // 4))
+                grown = replace(grown, cases=num, retry_failed=False)
+            if grown.cases > self.cases:
                 return grown.execute(solve)
-            if any(bands[name] > share for name, share in self._shares.items()):
+            if goes_on:
                 announce(f"not reached: --most {self.most} ends it, a greater one goes on")
         if self.design_parameters and (record := versions.read_on_record(self.url)):
             solved = [record.design[each.id] for each in self.points]

@@ -80,9 +80,6 @@ class PointCloud:
     """The cells around the points, and the faces of the boundary; None where they are not known"""
 
     def __post_init__(self) -> None:
-        self.check()
-
-    def check(self) -> None:
         """Raise InputError if shapes disagree, values are not finite, or times do not increase."""
         cells, kinds = len(self.points), len(self.measured_kinds)
         if (self.distance is None) != (self.direction is None):

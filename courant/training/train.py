@@ -92,7 +92,7 @@ def fit(
     with ids, records.heartbeat(run) if rank == 0 else nullcontext():
         steps.uses_graphs(experiment, device, world)
         began = time.perf_counter()
-        task = Task.load(experiment, dataset, device, rank, world)
+        task = Task.load(experiment, dataset, device)
         loaded = time.perf_counter() - began
         if training.budget_s:
             task.problem.experiment = within_budget(task, run, device, rank, world)
@@ -149,20 +149,13 @@ class Task(steps.Objective):
     """(L, 3), where learned anchors start; None where the model's own start stays"""
 
     @classmethod
-    def load(
-        cls,
-        experiment: Experiment,
-        dataset: Dataset,
-        device: torch.device,
-        rank: int = 0,
-        world: int = 1,
-    ) -> Task:
+    def load(cls, experiment: Experiment, dataset: Dataset, device: torch.device) -> Task:
         """Read both splits; InputError where experiment and dataset do not fit together."""
         problem, training = open_problem(experiment, dataset), experiment.training
         grid = _grid_of(experiment, dataset)
         _check_cases(dataset)
         order = BatchOrder(
-            training.batch_size, training.samples_per_epoch, training.seed, rank, world
+            training.batch_size, training.samples_per_epoch, training.seed, *steps.rank_and_world()
         )
         train, validation = problem.training(dataset, order, device), None
         if dataset.cases("validation"):

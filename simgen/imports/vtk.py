@@ -360,14 +360,11 @@ def has_vtk() -> bool:
     return importlib.util.find_spec("vtkmodules") is not None
 
 
-class MeshReader:
+class MeshReader(contextlib.AbstractContextManager["MeshReader"]):
     """The process that reads; a context, which ends it."""
 
     def __init__(self) -> None:
         self._pool: ProcessPoolExecutor | None = None
-
-    def __enter__(self) -> MeshReader:
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._pool is not None:

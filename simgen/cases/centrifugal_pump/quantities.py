@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from simgen.quantities import CaseFields, Faces, Quantity
+from simgen.quantities import CaseFields, Quantity
 
 VISCOSITY, DENSITY, GRAVITY = 1e-6, 998.2, 9.81
 KAPPA, ROUGHNESS = 0.41, 9.8  # The law of the wall's constants, as OpenFOAM has them
@@ -29,27 +29,22 @@ def _head(case: CaseFields) -> float:
 
 
 def _shaft_power(case: CaseFields) -> float:
-    impeller = case.faces("impeller")
+    """Turn against pressure and friction, the kinematic wall shear of the logarithmic law."""
+    wall = case.faces("impeller")
     rotation = math.radians(360 / 60 * case.settings["rotation_speed"])  # rad/s
-    pressure = case.cells("kinematic_pressure")[impeller.cells, 0, None] * impeller.normals
-    traction = pressure + _friction(impeller, case.vectors("velocity")[impeller.cells], rotation)
-    x, y, _ = impeller.points.T
-    moment = float((x * traction[:, 1] - y * traction[:, 0]) @ impeller.areas)
-    # The motor's moment is the water's with the opposite sign.
-    return -DENSITY * moment * rotation
-
-
-def _friction(wall: Faces, velocity: np.ndarray, rotation: float) -> np.ndarray:
-    """Return (F, 3) m2/s2: the kinematic wall shear of the logarithmic law."""
     x, y, _ = wall.points.T
     moving = rotation * np.stack([-y, x, np.zeros_like(x)], axis=1)
-    beside = wall.tangential(velocity - moving)
+    beside = wall.tangential(case.vectors("velocity")[wall.cells] - moving)
     speed = np.maximum(np.linalg.norm(beside, axis=1), 1e-12)
     friction_velocity = np.sqrt(VISCOSITY * speed / wall.depth)
     for _ in range(_ITERATIONS):
         grown = ROUGHNESS * wall.depth * friction_velocity / VISCOSITY
         friction_velocity = KAPPA * speed / np.log(np.maximum(grown, math.e))
-    return np.asarray(friction_velocity[:, None] ** 2 * beside / speed[:, None])
+    friction = friction_velocity[:, None] ** 2 * beside / speed[:, None]
+    traction = case.cells("kinematic_pressure")[wall.cells, 0, None] * wall.normals + friction
+    moment = float((x * traction[:, 1] - y * traction[:, 0]) @ wall.areas)
+    # The motor's moment is the water's with the opposite sign.
+    return -DENSITY * moment * rotation
 
 
 def _efficiency(case: CaseFields) -> float:
