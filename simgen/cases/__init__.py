@@ -5,7 +5,6 @@ package has the entry point `courant.families`; each concrete `CaseFamily` in th
 family. A template case (`template`) is one as well, where its dataset lies.
 """
 
-import contextlib
 import importlib
 import inspect
 import os
@@ -112,11 +111,9 @@ def get_family(name: str, dataset: str | None = None) -> CaseFamily:
 
 
 def templates_in(store: str) -> list[str]:
-    """List the names of a store's templates; empty where it cannot be read."""
-    with contextlib.suppress(OSError):
-        files, path = fsspec.core.url_to_fs(f"{store}/templates", skip_instance_cache=True)
-        return sorted(Path(each).name.removesuffix(".tar.gz") for each in files.ls(path, False))
-    return []
+    """List the names of a store's templates."""
+    files, path = fsspec.core.url_to_fs(f"{store}/templates/*.tar.gz", skip_instance_cache=True)
+    return sorted(Path(each).name.removesuffix(".tar.gz") for each in files.glob(path))
 
 
 def add_template(
