@@ -7,7 +7,6 @@ costs milliseconds. A client learns nothing of this machine; its log has it all.
 from __future__ import annotations
 
 import logging
-import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -712,7 +711,7 @@ class Explored:
             found = [self._along(_key(design)) for design in designs]
         return Curve(
             at=at,
-            values=[finite_or_none(quantities.get(name, math.nan)) for quantities, _ in found],
+            values=[finite_or_none(quantities.get(name, np.nan)) for quantities, _ in found],
             widths=[of[name].half_width if name in of else None for _, of in found],
             source=source,
             solved=self._solved_along(request),

@@ -14,7 +14,6 @@ import contextlib
 import gzip
 import hashlib
 import io
-import math
 import re
 import shlex
 import shutil
@@ -237,7 +236,7 @@ class TemplateFamily(CaseFamily):
 
     def figures(self, case: SolvedCase, log: SolverLog) -> dict[str, float]:
         figures = {} if self.transient else residual_figures(log)
-        figures |= dict.fromkeys((each.name for each in self.quantities), math.nan)
+        figures |= dict.fromkeys((each.name for each in self.quantities), np.nan)
         # Without times and with values that are not finite, gates reject the case.
         with contextlib.suppress(InputError):
             if self.quantities and time_directories(case.directory):

@@ -1,6 +1,5 @@
 """Parse what an OpenFOAM application prints while it runs, and the files of function objects."""
 
-import math
 import re
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -37,7 +36,7 @@ class SolverLog:
     finished: bool = False
     cpu_s: float | None = None
     """Processor time so far, of one process of a parallel run; None where it prints none"""
-    wall_s: float = math.nan  # In whole seconds, as OpenFOAM counts them
+    wall_s: float = np.nan  # In whole seconds, as OpenFOAM counts them
     residuals: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     last_residuals: dict[str, float] = field(default_factory=dict)
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))

@@ -10,7 +10,6 @@ boundary.
 
 import fnmatch
 import itertools
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -501,7 +500,7 @@ def find_log(directory: Path, application: str) -> tuple[Path, Mapping[str, Any]
             log.read(line.rstrip("\n"))
     if release := _VERSION.search(head):
         of["solver_version"] = f"OpenFOAM {release[1]}"
-    if log.cpu_s is not None and math.isfinite(log.cpu_s):
+    if log.cpu_s is not None and np.isfinite(log.cpu_s):
         processes = _PROCESSES.search(head)
         of["cores"] = cores = int(processes[1]) if processes else 1
         of["cpu_time_s"] = {"solve": log.cpu_s * cores}

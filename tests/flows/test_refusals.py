@@ -30,18 +30,12 @@ def generate(*arguments: str) -> str:
     return refused("generate", "cylinder-flow", *SHORT, *arguments)
 
 
-def test_a_template_of_the_store_is_among_the_families_that_are_suggested(tmp_path):
-    (tmp_path / "templates").mkdir()
-    (tmp_path / "templates/shock.tar.gz").touch()
-    assert "did you mean shock?" in refused("generate", "shok", "--store", str(tmp_path))
-    assert "did you mean end_time?" in generate("--set", "end_tme=9")
-
-
 @pytest.mark.parametrize(
     ("command", "message"),
     [
         ("generate teapot", "family 'teapot' is unknown; choose one of cylinder-flow"),
         ("generate cylinder-flow --set end_time=-1", "end_time = -1 s is outside its range"),
+        ("generate cylinder-flow --set end_tme=9", "did you mean end_time?"),
         ("generate cylinder-flow --designs nowhere.csv", "nowhere.csv cannot be read: No such"),
         ("run --dataset /nowhere/at-all", "there is no dataset at /nowhere/at-all"),
         ("run --run RUN --recipe cylinder-flow-demo", "only its report is left"),
@@ -100,6 +94,9 @@ def test_a_folder_of_datasets_or_runs_is_named_with_what_is_in_it(waves, tmp_pat
     shutil.copytree(waves, store / "two")
     assert f"give {store}/one or two" in refused("train", str(store))
     assert f"has one, two: did you mean {store}/two?" in refused("train", f"{store}/tow")
+    (store / "templates").mkdir()
+    (store / "templates/shock.tar.gz").touch()
+    assert "did you mean shock?" in refused("generate", "shok", "--store", str(store))
     for run in ("one-0123456789", "two-0123456789"):
         (tmp_path / run).mkdir()
         (tmp_path / run / "experiment.json").write_text("{}")

@@ -53,10 +53,7 @@ def test_small_sets_have_a_test_case_and_then_a_validation_case(cases):
 def test_no_outermost_design_of_a_few_is_the_first_to_test_or_to_validate(speeds):
     designs = {f"{n:04x}": {"speed": speed, "angle": 1.0} for n, speed in enumerate(speeds)}
     splits = assign_splits([*designs], {}, designs)
-    of = {
-        split: [designs[case]["speed"] for case in splits if splits[case] == split]
-        for split in RATIOS
-    }
+    of = {s: [designs[case]["speed"] for case in splits if splits[case] == s] for s in RATIOS}
     for split in ("test", "validation"):
         assert any(min(speeds) < speed < max(speeds) for speed in of[split])
     assert {min(speeds), max(speeds)} <= {*of["train"]} or len(speeds) > 7
