@@ -210,7 +210,7 @@ class Generation(asks.GenerationRequest):
     def execute(self, solve: SolveCases = solve_cases) -> PublishedVersion:
         """Solve the points that are left, here by `solve` or on the cluster; publish a version."""
         writer, left = self.open()
-        more = f"; {len(left)} are to be solved" * (len(left) < len(self.points))
+        more = f", {len(self.points) - len(left)} on record" * (len(left) < len(self.points))
         announce(f"{self.family}: {counted(len(self.points), 'design')}, into {self.url}{more}")
         ours = dict(self.points[0].settings)
         for row in writer.design().values() if left else ():
@@ -913,8 +913,9 @@ class MainJob(asks.MainJobRequest):
             chosen, recipe = read_experiment(self), None
         else:
             name = self.recipe or recipe_of(family, "demo")
-            if name is None:
-                return self  # of a user's own: the training fits a recipe to the data
+            if name is None:  # of a user's own: the training fits a recipe to the data
+                _ = self.budget and benchmark.parse_budget(self.budget)
+                return self
             chosen = get_recipe(name)
             recipe = chosen.name
         with_values(chosen, self.settings_of("experiment"), self.budget)

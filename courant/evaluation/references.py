@@ -145,10 +145,9 @@ def of_designs(
             raise
         return "", None
     if name not in known:
-        others = " or ".join(known) or "none: it takes enough training cases, and of the same times"
-        raise InputError(
-            f"--reference {name}: what predicts the fields of designs here is {others}"
-        )
+        least = "it takes two more training cases than there are parameters, of the same times"
+        others = f"there is {' and '.join(known)}" if known else least
+        raise InputError(f"--reference {name} is not to be had here: {others}")
     return name, lambda points, of, times: known[name].at(Designed(points, of), times)
 
 

@@ -416,6 +416,12 @@ class Surrogate:
                 )
             if begin > known_s:
                 raise InputError(f"the model knows no state after {known_s:g} s, where cases end")
+            every = settings.get(family.snapshot_interval, self.step_s)
+            if abs(begin / every - round(begin / every)) > TIME_TOLERANCE:
+                raise InputError(
+                    f"--from-solver {begin:g}: the solver stores a state every {every:g} s; give a"
+                    " multiple of that"
+                )
             left = max(1, int((known_s - begin) / self.step_s * 1.0001))
             steps = min(problem.steps(None), left) if steps is None else problem.steps(steps)
             end = begin + steps * self.step_s if verify else begin

@@ -505,6 +505,8 @@ def _import_folder(asked: FolderOptions, reader: CaseReader, dry_run: bool) -> N
             print_skipped(each.case, each.reason, title)
     for text in plan.notes:
         terminal.print_error(text, "note", "yellow")
+    for of in plan.schema.parameters:
+        terminal.announce(f"parameter {of.name}: {of.low:g} to {of.high:g} {of.unit}".rstrip())
     for quantity in plan.schema.quantities:
         terminal.announce(f"quantity  {quantity}")
     left_out = f", {len(plan.left_out)} left out" if plan.left_out else ""
@@ -544,8 +546,6 @@ def _print_plan(plan: FolderPlan) -> None:
         text = f"  {field.name} ({field.unit}): {', '.join(field.components)}"
         file = f", from {field.openfoam}" if field.openfoam else ""
         print_line(f"{text}{file}{', given' if field.role == 'given' else ''}")
-    for each in schema.parameters:
-        print_line(f"  parameter {each.name}: {each.low:g} to {each.high:g} {each.unit}".rstrip())
     for kind, patches in plan.patches.items():
         print_line(f"  patches of kind {kind}: {', '.join(patches) or 'none'}")
     names, rows = [each.name for each in schema.parameters], []

@@ -64,7 +64,10 @@ _RUNS = re.compile(
 )
 _COPIES = re.compile(r"^\s*\\?cp\s+(?:-\w+\s+)*([^\s$*-][^\s$*]*)\s+([^\s$*]+)\s*$", re.MULTILINE)
 #: Lines of scripts that are not run, and that a mesh may need: `m4 blockMeshDict.m4 > …`, `./mesh`.
-_NOT_RUN = re.compile(r"^\s*((?:m4|sed|gunzip|tar|python3?|sh|bash)\s.+|\./.+?)\s*$", re.MULTILINE)
+_NOT_RUN = re.compile(
+    r"^\s*((?:m4|sed|gunzip|tar|python3?|sh|bash|run(?!Application|Parallel)\w+)\s.+|\./.+?)\s*$",
+    re.MULTILINE,
+)
 _COUNT = re.compile(r"n[A-Z]")  # As OpenFOAM calls whole numbers: nCells, nCorrectors
 #: What an import does with an entry that is not read, and what is done in a template.
 _ADVICE = "give the parameter in a table", "write its value out in the case"
@@ -115,8 +118,9 @@ class Varied(BaseModel):
     @classmethod
     def parse(cls, text: str) -> Varied:
         """Parse NAME=FILE:ENTRY/ENTRY[INDEX]=LOW:HIGH:UNIT; name and unit may be left out."""
-        # The fields of 0 are those of 0.orig.
-        parts = [re.sub(r"^0\.orig/", "0/", part.strip()) for part in text.split("=")]
+        # The fields of 0 are those of 0.orig, and 0/T.orig is 0/T.
+        original = re.compile(r"(^|,)0(?:\.orig)?/([^:,]+?)(?:\.orig)?:")
+        parts = [original.sub(r"\g<1>0/\2:", part.strip()) for part in text.split("=")]
         if len(parts) == 2 and ":" in parts[0]:
             place = DictionaryPlace.parse(parts[0].partition(",")[0])
             index = "" if place.index is None else f"_{place.index}"
@@ -249,7 +253,8 @@ class TemplateFamily(CaseFamily):
         if self.transient:
             name, title = "max_courant", "greatest Courant number"
         value, most = figures[name], case.point.settings[name]
-        gates = [Gate(title, value, f"<= {most:g} (--set {name})", value <= most)]
+        hint = name if self.transient else f"max_iterations, or {name}"
+        gates = [Gate(title, value, f"<= {most:g} (--set {hint})", value <= most)]
         if not self.transient and {"inlet", "outlet"} <= set(self.patches.values()):
             imbalance = figures["mass_imbalance"]
             gates.append(Gate.at_most("mass imbalance", imbalance, MAX_MASS_IMBALANCE))

@@ -93,6 +93,10 @@ class SolverLog:
             self.finished = False
         elif "sigFpe::sigHandler" in line and not self.fatal:
             self.fatal = "floating point exception"
+        elif self.fatal and line.startswith("file: "):
+            place = line.removeprefix("file: ").strip(" .")
+            named = place.partition(" at line")[0].partition(" from line")[0] in self.fatal
+            self.fatal += f", in {place}" * (not named)
         elif self._in_fatal_message:
             words = line.strip()
             self._in_fatal_message = bool(words or not self.fatal) and not words.startswith("From ")

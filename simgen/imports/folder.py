@@ -435,9 +435,10 @@ def _departures(
         return ["steady" if steady else "transient", f"{of.dimension}D", number, *fields]
 
     own, common = form(case.times is None, case), form(not schema.transient, schema)
-    for mine, theirs in zip(own, common, strict=False):
+    for number, (mine, theirs) in enumerate(zip(own, common, strict=False)):
         if mine != theirs:
-            yield f"it is {mine}, the dataset is {theirs}"
+            way_out = f"give {'its --fields or ' * (number > 1)}another --name"
+            yield f"it is {mine}, the dataset is {theirs}; {way_out}"
     kinds = set(case.kind_of.values())
     if schema.patch_kinds and (unknown := sorted(kinds - set(schema.patch_kinds))):
         yield (

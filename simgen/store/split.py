@@ -98,8 +98,10 @@ def note_of_few(splits: Iterable[str | None], least: int = 0) -> str:
         few = f"{tests} test case{'s' * (tests > 1)} will judge a model, which proves little"
         notes.append(f"{few}; of 18 cases three are drawn")
     if (trained := counts["train"]) < least:
-        few = f"with {trained} training case{'s' * (trained != 1)} a model has quantities"
-        few += f", by a regression, but hardly fields, which take {least} or more here"
+        few = "no model is trained on a single case"
+        if trained > 1:
+            few = f"with {trained} training cases a model has quantities, by a regression, but"
+            few += f" hardly fields, which take {least} or more here"
         notes.append(few)
     return "; ".join(notes)
 

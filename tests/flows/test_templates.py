@@ -69,8 +69,11 @@ def test_a_case_is_varied_trained_on_and_asked_for_a_design(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert port in called("explore", str(folder), "--port", port, exit_code=1).output
-    with pytest.raises(InputError, match=r"knows no state after 0\.15 s, where cases"):
-        load(folder).predict_design({"speed": 1.1, "W": 0.8, "nu": 0.01}, from_solver_s=9.0)
+    for start, why in ((9.0, r"knows no state after 0\.15 s, where"), (0.07, "every 0.05 s; give")):
+        with pytest.raises(InputError, match=why):
+            load(folder).predict_design({"speed": 1.1, "W": 0.8, "nu": 0.01}, from_solver_s=start)
+    soon = called("run", "cavity-case", "--out", ".", "--budget", "soon", exit_code=1)
+    assert "budget 'soon'" in soon.output
     found = load(folder).predict_design({"speed": 1.1, "W": 0.8, "nu": 0.01}, from_solver_s=0.05)
     assert found.quantities["top"] > 0 and "lid" in found.not_predicted
     assert found.cloud.points[:, 0].max() < 0.08 and found.values.shape[1:] == (100, 3)

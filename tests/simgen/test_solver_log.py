@@ -82,6 +82,8 @@ def test_a_fatal_error_is_reported_in_openfoams_own_words():
         "--> FOAM FATAL IO ERROR:", 'keyword x is undefined in "y"', "", "file: y", "    From"
     )
     assert single.fatal == 'keyword x is undefined in "y"'
+    cut = read("--> FOAM FATAL IO ERROR:", "ill defined entry", "", "file: 0/U at line 34.")
+    assert cut.fatal == "ill defined entry, in 0/U at line 34"
     assert read("#1  Foam::sigFpe::sigHandler(int) at ??:?").fatal == "floating point exception"
     parallel = read(
         "[0] --> FOAM FATAL ERROR: (openfoam-2312 patch=0)",

@@ -63,7 +63,8 @@ def test_a_varied_entry_has_a_name_a_place_a_range_and_a_unit() -> None:
     assert (width.name, width.unit) == ("W", "1")
     inlet = Varied.parse("0/U:boundaryField/inlet/value[0]=1:10:m/s")
     assert inlet.name == "inlet_value_0"
-    assert Varied.parse("x=0.orig/U:lidSpeed=1:2").place == "0/U:lidSpeed"
+    places = [Varied.parse(f"x={of}:lidSpeed=1:2").place for of in ("0.orig/U", "0/U.orig")]
+    assert places == ["0/U:lidSpeed"] * 2
     check_unit("V/(T m)", CASE, DictionaryPlace.parse("0.orig/U:boundaryField/lid/value[0]"))  # m/s
     for wrong, why in {
         "speed": "no place",
