@@ -144,19 +144,19 @@ def check_unit(unit: str, directory: Path, place: DictionaryPlace) -> None:
     """Raise CaseError for a unit that is given, and not known or not that of the number there."""
     if unit in ("", "1"):
         return
-    file, name, powers = directory / place.file, place.entries[-1], _powers(unit)
+    file, name, powers = directory / place.file, place.entries[-1], powers_of(unit)
     found = re.search(r"\[(.*?)\]", read_entry(file, place.entries) or "")
     if found is None and name in _OF_ITS_FIELD:
         found = re.fullmatch(r"\[(.*?)\]", read_entry(file, ["dimensions"]) or "")
     own = unit_of(found[1].encode().split()) if found else _OF_ENTRIES.get(name, "")
     where = f"{file}: {'/'.join(place.entries)}"
-    if own and powers != _powers(own):
+    if own and powers != powers_of(own):
         raise CaseError(f"{where} has the unit {own}, not {unit}")
     if powers is None:
         raise CaseError(f"{where}: unit '{unit}' is not known; write one of {', '.join(_SYMBOLS)}")
 
 
-def _powers(unit: str) -> list[float] | None:
+def powers_of(unit: str) -> list[float] | None:
     """Return the exponents of a unit such as kg/(m s), None of one that is not known."""
     total = [0.0] * len(_BASE)
     for number, part in enumerate(re.sub(r"[()]", " ", unit).split("/")):
@@ -172,7 +172,7 @@ def _powers(unit: str) -> list[float] | None:
 
 
 for _each in _DERIVED.split(", "):
-    _SYMBOLS[_each.partition("=")[0]] = _powers(_each.partition("=")[2]) or ()
+    _SYMBOLS[_each.partition("=")[0]] = powers_of(_each.partition("=")[2]) or ()
 
 
 # Kinds of patches: by name, by type, and by the condition of U

@@ -426,7 +426,12 @@ class Surrogate:
             steps = min(problem.steps(None), left) if steps is None else problem.steps(steps)
             end = begin + steps * self.step_s if verify else begin
             point = family.point(parameters, {**settings, family.horizon: end})
-            is_whole = bool(np.isclose(end, settings[family.horizon]))
+            is_whole = bool(np.isclose(end, known_s))
+            if verify and not is_whole:
+                warn_caller(
+                    f"the solver's quantities are of times to {end:g} s, those predicted to"
+                    f" {known_s:g} s: {left} steps compare the same"
+                )
         known_geometry, measured = False, dict[str, float]()
         if isinstance(family, SharedMesh):
             cloud, seconds, known_geometry = family.cloud, Seconds(0.0), True

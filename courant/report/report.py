@@ -23,6 +23,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import best_record, predict_command
 from simgen.design_space import shown_unit, with_unit
 from simgen.regression import LEAST_DESIGNS
+from simgen.store.split import RATIOS
 from simgen.store.schema import COMMAND
 
 SECTIONS: dict[str, tuple[Callable[[Context], pages.Panel | None], ...]] = {
@@ -210,5 +211,6 @@ def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
     if verdict.word == "usable":
         drawn = "--split calibration --sampler uniform --seed 7 --cases 60"
         return "Measure bands of error.", f"{more} {drawn}\ncourant calibrate {run}"
-    why = f"Solve twice as many designs, {2 * len(sampled)}, and train again. {better}".strip()
-    return why, f"{more} --cases {2 * len(sampled)}\n{again}"
+    number = max(2 * len(sampled), round(least / RATIOS["train"]))
+    why = f"Solve more designs, {number} in all, and train again. {better}".strip()
+    return why, f"{more} --cases {number}\n{again}"

@@ -27,6 +27,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from simgen.case import CaseFamily, Field, SolvedCase
+from simgen.case_description import powers_of
 from simgen.errors import CaseError, InputError
 from simgen.foam.field import component_columns, patch_values, read_field
 from simgen.foam.log import read_series
@@ -184,15 +185,26 @@ class Expression:
         self._value = self._compile(tree.body, False)
         alters = (ast.Mult, ast.Div, ast.Pow)
         plain = len(self.units) == 1 and not any(isinstance(n, alters) for n in ast.walk(tree))
+        self.of_terms = self.units.pop() if plain else ""
         self.quantity = Quantity(
             name=asked.name,
-            unit=asked.unit or (self.units.pop() if plain else ""),
+            unit=asked.unit or self.of_terms,
             meaning=asked.expression,
             over=" and ".join(self.over if transient else ()),
             from_fields=None if self.why_not else self,
             needs=tuple(self.needs),
             not_from_fields=self.why_not,
         )
+
+    def checked(self) -> Self:
+        """Return this; InputError for a unit that is not that of its terms."""
+        mine, terms = powers_of(self.asked.unit), powers_of(self.of_terms)
+        if self.asked.unit and self.of_terms and mine and terms and mine != terms:
+            raise self._error(
+                f"its terms have the unit {self.of_terms}, not {self.asked.unit}; give a factor too,"
+                " such as a density: 1.2*average(p,inlet)"
+            )
+        return self
 
     def __call__(self, case: CaseFields) -> float:
         with np.errstate(divide="ignore", invalid="ignore"):

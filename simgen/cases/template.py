@@ -199,7 +199,7 @@ class TemplateFamily(CaseFamily):
             )
         )
         self.patches, self.fields = record.patches, record.fields
-        self._measures = [
+        self.measures = [
             Expression(
                 each,
                 fields=record.fields,
@@ -210,7 +210,7 @@ class TemplateFamily(CaseFamily):
             )
             for each in record.quantities
         ]
-        self.quantities = tuple(each.quantity for each in self._measures)
+        self.quantities = tuple(each.quantity for each in self.measures)
         self.preparation = ("foamDictionary", *(shlex.split(c)[0] for c in record.commands))
 
     def write_case(self, point: DesignPoint, directory: Path) -> None:
@@ -245,7 +245,7 @@ class TemplateFamily(CaseFamily):
         with contextlib.suppress(InputError):
             if self.quantities and time_directories(case.directory):
                 solved = SolvedFields.read(case, self)
-                figures |= {each.asked.name: each(solved) for each in self._measures}
+                figures |= {each.asked.name: each(solved) for each in self.measures}
         return figures
 
     def gates(self, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
@@ -253,7 +253,7 @@ class TemplateFamily(CaseFamily):
         if self.transient:
             name, title = "max_courant", "greatest Courant number"
         value, most = figures[name], case.point.settings[name]
-        hint = name if self.transient else f"max_iterations, or {name}"
+        hint = name if self.transient else f"{name}, or max_iterations"
         gates = [Gate(title, value, f"<= {most:g} (--set {hint})", value <= most)]
         if not self.transient and {"inlet", "outlet"} <= set(self.patches.values()):
             imbalance = figures["mass_imbalance"]
@@ -463,7 +463,10 @@ def make_template(
         digest=digest.hexdigest(),
     )
     (folder / RECORD).write_text(record.model_dump_json(indent=1))
-    return TemplateFamily(record, folder)
+    family = TemplateFamily(record, folder)
+    for measure in family.measures:
+        measure.checked()
+    return family
 
 
 def _set_own_value(case: Path, varied: Varied, place: DictionaryPlace, steady: bool) -> None:

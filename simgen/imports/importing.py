@@ -195,7 +195,7 @@ def stated_quantities(
         asked = usual_quantities(schema.fields, kinds, schema.volumes)
     else:
         asked = tuple(map(AskedQuantity.parse, quantities))
-    return tuple(each.quantity.stated for each in schema.expressions(asked))
+    return tuple(each.checked().quantity.stated for each in schema.expressions(asked))
 
 
 def check_schema(schema: Schema) -> None:

@@ -288,6 +288,7 @@ def test_quantities_are_measured_on_stored_values_and_kept_with_the_dataset(tmp_
     for wrong, why in {
         "x=average(p, walls)": "no patch kind 'walls'; there are inlet, outlet, wall",
         "x=max(rho)": "no field or component 'rho'",
+        "x=max(U):Pa": "its terms have the unit m/s, not Pa",
         "speed=max(U)": "quantity speed is named twice",
         "x=max(U)": "has other quantities: leave --quantity out",
     }.items():
