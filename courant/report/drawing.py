@@ -151,8 +151,9 @@ def draw_maps(
             axis.tick_params(labelsize=7, pad=1.5)
             axis.tick_params("y", labelrotation=90)  # which takes least width
             axis.xaxis.set(major_locator=MaxNLocator(4), major_formatter="{x:g} m")
-            few = 2 if aspect < FLAT else 3
-            axis.yaxis.set(major_locator=MaxNLocator(few), major_formatter="{x:g}")
+            # One at the lower end would be in the way of the first of x.
+            few = MaxNLocator(2 if aspect < FLAT else 3, prune="lower")
+            axis.yaxis.set(major_locator=few, major_formatter="{x:g}")
     return figure
 
 

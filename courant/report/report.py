@@ -23,8 +23,8 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import best_record, predict_command
 from simgen.design_space import shown_unit, with_unit
 from simgen.regression import LEAST_DESIGNS
-from simgen.store.split import RATIOS
 from simgen.store.schema import COMMAND
+from simgen.store.split import RATIOS
 
 SECTIONS: dict[str, tuple[Callable[[Context], pages.Panel | None], ...]] = {
     "Fields": (

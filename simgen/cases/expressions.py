@@ -201,8 +201,8 @@ class Expression:
         mine, terms = powers_of(self.asked.unit), powers_of(self.of_terms)
         if self.asked.unit and self.of_terms and mine and terms and mine != terms:
             raise self._error(
-                f"its terms have the unit {self.of_terms}, not {self.asked.unit}; give a factor too,"
-                " such as a density: 1.2*average(p,inlet)"
+                f"its terms have the unit {self.of_terms}, not {self.asked.unit}; give a factor"
+                " too, such as a density: 1.2*average(p,inlet)"
             )
         return self
 
