@@ -513,6 +513,7 @@ class Measurement(asks.EvaluationRequest):
         from courant.report.report import write_report
 
         run = absolute(self.run)
+        announce(f"evaluate {run}: errors beside those of references, then the report")
         evaluation = evaluate(run, self.split, self.place)
         return self._report(write_report(run, self.folder, self.place), evaluation)
 
