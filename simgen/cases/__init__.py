@@ -22,7 +22,7 @@ from simgen.case import CaseFamily
 from simgen.cases.branched_pipe.family import BranchedPipe
 from simgen.cases.centrifugal_pump.family import CentrifugalPump
 from simgen.cases.cylinder.family import CylinderFlow
-from simgen.errors import InputError, did_you_mean
+from simgen.errors import InputError, StoreError, did_you_mean
 
 MODULES, TEMPLATES = "COURANT_FAMILIES", "COURANT_TEMPLATES"
 """Variables: modules, and unpacked templates for the processes that this one starts"""
@@ -111,9 +111,14 @@ def get_family(name: str, dataset: str | None = None) -> CaseFamily:
 
 
 def templates_in(store: str) -> list[str]:
-    """List the names of a store's templates."""
-    files, path = fsspec.core.url_to_fs(f"{store}/templates/*.tar.gz", skip_instance_cache=True)
-    return sorted(Path(each).name.removesuffix(".tar.gz") for each in files.glob(path))
+    """List the names of a store's templates; StoreError where it cannot be read."""
+    from botocore.exceptions import BotoCoreError  # not where models are only trained
+
+    try:
+        files, path = fsspec.core.url_to_fs(f"{store}/templates/*.tar.gz", skip_instance_cache=True)
+        return sorted(Path(each).name.removesuffix(".tar.gz") for each in files.glob(path))
+    except (OSError, BotoCoreError) as error:
+        raise StoreError(f"{store} cannot be read: {error}") from error
 
 
 def add_template(
