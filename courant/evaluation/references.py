@@ -145,9 +145,9 @@ def of_designs(
             raise
         return "", None
     if name not in known:
-        least = "it takes two more training cases than there are parameters, of the same times"
-        others = f"there is {' and '.join(known)}" if known else least
-        raise InputError(f"--reference {name} is not to be had here: {others}")
+        least = "leave it out: it takes two more training cases than parameters, of the same times"
+        others = f"give {' or '.join(known)}" if known else least
+        raise InputError(f"--reference {name}: {others}")
     return name, lambda points, of, times: known[name].at(Designed(points, of), times)
 
 
