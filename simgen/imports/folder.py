@@ -431,8 +431,8 @@ def _departures(
             f" {len(each.components)} components"
             for each in of.fields
         ]
-        number = f"of {len(fields)} fields"
-        return ["steady" if steady else "transient", f"{of.dimension}D", number, *fields]
+        named = f"of {', '.join(each.openfoam or each.name for each in of.fields)}"
+        return ["steady" if steady else "transient", f"{of.dimension}D", named, *fields]
 
     own, common = form(case.times is None, case), form(not schema.transient, schema)
     for number, (mine, theirs) in enumerate(zip(own, common, strict=False)):
