@@ -107,7 +107,7 @@ def open_page(folder: Path) -> Iterator[Page]:
     assert program is not None, "chromium is missing: `make test` installs it"
     options = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run"
     place = ["--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank"]
-    command = [program, *options.split(), "--window-size=1400,1000", *place]
+    command = [program, *options.split(), "--window-size=1400,1200", *place]
     nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process, port = subprocess.Popen(command, **nowhere), folder / "DevToolsActivePort"
     try:

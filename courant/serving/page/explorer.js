@@ -372,6 +372,8 @@ const ofSolver = () => "solver" + (!solved ? ""
 const differing = () => model.parameters.filter(({ name }) => kept && kept[name] !== shown[name])
   .map(({ name, unit }) => `${words(name)} ${withUnit(kept[name], unit, 3)}`).join(", ");
 
+const NOTES = 84; // Px of the range in two lines and what is saved; a height that changes would move the picture
+
 /* Places panes of this ratio of height to width in the rows and columns in which they are largest, with what
    is below them where there is room for it. Returns the most that a pane is high, in px. */
 function arrange(ratio, number) {
@@ -381,7 +383,7 @@ function arrange(ratio, number) {
   area.parentElement.classList.remove("full");
   // Beside the answers; panes that are compared may take their room, with these below.
   const wide = area.clientWidth, all = wide + (window.innerWidth > 1120 ? element("right").offsetWidth + 24 : 0);
-  const room = window.innerHeight - above - 30 - element("readout").offsetHeight, low = room - element("tools").offsetHeight, line = number > 1 ? 26 : 0;
+  const room = window.innerHeight - above - 30 - element("readout").offsetHeight, low = room - element("tools").offsetHeight - NOTES, line = number > 1 ? 26 : 0;
   // Each way: its class, columns, rows, and the width and height that the panes have. The first is the fullest page.
   const ways = number > 1 ? [["full", 3, 1, all, low], ["four", 2, 2, wide, room], ["tall", 1, 3, wide - 256, room], ["", 1, 3, wide, low]]
     : turnable() ? [["", 1, 1, wide, low]] : [["", 1, 1, wide, low], ["tall", 1, 1, wide - 256, room]];
@@ -458,7 +460,7 @@ function showScale(canvas, below, name, of, text) {
   const [is_below, is_above] = element(canvas).pointed = [reach.some(([least]) => least < low), reach.some(([, most]) => most > high)];
   element(canvas).style.clipPath = `polygon(${is_below ? "0 50%, .7rem 0" : "0 100%, 0 0"}, `
     + `${is_above ? "calc(100% - .7rem) 0, 100% 50%, calc(100% - .7rem) 100%" : "100% 0, 100% 100%"}${is_below ? ", .7rem 100%" : ""})`;
-  element(below).replaceChildren(...ticksOf(low, high, Math.min(Math.max(element(canvas).clientWidth / 60, 2), 7)).ticks.map((each) => {
+  element(below).replaceChildren(...ticksOf(low, high, Math.min(Math.max(element(canvas).clientWidth / 45, 3), 7)).ticks.map((each) => {
     const tick = document.createElement("span");
     tick.textContent = number(each);
     tick.style.left = `${(100 * (each - low)) / (high - low || 1)}%`;
@@ -531,7 +533,7 @@ function showQuantities(section = frame.section) {
     ...[...new Set(kinds)].map((each) => `± holds for ${each}.`),
     ...(kinds.length ? shown.filter((name) => !(name in around)).map((name) => `No band of ${words(name)} holds.`) : []),
     ...shown.filter((name) => section.constant.includes(name)).map((name) => `${words(name)} is not known: the regression has one value for all designs.`),
-    ...(alone.length ? ["A quantity in these fields has no band: they were compared with the solver's point by point."] : []),
+    ...(alone.length ? ["A quantity in these fields has no band, and reads the cells behind the faces where the solver has values on faces."] : []),
     ...unknown.map((name) => `${words(name)} is unknown: the predicted time is too short for it.`),
     ...[...new Set(missing.map(([, why]) => why))].map((why) => {
       const names = missing.filter(([, of]) => of === why).map(([name]) => words(name));
