@@ -118,8 +118,7 @@ def pack(recipe: str, dataset_url: str, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     piece: dict[str, Tensor] = {}
     written: list[str] = []
-    splits = ("train", "validation", "test")
-    cases: dict[str, list[dict[str, object]]] = {split: [] for split in splits}
+    cases: dict[str, list[dict[str, object]]] = {of: [] for of in ("train", "validation", "test")}
     errors, interval = [0.0], 0.0
 
     def flush() -> None:
@@ -128,7 +127,7 @@ def pack(recipe: str, dataset_url: str, out: Path) -> None:
         written.append(name)
         piece.clear()
 
-    for split in splits:
+    for split in cases:
         for case in dataset.cases(split):
             start_s = 0.0
             if isinstance(problem, TransientProblem):

@@ -79,7 +79,7 @@ FINER = 1.5
 """How much finer the mesh is that is proposed for an optimum: three times the cells in 3D"""
 NUM_FOLDS = 10
 """Of the designs that a band is found from. Bands from each design left out of a process whose
-lengths are fitted to all hold for 79 % where `until` ends, not for 90 % (docs/which-cases.md)."""
+lengths are fitted to all hold for 79 % where `until` ends, not for 90 %."""
 
 SolveCases = Callable[[Sequence[DesignPoint], DatasetWriter, Execution], None]
 

@@ -422,7 +422,7 @@ class Surrogate:
                     f"--from-solver {begin:g}: the solver stores a state every {every:g} s; give a"
                     " multiple of that"
                 )
-            left = max(1, int((known_s - begin) / self.step_s * 1.0001))
+            left = max(1, int((known_s - begin) / self.step_s + TIME_TOLERANCE))
             steps = min(problem.steps(None), left) if steps is None else problem.steps(steps)
             end = begin + steps * self.step_s if verify else begin
             point = family.point(parameters, {**settings, family.horizon: end})

@@ -80,6 +80,8 @@ def test_a_case_is_varied_trained_on_and_asked_for_a_design(
     # To the end of the cases the solver's quantities are those on record, over all their times.
     case = dataset[dataset.cases()[0]]
     whole = load(folder).predict_design(case.parameters, from_solver_s=0.05, verify=True)
+    with pytest.warns(UserWarning, match="times to 0.1 s, .* to 0.15 s: 2 steps compare the same"):
+        load(folder).predict_design(case.parameters, from_solver_s=0.05, verify=True, steps=1)
     row = dataset.design.loc[case.id]
     assert whole.times[-1] == pytest.approx(0.15) and "lid" in whole.solved_quantities
     assert whole.solved_quantities == pytest.approx({n: row[n] for n in whole.solved_quantities})

@@ -393,6 +393,7 @@ def test_where_no_band_holds_the_reason_is_given(folder: Path, tmp_path: Path) -
     middle = designs[:, 1].mean() + 0.1 * (designs - designs[:, 1].mean())
     surrogate.answers = surrogate.answers.model_copy(update={"designs": tuple(map(tuple, middle))})
     assert quantities(None) == {}, "outside of the regression's designs"
+    assert " mm lies outside of " in around(None).no_field
 
 
 @pytest.mark.openfoam
