@@ -372,7 +372,7 @@ const ofSolver = () => "solver" + (!solved ? ""
 const differing = () => model.parameters.filter(({ name }) => kept && kept[name] !== shown[name])
   .map(({ name, unit }) => `${words(name)} ${withUnit(kept[name], unit, 3)}`).join(", ");
 
-const NOTES = 84; // Px of the range in two lines and what is saved; a height that changes would move the picture
+const NOTES = 105; // Px of the range in three lines and what is saved; a height that changes would move the picture
 
 /* Places panes of this ratio of height to width in the rows and columns in which they are largest, with what
    is below them where there is room for it. Returns the most that a pane is high, in px. */
