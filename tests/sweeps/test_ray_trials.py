@@ -69,9 +69,9 @@ def test_the_good_setting_is_found_the_others_are_stopped_and_can_be_trained_to_
         (1, "finished"),
         *((number, state) for number in (2, 3, 4) for state in ("waiting", "running", "stopped")),
     }
-    assert [(result.state, result.epochs) for result in results] == [("finished", 9)] + 3 * [
-        ("stopped", 1)
-    ]
+    assert [result.state for result in results] == ["finished"] + 3 * ["stopped"]
+    # Which rung stops a trial depends on those that reported before it.
+    assert results[0].epochs == 9 > max(result.epochs for result in results[1:])
     assert best_trial(results) == results[0] == baseline
     assert courant.load(results[1].run).experiment.training.learning_rate in (1e-7, 1e-6, 1e-5)
     rows = list(csv.DictReader(sweep.folder.read_bytes("trials.csv").decode().splitlines()))
