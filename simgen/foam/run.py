@@ -35,6 +35,7 @@ from simgen.foam.mesh import read_points
 
 DEBIAN_PROJECT_DIR = Path("/usr/share/openfoam")
 INSTALL_HINT = "install it (Debian: apt-get install openfoam) or source your site's etc/bashrc"
+MISSPELT_HINT = "is its name in system/controlDict right, and the environment sourced that has it?"
 
 
 class MissingSolverError(InputError):
@@ -57,7 +58,8 @@ def find_openfoam(applications: Iterable[str] = ("checkMesh", "gmshToFoam")) -> 
     """Find the installation on this machine; MissingSolverError explains how to get one."""
     for application in applications:
         if shutil.which(application) is None:
-            raise MissingSolverError(f"OpenFOAM's {application} is not on PATH: {INSTALL_HINT}")
+            hint = MISSPELT_HINT if shutil.which("checkMesh") else INSTALL_HINT
+            raise MissingSolverError(f"OpenFOAM's {application} is not on PATH: {hint}")
     project = Path(os.environ.get("WM_PROJECT_DIR", DEBIAN_PROJECT_DIR))
     if not (project / "etc" / "controlDict").is_file():
         raise MissingSolverError(

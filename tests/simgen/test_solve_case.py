@@ -16,6 +16,7 @@ import pytest
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.errors import InputError, MachineError
+from simgen.foam.run import find_openfoam
 from simgen.machine import descendants
 from simgen.solving.solve_case import MOST_KILLS, solve_case, write_result
 
@@ -186,6 +187,8 @@ def test_without_openfoam_or_on_a_path_that_it_cannot_use_nothing_is_written(
     with pytest.raises(InputError, match="has a space in its path"):
         solve_case(cylinder_point, tmp_path / "my cases")
     assert not (tmp_path / "my cases").exists()
+    with pytest.raises(InputError, match=r"icoFaom is not on PATH: is its name .*controlDict"):
+        find_openfoam(["icoFaom"])
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match=r"icoFoam is not on PATH: .*apt-get install openfoam"):
         solve_case(cylinder_point, tmp_path)
