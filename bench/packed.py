@@ -19,9 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -338,34 +336,31 @@ class Cases:
 def train(
     packed: Path, out: Path, contenders: list[str], seeds: list[int], seconds: float, short: bool
 ) -> None:
-    """Train all contenders, seed by seed; print and write a row for each.
-
-    Each training is a process of its own: what CUDA graphs hold is free only when it ends.
-    """
-    known = CONTENDERS[json.loads((packed / "pack.json").read_text())["recipe"]]
+    """Train all contenders, seed by seed; print and write a row for each."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    pieces, rows = Packed.read(packed), list[dict[str, Any]]()
+    known = CONTENDERS[pieces.content["recipe"]]
     if unknown := sorted(set(contenders) - {*known}):
         raise SystemExit(f"error: no contender {unknown[0]}; there are {', '.join(known)}")
     out.mkdir(parents=True, exist_ok=True)
-    rows = list[dict[str, Any]]()
-    apart = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=apart, max_tasks_per_child=1) as each:
-        for seed in seeds:
-            for name in contenders:
-                row = each.submit(train_one, packed, out, name, seed, seconds, short).result()
-                rows.append({"contender": name, "seed": seed} | row)
-                (out / "rows.json").write_text(json.dumps(rows, indent=1))
-    show(rows, f"{seconds:g} s each on {records.environment(_device(), 1)['device']}")
-
-
-def _device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    for seed in seeds:
+        for name in contenders:
+            row = {"contender": name, "seed": seed}
+            run = RunDirectory(out / f"{name}-{seed}")
+            rows.append(row | train_one(pieces, run, device, name, seed, seconds, short))
+            (out / "rows.json").write_text(json.dumps(rows, indent=1))
+    show(rows, f"{seconds:g} s each on {records.environment(device, 1)['device']}")
 
 
 def train_one(
-    folder: Path, out: Path, name: str, seed: int, seconds: float, short: bool
+    packed: Packed,
+    run: RunDirectory,
+    device: torch.device,
+    name: str,
+    seed: int,
+    seconds: float,
+    short: bool,
 ) -> dict[str, Any]:
-    device = _device()
-    packed, run = Packed.read(folder), RunDirectory(out / f"{name}-{seed}")
     options: dict[str, Any] = {"seed": seed, "budget_s": seconds}
     if device.type == "cuda":
         options["precision"] = "bfloat16"
