@@ -52,16 +52,6 @@ def scaled(scaled_by: Mapping[str, Mapping[str, float]] = SCALED_BY, **training:
     )
 
 
-def test_a_constant_component_is_no_channel_and_an_error_where_it_is_named(
-    ducts: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Dataset, "varying", lambda dataset, field: ("x", "z"))
-    found = Normaliser.of(ducts, ("velocity",)).channels
-    assert [channel.name for channel in found] == ["velocity.x", "velocity.z"]
-    with pytest.raises(InputError, match=r"velocity\.y is constant.*leave it out of data\.fields"):
-        Normaliser.of(ducts, ("velocity.y",))
-
-
 def test_what_scales_exactly_is_one_field_to_learn(ducts: Dataset) -> None:
     targets = []
     for scaled_by in (SCALED_BY, {}):

@@ -23,6 +23,7 @@ from flows.cli.app import app
 from flows.settings import keep_loopback_direct
 from simgen import log_lines
 from simgen.cases import FAMILIES, get_family
+from tests.commands import called
 
 COURANT = Path(sys.executable).parent / "courant"
 
@@ -35,11 +36,6 @@ def courant(*arguments, **environment):
         timeout=600,
         env={**os.environ, "COLUMNS": "200", **environment},
     )
-
-
-def courant_here(*arguments):
-    """The same in this process, for the many that only differ in their words."""
-    return CliRunner(env={"COLUMNS": "200"}).invoke(app, list(arguments))
 
 
 def test_help_needs_none_of_the_heavy_libraries():
@@ -56,18 +52,19 @@ def test_the_version_is_the_packages():
 
 
 def test_a_family_is_shown_with_all_that_can_be_asked_of_it():
-    shown, family = courant_here("families", "cylinder-flow").stdout, get_family("cylinder-flow")
+    shown, family = called("families", "cylinder-flow").stdout, get_family("cylinder-flow")
     for named in (*family.design_space.names, *family.settings_space.names, *family.presets):
         assert named in shown
     header = shown.strip().splitlines()[-1].rpartition(" ")[2]
     assert header == "radius,center_x,center_y"
-    listed = courant_here("families").stdout
+    listed = called("families").stdout
     assert all(name in listed for name in FAMILIES)
 
 
 @pytest.mark.parametrize("name", sorted(RECIPES))
 def test_a_recipe_is_printed_as_the_experiment_that_it_is(name):
-    assert parse_experiment(courant_here("recipes", "show", name).stdout) == get_recipe(name)
+    shown = parse_experiment(called("recipes", "show", name).stdout)
+    assert shown == get_recipe(name) and shown.name == name
 
 
 def test_an_output_without_room_is_one_line():

@@ -22,13 +22,12 @@ from courant.runs.record import read_records
 from courant.training.train import fit
 from simgen.errors import InputError
 from simgen.imports import Field, Parameter, Source, SourceCase, import_cases, imported_schema
-from simgen.imports.folder import FolderOptions
 from simgen.imports.openfoam import FoamOptions
 from simgen.moments import stored_type
 from simgen.publish.export import export
 from simgen.store.read import Dataset
 from simgen.store.verify import verify
-from tests.imports.foam_cases import box, import_openfoam, plan_openfoam, write_case
+from tests.imports.foam_cases import box, write_case
 from tests.imports.test_openfoam_import import imported
 
 PRESSURE = Field("p_rgh", "Pa", ("value",))
@@ -204,9 +203,7 @@ def test_a_case_in_another_plane_trains(wedge: bool, tmp_path: Path) -> None:
 
     for number in range(9):
         write_case(tmp_path / f"cases/run{number}", speed=1 + number, change=change)
-    options = FoamOptions(fields={"U": "", "p": ""})
-    asked = FolderOptions(tmp_path / "cases", str(tmp_path / "store/plane"), "plane")
-    dataset = simgen.open_dataset(import_openfoam(plan_openfoam(asked, options), options).url)
+    dataset, _ = imported(tmp_path, FoamOptions(fields={"U": "", "p": ""}))
     assert dataset.schema.dimension == 3
     experiment = fitted_recipe(dataset).derive(model=SMALL, training=SHORT)
     channels = [each.name for each in open_problem(experiment, dataset).normaliser.channels]

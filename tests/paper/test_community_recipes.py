@@ -31,13 +31,14 @@ TRAINING = {
     "diffusion-sorption": (500, 20, 5e-4, 1e-4, "step"),
     "compressible-flow-3d": (500, 2, 5e-4, 1e-4, "cosine"),
 }
+#: Features, outputs, features of the queries (Darcy's permeability) and dimension.
 SIZES = {
-    "elasticity": (2, 1),
-    "pipe": (2, 1),
-    "airfoil": (2, 1),
-    "darcy-flow": (1, 1),
-    "diffusion-sorption": (10, 1),
-    "compressible-flow-3d": (50, 5),
+    "elasticity": (2, 1, 0, 2),
+    "pipe": (2, 1, 0, 2),
+    "airfoil": (2, 1, 0, 2),
+    "darcy-flow": (1, 1, 1, 2),
+    "diffusion-sorption": (10, 1, 0, 1),
+    "compressible-flow-3d": (50, 5, 0, 3),
 }
 GENERATED = {
     "darcy": ("darcy-flow", DarcyGrid(21, 2)),
@@ -79,7 +80,9 @@ def test_training_follows_the_table_of_its_dataset(name: str) -> None:
     assert training.loss == "relative-l2"
     assert (training.clip_norm == 0.1) == (name == "airfoil")
     assert training.derivative_weight == (0.1 if row == "darcy-flow" else 0.0)
-    assert (experiment.model.num_features, experiment.model.num_outputs) == SIZES[row]
+    model = experiment.model
+    sizes = (model.num_features, model.num_outputs, model.num_query_features, model.dimension)
+    assert sizes == SIZES[row]
     if isinstance(experiment.data, TransientData):
         assert (experiment.data.input_steps, experiment.data.window_steps) == (10, 10)
     if training.schedule == "step":

@@ -22,7 +22,6 @@ from courant.training.train import fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.seam.point_mlp import PointMlpConfig
-from tests.training.conftest import KilledError, kill_at
 from tests.world import tiny_experiment, tiny_steady
 
 
@@ -45,20 +44,9 @@ def dataset(task: str, waves: Dataset, ducts: Dataset) -> Dataset:
 
 @pytest.fixture(scope="module")
 def run(task: str, dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """Trained, with a kill in between."""
     run = RunDirectory(tmp_path_factory.mktemp("runs")) / "second"
-    with pytest.raises(KilledError):
-        fit(point_mlp_experiment(task), dataset, run, on_epoch=kill_at(3))
     fit(point_mlp_experiment(task), dataset, run)
     return run
-
-
-def test_it_resumes_to_the_same_weights(
-    run: RunDirectory, task: str, dataset: Dataset, tmp_path: Path
-) -> None:
-    straight = RunDirectory(tmp_path)
-    fit(point_mlp_experiment(task), dataset, straight)
-    assert straight.read_bytes("model.safetensors") == run.read_bytes("model.safetensors")
 
 
 def test_its_experiment_names_its_kind_and_is_read_back(run: RunDirectory, task: str) -> None:

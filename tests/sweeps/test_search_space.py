@@ -1,20 +1,35 @@
 """Search spaces: what the shipped ones hold, and one clear line for a wrong one."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import courant
+from courant.model import CourantConfig
 from courant.recipes import RECIPES, get_recipe
 from courant.sweeps.search_space import SearchSpace, load_space, parse_space, shipped_spaces
 from courant.sweeps.sweep import plan_sweep, read_result, write_table
 from courant.training.train import fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset
-from tests.paper.test_parameter_counts import ABLATIONS, ablated
 from tests.world import tiny_experiment
 
+#: The rows of tab:feature_ablation_nmae as changes to a baseline; the full mesh is `full_mesh`.
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "GWA (enc + dec)": {"gaussian_window": "both"},
+    "GWA in decoder only": {"gaussian_window": "decoder"},
+    "GWA in encoder only": {"gaussian_window": "encoder"},
+    "Learned anchors": {"anchor_kind": "learned"},
+    "Abstract learned queries": {"anchor_kind": "abstract"},
+    "No shared coord emb.": {"shared_embedding": False},
+    "No distance field": {"num_query_features": 0},
+    "No global data": {"num_parameters": 0},
+    "No boundary PC (full-mesh)": {},
+    "MLP ODE integrator": {"processor": "mlp"},
+}
 RECIPE = get_recipe("cylinder-flow")
 TWO = """
 design: {design}
@@ -29,6 +44,12 @@ NOT_THERE = {
     "branched-pipe": {"MLP ODE integrator", EXTRA},
     "centrifugal-pump": {"MLP ODE integrator", EXTRA},
 }
+
+
+def ablated(baseline: CourantConfig, name: str) -> CourantConfig:
+    """A row of the table; on a full mesh the encoder reads the distance field as well."""
+    full = {"num_features": baseline.num_outputs + baseline.num_query_features}
+    return replace(baseline, **(ABLATIONS[name] or full))
 
 
 def settings(space: SearchSpace, num: int | None = None, seed: int = 42) -> list[dict]:

@@ -303,11 +303,3 @@ def test_training_stops_where_the_validation_loss_has_not_fallen_for_as_long_as_
     status = run.read_json("status.json")
     assert (status["state"], status["best_epoch"], status["epochs"]) == ("finished", 1, 4)
     assert len(read_records(run)) == 4
-
-
-def test_a_loss_of_derivatives_needs_cases_on_one_grid(ducts: Dataset, tmp_path: Path) -> None:
-    whole = tiny_steady().derive(
-        data={"queries_per_sample": None}, training={"derivative_weight": 0.1}
-    )
-    with pytest.raises(InputError, match="no common structured grid"):
-        fit(whole, ducts, RunDirectory(tmp_path))

@@ -19,17 +19,6 @@ from tests.training.conftest import KilledError, kill_at
 from tests.world import tiny_experiment
 
 
-def test_what_is_written_is_read_back_and_listed(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path / "runs") / "one"
-    run.write_json("status.json", {"state": "running"})
-    run.write_bytes("checkpoints/epoch-000001.pt", b"abc")
-    assert run.read_json("status.json") == {"state": "running"}
-    assert run.read_bytes("checkpoints/epoch-000001.pt") == b"abc"
-    assert run.names() == ["checkpoints", "status.json"]
-    run.remove("checkpoints/epoch-000001.pt")
-    assert run.names("checkpoints") == []
-
-
 def test_a_write_that_fails_leaves_the_old_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
