@@ -198,12 +198,19 @@ def solved_and_predicted(
     if not wanted:
         return {}, {}
     times, predicted = _predict(surrogate, wanted, case, by)
-    names = {component.rpartition(".")[0] for each in wanted for component in each.needs}
-    solved = case.read(*sorted(names)) if names else {}
+    return of_solved(wanted, case, times), predicted
+
+
+def of_solved(
+    wanted: Sequence[Quantity], case: StoredCase, times: np.ndarray | None
+) -> dict[str, float]:
+    """Compute a case's quantities of its solved fields, at some times."""
+    names = sorted({component.rpartition(".")[0] for each in wanted for component in each.needs})
+    solved = case.read(*names) if names else {}
     if times is not None:
         frames = [int(np.abs(np.asarray(case.time) - time).argmin()) for time in times]
         solved = {name: values[frames] for name, values in solved.items()}
-    return _compute(wanted, case, solved, times), predicted
+    return _compute(wanted, case, solved, times)
 
 
 def _predict(

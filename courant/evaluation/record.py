@@ -27,6 +27,7 @@ EVALUATION = "evaluation.json"
 REVISION = 12  # raise this when the same weights would give other numbers
 MOST_ALIKE = 1e-3  # of the true values' range: answers that differ less have no order
 CLEAR_RATIO = 1.2  # of the model's error to a reference's, from which on that is clearly better
+USEFUL_BAND, FINE_BAND = 0.5, 0.03  # if designs differ by more, and in any case
 
 
 class MetricValues(RootModel[dict[str, float]], frozen=True):
@@ -78,6 +79,11 @@ class QuantityScore(BaseModel, frozen=True, extra="forbid"):
         known = [[x for x in of.values() if x is not None] for of in (self.predicted, self.truth)]
         answers, truth = (max(of, default=0.0) - min(of, default=0.0) for of in known)
         return answers < MOST_ALIKE * truth
+
+
+def is_useful(band: float, spread: float | None) -> bool:
+    """Return whether a band is narrow enough, given how much designs differ: both over a value."""
+    return band <= max(FINE_BAND, min(USEFUL_BAND, spread or math.inf))
 
 
 class Timing(BaseModel, frozen=True, extra="forbid"):

@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 from courant.data_config import Frozen
 from simgen.regression import GaussianProcess
 
+SAME_DESIGN = 5e-4  # the difference of a design from itself, as people round it, of the ranges
 MOST_DESIGNS = 500  # A regression takes memory by the square of their number, and time by its cube
 REGRESSION, FIELDS, BOTH = "regression", "fields", "regression and fields"
 
@@ -83,13 +84,25 @@ class Answers(Frozen):
     @cached_property
     def processes(self) -> Mapping[str, GaussianProcess]:
         """By quantity, of scaled designs (k, P)."""
-        found = {}
-        for name, each in self.quantities.items():
-            values = np.array(each.values, dtype=float)
-            known = np.isfinite(values)
-            designs, logs = np.asarray(self.designs)[known], np.asarray(each.logs)
-            found[name] = GaussianProcess.of(designs, values[known, None], logs, each.scatter)
-        return found
+        every = np.ones(len(self.designs), dtype=bool)
+        return {name: self._process(name, every) for name in self.quantities}
+
+    def _process(self, name: str, among: np.ndarray) -> GaussianProcess:
+        each = self.quantities[name]
+        values = np.array(each.values, dtype=float)
+        known = np.isfinite(values) & among
+        of = np.asarray(self.designs)[known], values[known, None], np.asarray(each.logs)
+        return GaussianProcess.of(*of, each.scatter)
+
+    def left_out(self, design: np.ndarray) -> dict[str, float]:
+        """Return what regressions that were fitted to a scaled design (P,) give without it.
+
+        Their lengths and noise are those that were fitted with it.
+        """
+        away = np.abs(np.reshape(self.designs, (-1, len(design))) - design)
+        others = away.max(axis=1) > 2 * SAME_DESIGN
+        fitted = {} if others.all() else self.quantities
+        return {name: float(self._process(name, others)(design[None])[0, 0]) for name in fitted}
 
     @cached_property
     def constant(self) -> list[str]:

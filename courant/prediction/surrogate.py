@@ -30,7 +30,7 @@ from courant.data_config import SteadyData
 from courant.experiment import parse_experiment
 from courant.field_model import FieldDecomposition, FieldModel, Inputs, Queries
 from courant.prediction import bands as banding
-from courant.prediction.answers import Answers
+from courant.prediction.answers import SAME_DESIGN, Answers
 from courant.prediction.monitor import Monitor, RolloutQuality
 from courant.prediction.shared_mesh import SharedMesh, meshing_family
 from courant.problems import Problem, problem_of
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from simgen.store.read import Dataset, StoredCase
 
 Calibrated = TypeVar("Calibrated", Answers, banding.Bands, Monitor)
-SAME_DESIGN = 5e-4  # the difference of a design from itself, as people round it, of the ranges
 FieldsOfDesign = Callable[[np.ndarray, Mapping[str, float], np.ndarray | None], np.ndarray]
 """Points (N, 3) m, design parameters and times (T,) s (None if steady, T = 1) to (T, N, C)"""
 QUERY_CHUNK = 65_536  # Query points that go through the decoder at a time

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from courant.prediction.bands import GridError
 
 MOST_RAE, GOOD_RATIO, GOOD_RAE, GOOD_QUANTITY, LEAST_CASES = 0.5, 0.5, 0.2, 0.1, 3
-USEFUL_BAND, FINE_BAND = 0.5, 0.03  # if designs differ by more, and in any case
 TIED_RATIO, CLOSE_RATIO = 0.9, 0.95  # of what is about as good, and of what may be chance
 
 Word = Literal["not usable", "unproven", "for trends", "usable"]
@@ -89,7 +88,7 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         elif each.error is not None and each.source == REGRESSION and each.band is not None:
             if each.error > each.band:
                 wide.append(f"{plain(name)} is off by more than its band")
-            elif each.band <= max(FINE_BAND, min(USEFUL_BAND, each.spread or math.inf)):
+            elif names.is_useful(each.band, each.spread):
                 regressed.append(plain(name))
             else:
                 text = f"The band of {plain(name)}, ± {each.band:.0%}, is too wide to be of use"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice
 from typing import Any, Literal, TypeVar
@@ -21,12 +21,13 @@ from pydantic import BaseModel, Field, FiniteFloat
 
 import simgen
 from courant.data.normalisation import named_arrays
-from courant.evaluation.metrics import finite_or_none
+from courant.evaluation.metrics import finite_or_none, ratio
+from courant.evaluation.quantities import of_solved, recorded
+from courant.evaluation.record import is_useful
 from courant.evaluation.references import of_designs
-from courant.prediction.answers import FIELDS, REGRESSION
+from courant.prediction.answers import FIELDS, REGRESSION, SAME_DESIGN
 from courant.prediction.bands import QuantityBand, quantity_bands
 from courant.prediction.surrogate import (
-    SAME_DESIGN,
     FieldsOfDesign,
     PredictedDesign,
     Surrogate,
@@ -39,6 +40,7 @@ from simgen.cell_mesh import shape_of
 from simgen.errors import InputError, SimgenError
 from simgen.point_cloud import point_tree
 from simgen.publish.figures import FLOWN_THROUGH, Triangles, crossings, layer_of_cloud, section
+from simgen.quantities import obtainable
 from simgen.solving.unsolved import UnmeshableError
 from simgen.store.read import Dataset, StoredCase
 
@@ -52,9 +54,9 @@ NO_START = (
     "a transient model needs a state to start from: POST /predict takes one, courant explore starts"
     " from the nearest solved design"
 )
-NUM_NEAREST, NUM_ANCHORS, MAX_KEPT = 5, 8, 32  # solved designs, contributions, kept designs
-MAX_WINDOWS, MAX_ALONG = 8, 512  # kept windows, and kept answers along curves
-MOST_TRIANGLES, MOST_DIVIDED = 20_000, 3  # of a window, and how often each of its sides is halved
+NUM_NEAREST, MAX_KEPT = 5, 32  # solved designs, kept designs
+MOST_OFF = 0.05  # of a quantity of cells at solved designs
+MAX_ALONG = 512  # kept answers along curves
 Interval = tuple[float, float]
 _Key = tuple[tuple[str, float], ...]
 Read = TypeVar("Read")
@@ -68,11 +70,10 @@ class DesignRequest(Strict):
 
 
 class DesignBandsAnswer(BaseModel):
-    """Bands around the answer; that of the fields holds with the probability `level`."""
+    """Bands around the answer; that of the fields holds in 90 % of the designs."""
 
-    level: float
-    calibrated: bool  # whether the run is, by courant calibrate
     quantities: dict[str, QuantityBand]  # without those that have none
+    too_wide: list[str]  # the quantities whose bands are too wide to be of use
     values: list[list[float]] | None  # (N, C) half-widths of the fields'; null where no band holds
     fine: dict[str, Interval]  # by quantity, on an infinitely fine mesh, but for the model's error
     no_field: str  # why the field has no band; else empty
@@ -87,6 +88,8 @@ class PredictedQuantities(BaseModel):
     quantities: dict[str, float | None]  # null where the fields do not give one
     sources: dict[str, str]  # what each is made of: regression, fields, or both
     of_fields: dict[str, float | None]  # quantities of the fields alone, where answers are others
+    off_in_cells: dict[str, float]  # of solved fields by this share, so of no use of predicted ones
+    left_out: dict[str, float]  # what regressions that were fitted to this design give without it
     constant: list[str]  # quantities with one answer for all designs, which is none
     not_predicted: dict[str, str]  # the family's other quantities, with the reason
     bands: DesignBandsAnswer  # the field's in `POST /designs` alone
@@ -130,18 +133,16 @@ class Section(PredictedQuantities):
     window: Box  # that is shown
     whole: Box
     has_body: bool  # that is shown in a window of its own by default
-    divided: int  # parts of a cell's side, at whose ends the model was asked within a window
     x: list[float]  # (V,) m
     y: list[float]
-    triangles: list[tuple[int, int, int]]
+    triangles: list[list[int]]
     walls: list[Box]  # lines from x, y to x, y: walls, bodies and plates
     open: list[Box]  # inlets, outlets and the far field
     values: list[list[float]]  # by channel, (V,)
     widths: list[list[float]] | None  # half-widths of the band; null where none holds
-    other: list[list[float | None]] | None  # at the same places; null where there is no fluid
+    other: list[list[float]] | None  # at the same places, also where it has no fluid
     times: list[float]  # s, of the rollout's steps; empty for a steady model
     step: int  # that is shown
-    oscillates: bool  # whether the rollout does
     anchors: list[Interval]  # places in the picture; empty: they have none or are not asked for
     start: str  # the start of a transient prediction, in words; empty for a steady model
     fields_by: str  # what predicted the fields, such as POD + GP; empty for the network
@@ -162,18 +163,20 @@ class ValueSum(BaseModel):
 
     x: float
     y: float
-    value: float
     offset: float
-    anchors: list[dict[str, int | float | None]]  # the largest first: `anchor`, `value`, `x`, `y`
-    rest: float  # the sum of all others
+    parts: list[float]  # by anchor
+    places: list[Interval]  # of the anchors in the picture; empty where they have none
 
 
 class Surface(BaseModel):
-    """The faces of a design's boundary as triangles, each with the value of the cell behind it."""
+    """A design's boundary as triangles, with values at their corners.
 
-    points: list[tuple[float, float, float]]  # m
-    triangles: list[tuple[int, int, int]]
-    values: list[list[float]]  # by channel, (F,)
+    Each is the mean over the triangles of one patch around it, of the values in the cells behind.
+    """
+
+    points: list[list[float]]  # m
+    triangles: list[list[int]]
+    values: list[list[float]]  # by channel, at the points
     widths: list[list[float]] | None  # half-widths of the band; null where none holds
 
 
@@ -204,6 +207,7 @@ class SolvedDesign(BaseModel):
     added: bool  # whether it joined the dataset after the training
     parameters: dict[str, float]
     quantities: dict[str, float | None]
+    errors: dict[str, float] | None  # NMAE of fields there; null where they were fitted to it
 
 
 class NearestDesigns(BaseModel):
@@ -230,25 +234,6 @@ class Curve(BaseModel):
     widths: list[float | None]  # half-widths of the bands; null where none holds
     source: str  # regression, fields, or both
     solved: list[Interval]  # the solver's, where other parameters differ by 5 % of their ranges
-
-
-@dataclass(frozen=True)
-class _View:
-    """The triangles of a plane within a window, with their sides halved some times."""
-
-    cell: np.ndarray  # (K,), from which the first corners take their values
-    places: np.ndarray  # (V, 2) m
-    triangles: np.ndarray  # (T, 3)
-    halved: tuple[np.ndarray, ...]  # (E, 2) corners, in the middle of which the next ones are
-    values: np.ndarray  # (steps, V, C), of the cells and of the model between them
-    network: np.ndarray | None  # the same, where the values are not the network's
-
-
-def halfway(values: np.ndarray, halved: Sequence[np.ndarray]) -> np.ndarray:
-    """Append to values (K, ...) those in the middle of pairs of them: (V, ...)."""
-    for pairs in halved:
-        values = np.concatenate([values, values[pairs].mean(axis=1)])
-    return values
 
 
 @dataclass(frozen=True)
@@ -284,21 +269,15 @@ class _Shown:
 
     def edges(self, layer: Triangles) -> dict[str, Any]:
         """Return the lines (x, y, x, y) in which a plane crosses walls, and open boundaries."""
-        cloud, kinds = self.found.cloud, np.array(self.found.cloud.patch_kinds)
+        cloud = self.found.cloud
         lines, faces = crossings(cloud, 3 - sum(layer.axes), layer.position)
-        drawn = [short(each) for each in lines[:, :, list(layer.axes)].reshape(-1, 4)]
-        of = [] if cloud.boundary is None else kinds[cloud.boundary.patch[faces]].tolist()
-        parts: dict[str, Any] = {"walls": [], "open": []}
-        for kind, line in zip(of, drawn, strict=True):
-            parts["open" if kind in FLOWN_THROUGH else "walls"].append(line)
-        return parts
-
-    @cached_property
-    def oscillates(self) -> bool:
-        """Whether a rollout changes far more on its way than from its start to its end."""
-        values, net = self.found.values, np.abs(self.found.values[-1] - self.found.values[0])
-        on_the_way = np.abs(np.diff(values, axis=0)).sum(axis=0).mean()
-        return self.found.times is not None and bool(on_the_way > 3 * net.mean())
+        drawn = lines[:, :, list(layer.axes)].reshape(-1, 4)
+        of = [] if cloud.boundary is None else cloud.boundary.patch[faces]
+        is_open = np.isin(np.array(cloud.patch_kinds)[of], list(FLOWN_THROUGH))
+        return {
+            "walls": list(map(short, drawn[~is_open])),
+            "open": list(map(short, drawn[is_open])),
+        }
 
     def step(self, asked: int | None) -> int:
         """Return the number of the shown step; RequestError for one that a rollout does not have"""
@@ -325,10 +304,11 @@ class Explored:
         """Take the place of the dataset; None where it must not be opened."""
         self.surrogate, self.limits, self._place = surrogate, limits, dataset
         self._newest: Dataset | None = None
-        self._kept, self._seen = lru_cache(MAX_KEPT)(self._show), lru_cache(MAX_WINDOWS)(self._see)
-        self._along = lru_cache(MAX_ALONG)(self._answer)
-        # Of a design whose parts are looked at: only the first is encoded and rolled out.
-        self._readers = lru_cache(2)(lambda of: surrogate.reader(self._kept(of).found.prepared))
+        self._kept = lru_cache(MAX_KEPT)(self._show)
+        self._along, self._errors = lru_cache(MAX_ALONG)(self._answer), lru_cache()(self._errors_at)
+        self._network = lru_cache(2)(
+            lambda of: surrogate.predict_prepared([self._kept(of).found.prepared])[0]
+        )
         self._axis: int | None = None  # across the section: for all designs that of the first
 
     @cached_property
@@ -342,6 +322,21 @@ class Explored:
     def _better(self) -> tuple[str, FieldsOfDesign | None]:
         """What the evaluation found clearly better than the network, with its name."""
         return of_designs(self.surrogate, self._place) if self._place else ("", None)
+
+    @cached_property
+    def _off(self) -> dict[str, float]:
+        """How far quantities of solved cells are off the solver's, in the median, if it is far."""
+        try:
+            dataset = self.trained
+        except RequestError:
+            return {}
+        cases, off = dataset.cases("train")[:NUM_NEAREST], dict[str, float]()
+        wanted, _ = obtainable(dataset.computed, self.surrogate.channels)
+        found = [of_solved(wanted, dataset[case], None) for case in cases]
+        for name in (each.name for each in wanted):
+            shares = np.array([of[name] for of in found]) / recorded(dataset, name, cases)
+            off[name] = float(np.median(np.abs(shares - 1)))
+        return {name: share for name, share in off.items() if share > MOST_OFF}
 
     def _check(self, parameters: Mapping[str, float]) -> None:
         """Raise RequestError for a design outside of the family's design space."""
@@ -358,10 +353,10 @@ class Explored:
             raise RequestError(NO_START)
         self._check(parameters)
         asked: dict[str, Any] = {"max_points": self.limits.max_points, "start_of": start_of}
-        asked["fields_by"] = self._better[1]
         try:
             with collected_warnings() as warned:
-                return self.surrogate.predict_design(parameters, **asked), warned
+                by = self._better[1]
+                return self.surrogate.predict_design(parameters, fields_by=by, **asked), warned
         except (TooLargeError, NotFiniteError) as error:
             raise RequestError(str(error)) from None
         except UnmeshableError:
@@ -413,32 +408,41 @@ class Explored:
         self, found: PredictedDesign, warned: list[str], *, with_field: bool
     ) -> dict[str, Any]:
         """Return the fields of `PredictedQuantities`."""
-        bands, field = found.bands, found.bands.field if with_field else None
-        same = ("sources", "not_predicted", "known_geometry")
+        bands, answers, steady = found.bands, self.surrogate.answers, found.times is None
+        field = bands.field if with_field else None
+        others = [n for n in found.of_fields if steady and found.sources[n] != FIELDS]
+        off = self._off if others else {}
         answer = DesignBandsAnswer(
-            **{
-                name: getattr(bands, name)
-                for name in ("level", "quantities", "no_field", "unsolved")
-            },
-            calibrated=self.surrogate.bands is not None,
+            quantities=dict(bands.quantities),
+            too_wide=[n for n, of in bands.quantities.items() if self._too_wide(n, found, of)],
             values=None if field is None else field.tolist(),
             fine=dict(found.fine),
+            no_field=bands.no_field,
+            unsolved=bands.unsolved,
         )
         return {
-            **{name: getattr(found, name) for name in same},
             "design": found.point.id,
             "channels": list(self.surrogate.channels),
             "quantities": {n: finite_or_none(value) for n, value in found.quantities.items()},
-            "constant": self.surrogate.answers.constant,
-            "of_fields": {
-                n: finite_or_none(value)
-                for n, value in found.of_fields.items()
-                if found.times is None and found.sources[n] != FIELDS
-            },
+            "sources": found.sources,
+            "constant": answers.constant,
+            "of_fields": {n: finite_or_none(found.of_fields[n]) for n in others if n not in off},
+            "off_in_cells": {n: off[n] for n in others if n in off},
+            "left_out": answers.left_out(self.surrogate.scaled(found.point.parameters)),
+            "not_predicted": found.not_predicted,
             "bands": answer,
+            "known_geometry": found.known_geometry,
             "seconds": {"meshing": found.seconds.meshing, "prediction": found.seconds.prediction},
             "warnings": warned,
         }
+
+    def _too_wide(self, name: str, found: PredictedDesign, band: QuantityBand) -> bool:
+        """Return whether a band is of no use at this design."""
+        regressed = self.surrogate.answers.quantities.get(name)
+        known = np.array(regressed.values if regressed else [np.nan], dtype=float)
+        size, usual = abs(found.quantities[name]), float(np.nanmean(np.abs(known)))
+        size = usual if np.nanmin(known) < 0 < np.nanmax(known) else size  # near zero no band is
+        return not is_useful(band.half_width / size, float(np.nanstd(known)) / usual)
 
     def section(self, request: SectionRequest) -> Section:
         """Predict a design and cut it."""
@@ -448,48 +452,7 @@ class Explored:
         box = layer.whole if request.window == "all" else layer.box
         if isinstance(request.window, tuple):
             box = np.reshape(request.window, (2, 2)).T
-        corners = tuple(box.ravel().tolist())
-        view = self._seen(_key(request.parameters), request.position, corners)
-        widths, size = shown.state(step)[1], float(np.ptp(view.places, axis=0).max())
-        return Section(
-            **self._quantities(found, shown.warnings, with_field=False),
-            # Beside what is known in cells alone, both are linear between them.
-            values=by_column(
-                halfway(view.values[step, : len(view.cell)], view.halved)
-                if request.beside == "solver"
-                else view.values[step]
-            ),
-            widths=None if widths is None else by_column(halfway(widths[view.cell], view.halved)),
-            across="xyz"[layer.axes[0]],
-            up="xyz"[layer.axes[1]],
-            plane=layer.plane,
-            position=layer.position,
-            positions=shown.positions,
-            window=tuple(box.T.ravel().tolist()),
-            whole=tuple(layer.whole.T.ravel().tolist()),
-            has_body=layer.window is not None,
-            divided=1 if view.network is not None else 2 ** len(view.halved),
-            x=short(view.places[:, 0], size),
-            y=short(view.places[:, 1], size),
-            triangles=view.triangles.tolist(),
-            **shown.edges(layer),
-            other=None if request.beside is None else self._other(request, shown, view, corners),
-            times=[] if times is None else times.tolist(),
-            step=step,
-            oscillates=shown.oscillates,
-            # They take an encoding of their own, and most moves do not show them.
-            anchors=self._anchors(found, layer) if request.anchors else [],
-            start="" if self._better[1] else shown.start,
-            fields_by=self._better[0],
-            has_surface=self.surrogate.normaliser.dimension == 3 and found.cloud.mesh is not None,
-            num_cells=found.cloud.num_points,
-        )
-
-    def _see(self, key: tuple[Any, ...], position: float | None, box: tuple[float, ...]) -> _View:
-        """Cut a design, and ask the model between the cells of a window that is not all of it."""
-        shown = self._kept(key)
-        layer, found = shown.cut(position), shown.found
-        shape, low, high = layer.triangulation, np.array(box[:2]), np.array(box[2:])
+        shape, (low, high) = layer.triangulation, box
         triangles, places = shape.get_masked_triangles(), np.stack([shape.x, shape.y], axis=1)
         if not (low < high).all():
             raise RequestError("window: left, right, low and high in m, each pair in order")
@@ -498,52 +461,53 @@ class Explored:
         used, numbers = np.unique(triangles[seen.all(axis=1)], return_inverse=True)
         if not len(used):
             raise RequestError("no part of the domain lies in this window")
-        inside, halved = numbers.reshape(-1, 3), list[np.ndarray]()
-        num_corners, is_part = len(used), not seen.all()
-        while is_part and len(halved) < MOST_DIVIDED and 4 * len(inside) <= MOST_TRIANGLES:
-            sides = np.sort(inside[:, [[1, 2], [2, 0], [0, 1]]], axis=-1).reshape(-1, 2)
-            pairs, middle = np.unique(sides, axis=0, return_inverse=True)
-            (a, b, c), (x, y, z) = inside.T, num_corners + middle.reshape(-1, 3).T
-            parts = [[a, z, y], [z, b, x], [y, x, c], [x, y, z]]
-            inside = np.concatenate([np.stack(each, axis=1) for each in parts])
-            halved.append(pairs)
-            num_corners += len(pairs)
-        cell, batch = layer.cell[used], found.prepared
-        corners = found.cloud.points[cell].astype(float)
-        corners[:, list(layer.axes)] = places[used]
-        corners = halfway(corners, halved)
-        values = found.values.reshape(-1, *found.values.shape[-2:])[:, cell]
-        network, by = None, bool(self._better[1])
-        first = 0 if by else len(cell)
-        if by:  # modes are known in cells alone, and linear between them
-            values = np.stack([halfway(of, halved) for of in values])
-        if halved or by:
-            features = halfway(batch.query_features[0].cpu().numpy()[cell], halved)[first:]
-            asked_at = corners.copy()  # up to the walls a field has the value of the nearest cell
-            asked_at[: len(cell)] = found.cloud.points[cell]
-            points = self.surrogate.normaliser.points(asked_at[first:])
-            at = [torch.from_numpy(of)[None].to(self.surrogate.device) for of in (points, features)]
-            asked = replace(batch, query_points=at[0], query_features=at[1])
-            between = self._readers(key)(asked)[0].reshape(len(values), -1, values.shape[-1])
-            network = between if by else None
-            values = values if by else np.concatenate([values, between], 1)
-        return _View(cell, corners[:, list(layer.axes)], inside, tuple(halved), values, network)
+        cell, places = layer.cell[used], places[used]
+        (values, widths), size = shown.state(step), float(np.ptp(places, axis=0).max())
+        other = None if request.beside is None else self._other(request, shown, cell)
+        return Section(
+            **self._quantities(found, shown.warnings, with_field=False),
+            values=by_column(values[cell]),
+            widths=None if widths is None else by_column(widths[cell]),
+            other=None if other is None else by_column(other),
+            across="xyz"[layer.axes[0]],
+            up="xyz"[layer.axes[1]],
+            plane=layer.plane,
+            position=layer.position,
+            positions=shown.positions,
+            window=tuple(box.T.ravel().tolist()),
+            whole=tuple(layer.whole.T.ravel().tolist()),
+            has_body=layer.window is not None,
+            x=short(places[:, 0], size),
+            y=short(places[:, 1], size),
+            triangles=numbers.reshape(-1, 3).tolist(),
+            **shown.edges(layer),
+            times=[] if times is None else times.tolist(),
+            step=step,
+            # They take an encoding of their own, and most moves do not show them.
+            anchors=self._anchors(found, layer) if request.anchors else [],
+            start="" if self._better[1] else shown.start,
+            fields_by=self._better[0],
+            has_surface=self.surrogate.normaliser.dimension == 3 and found.cloud.mesh is not None,
+            num_cells=found.cloud.num_points,
+        )
 
     def _other(
-        self, request: SectionRequest, shown: _Shown, view: _View, box: tuple[float, ...]
-    ) -> list[Any] | None:
-        """Return what a section is compared with at its corners, a list for each channel.
+        self, request: SectionRequest, shown: _Shown, cells: np.ndarray
+    ) -> np.ndarray | None:
+        """Return what a design is compared with at some of its cells, (K, C).
 
         None where the solver has not solved the design, or not at this time.
         """
-        times = shown.found.times
+        times, step = shown.found.times, shown.step(request.step)
         if request.beside == "network":
-            step = shown.step(request.step)
-            return None if view.network is None else by_column(view.network[step])
+            if not self._better[1]:
+                return None
+            of_all = self._network(_key(request.parameters))
+            return of_all.reshape(-1, *of_all.shape[-2:])[step, cells]
         if request.beside == "solver":
             dataset = self._solved()
             case, distance = next(iter(dataset.distances(request.parameters).items()))
-            at_s = None if times is None else float(times[shown.step(request.step)])
+            at_s = None if times is None else float(times[step])
             values = _opened(self.surrogate.problem.solution, dataset[case], at_s)
             if distance > SAME_DESIGN or values is None:
                 return None
@@ -552,16 +516,10 @@ class Explored:
             assert request.beside is not None
             other = self.shown(request.beside)
             points, (values, _) = other.found.cloud.points, other.state(request.step)
-            if np.array_equal(points, shown.found.cloud.points):
-                place = (_key(request.beside), request.position, box)
-                return by_column(self._seen(*place).values[other.step(request.step)])
-        tree = point_tree(points)
-        away, near = tree.query(shown.found.cloud.points[view.cell], min(4, len(points)))
+        # Of the same mesh the nearest cell has all the weight.
+        away, near = point_tree(points).query(shown.found.cloud.points[cells], min(4, len(points)))
         weights = 1 / np.maximum(away, 1e-9 * float(np.ptp(points)))[..., None] ** 2
-        there = (weights * values[near]).sum(axis=1) / weights.sum(axis=1)
-        # Further away than its cells are from each other there is no fluid.
-        there[away[:, 0] > tree.query(points[near[:, 0]], [min(9, len(points))])[0][:, 0]] = np.nan
-        return by_column(halfway(there, view.halved))
+        return (weights * values[near]).sum(axis=1) / weights.sum(axis=1)
 
     def contributions(self, request: ContributionRequest) -> ValueSum:
         """Split the value at a place into the anchors' contributions."""
@@ -581,19 +539,12 @@ class Explored:
             normal = every.cpu().numpy()
         normaliser = surrogate.normaliser.at(request.parameters)
         values = normal * normaliser.std[channel]
-        places = self._anchors(shown.found, layer) or [(None, None)] * len(values)
-        largest = np.argsort(np.abs(values))[::-1][:NUM_ANCHORS]
-        offset = float(normaliser.restore(parts.offset.cpu().numpy())[channel])
         return ValueSum(
             x=float(shape.x[corner]),
             y=float(shape.y[corner]),
-            value=offset + float(values.sum()),
-            offset=offset,
-            anchors=[
-                {"anchor": n, "value": float(values[n]), "x": places[n][0], "y": places[n][1]}
-                for n in largest.tolist()
-            ],
-            rest=float(np.delete(values, largest).sum()),
+            offset=float(normaliser.restore(parts.offset.cpu().numpy())[channel]),
+            parts=values.tolist(),
+            places=self._anchors(shown.found, layer),
         )
 
     def _anchors(self, found: PredictedDesign, layer: Triangles) -> list[Any]:
@@ -610,23 +561,32 @@ class Explored:
         cloud = shown.found.cloud
         if cloud.mesh is None or self.surrogate.normaliser.dimension != 3:
             raise RequestError("this design has no surface to show")
-        assert cloud.boundary is not None
-        triangles, faces = [], []
-        blocks = cloud.mesh.blocks(cloud.num_points, len(cloud.boundary.points))
-        for _, corners, members in blocks:
-            for second in range(1, corners.shape[1] - 1):
-                triangles.append(corners[:, [0, second, second + 1]])
-                faces.append(members)
-        _, behind = point_tree(cloud.points).query(cloud.boundary.points)
-        used, numbers = np.unique(np.concatenate(triangles), return_inverse=True)
-        places = cloud.mesh.points[used].astype(float)
-        cells, (values, widths) = behind[np.concatenate(faces)], shown.state(request.step)
+        boundary = cloud.boundary
+        assert boundary is not None
+        parts = [
+            (corners[:, [0, n, n + 1]], members)
+            for _, corners, members in cloud.mesh.blocks(cloud.num_points, len(boundary.points))
+            for n in range(1, corners.shape[1] - 1)
+        ]
+        triangles, faces = map(np.concatenate, zip(*parts, strict=True))
+        behind = point_tree(cloud.points).query(boundary.points)[1][faces]
+        # A place on an edge between patches is one of each: values are of patches.
+        num_places = len(cloud.mesh.points)
+        on_patch = triangles + num_places * boundary.patch[faces, None].astype(int)
+        used, numbers, around = np.unique(on_patch, return_inverse=True, return_counts=True)
+
+        def mean(values: np.ndarray) -> list[list[float]]:
+            of_face = (np.repeat(each, 3) for each in values[behind].T)
+            return [short(np.bincount(numbers.ravel(), each) / around) for each in of_face]
+
+        values, widths = shown.state(request.step)
+        places = cloud.mesh.points[used % num_places].astype(float)
         digits = 5 - int(np.floor(np.log10(float(np.ptp(places, axis=0).max()))))
         return Surface(
-            points=[(x, y, z) for x, y, z in np.round(places, digits).tolist()],
-            triangles=[(a, b, c) for a, b, c in numbers.reshape(-1, 3).tolist()],
-            values=by_column(values[cells]),
-            widths=None if widths is None else by_column(widths[cells]),
+            points=np.round(places, digits).tolist(),
+            triangles=numbers.reshape(-1, 3).tolist(),
+            values=mean(values),
+            widths=None if widths is None else mean(widths),
         )
 
     def export(self, request: ExportRequest) -> ExportedDesign:
@@ -635,10 +595,9 @@ class Explored:
         cloud, state = shown.found.cloud, {"": (of := shown.state(request.step))[0]}
         state |= {} if of[1] is None else {"_band": of[1]}
         if request.beside == "solver":
-            every = np.arange(cloud.num_points)
-            of_all = _View(every, cloud.points, every, (), of[0], None)
-            if (other := self._other(request, shown, of_all, ())) is not None:
-                state |= {"_solver": (solved := np.array(other, float).T), "_error": of[0] - solved}
+            solved = self._other(request, shown, np.arange(cloud.num_points))
+            if solved is not None:
+                state |= {"_solver": solved, "_error": of[0] - solved}
         if request.kind == "csv":
             columns = dict(zip("xyz", cloud.points.T, strict=True))
             for ending, values in state.items():
@@ -661,30 +620,45 @@ class Explored:
             self._newest = _opened(simgen.open_dataset, self.trained.url)
         return self._newest
 
+    def _errors_at(self, name: str) -> dict[str, float] | None:
+        """Return the NMAE of the fields that are shown, where they were not fitted to a case."""
+        surrogate, case, by = self.surrogate, self._solved()[name], self._better[1]
+        if name in self.trained.cases("train"):
+            return None
+        try:
+            window = next(surrogate.problem.windows(case))
+            start, truth = window.start_s, window.truth
+            of = case.points, case.parameters, surrogate.times(start or 0.0)
+            predicted = by(*of) if by else surrogate.predict_case(case, start_s=start)
+        except (InputError, NotFiniteError):  # as of a case that ends too early
+            return None
+        channels = surrogate.normaliser.channels
+        away = by_field(np.abs(predicted.reshape(truth.shape) - truth), channels)
+        sizes = by_field(np.abs(truth), channels)
+        return {name: float(ratio(of.sum(), sizes[name].sum())) for name, of in away.items()}
+
     def nearest(self, request: NearestRequest) -> NearestDesigns:
         """Find the solved designs of the newest version that are nearest to one."""
         try:
             dataset = self._solved(request.newest)
         except RequestError as error:
             return NearestDesigns(version="", designs=[], reason=error.detail)
+        self._check(request.parameters)
         names = [each.name for each in dataset.schema.parameters]
-        if missing := [name for name in names if name not in request.parameters]:
-            raise RequestError(f"parameters: missing {', '.join(missing)}")
-        known = set(self.trained.cases())
         quantities = [each.name for each in dataset.schema.quantities]
         found = []
         for case, distance in islice(dataset.distances(request.parameters).items(), NUM_NEAREST):
-            of_case: Any = dataset.design.loc[case]
-            found.append(
-                SolvedDesign(
-                    case=case,
-                    distance=distance,
-                    split=str(of_case["split"]),
-                    added=case not in known,
-                    parameters={name: float(of_case[name]) for name in names},
-                    quantities={name: finite_or_none(float(of_case[name])) for name in quantities},
-                )
+            row: Any = dataset.design.loc[case]
+            solved = SolvedDesign(
+                case=case,
+                distance=distance,
+                split=str(row["split"]),
+                added=case not in self.trained.cases(),
+                parameters={name: float(row[name]) for name in names},
+                quantities={name: finite_or_none(float(row[name])) for name in quantities},
+                errors=self._errors(case),
             )
+            found.append(solved)
         return NearestDesigns(version=dataset.version, designs=found, reason="")
 
     def curve(self, request: CurveRequest) -> Curve:

@@ -167,7 +167,7 @@ def shown_fields(normaliser: Normaliser, trained: Dataset | None) -> list[ShownF
             name=name,
             unit=channels[columns[0]].unit,
             columns=columns,
-            limits=(low if low < 0 or low > NEAR_ZERO * high else 0.0, high),
+            limits=(0.0 if is_vector or 0 <= low <= NEAR_ZERO * high else low, high),
             colours=_colours(colours),
             signed=colours is SIGNED,
         )

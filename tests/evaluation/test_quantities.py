@@ -159,6 +159,10 @@ def test_fields_have_a_share_where_they_correct_cases_that_were_left_out() -> No
     assert found["head"][1] == pytest.approx(alone[1]) and found["other"][0] == 2.0
     np.testing.assert_allclose(answers.at(at, {"head": of_fields}, False)["head"], alone)
     assert answers.source("head") == BOTH and answers.source("head", False) == REGRESSION
+    rest = regression.GaussianProcess.of(designs[1:], truth[1:, None], process.logs)
+    without = answers.left_out(designs[0] + 1e-5)["head"]
+    assert without == pytest.approx(rest(designs[:1])[0, 0], abs=1e-3) != truth[0]
+    assert answers.left_out(at[0]) == {}, "it was not fitted to it"
     noise = quantity.model_copy(update={"logs": [*np.full(len(process.logs) - 1, -9.0), 0.0]})
     both = {"quantities": {"a": noise, "b": quantity}}
     assert Answers(designs=answers.designs, **both).constant == ["a"]

@@ -2,14 +2,14 @@
 
 import { showCurves } from "./curves.js";
 import { saveFolder, savePicture, saveText } from "./files.js";
-import { showNearest } from "./nearest.js";
+import { errorNear, SAME, showNearest } from "./nearest.js";
 import { drawScale, drawSection, ends, fieldOf, MARGINS, moved, scaleOf, stretchOf, transform, valueAt } from "./picture.js";
 import { ask } from "./server.js";
 import { offerSolving } from "./solving.js";
-import { drawSurface, enlargeBy, faceAt, shiftBy, turnBy, turnByKey } from "./surface.js";
+import { drawSurface, enlargeBy, seenAt, shiftBy, turnBy, turnByKey } from "./surface.js";
 import { density, element, exact, fill, named, number, sharp, ticksOf, withUnit, words } from "./tables.js";
 
-const FRAME_MS = 250, SOON_MS = 200, POINT = "Point at a place to read its value.";
+const FRAME_MS = 250, SOON_MS = 200, ANCHORS = 8, POINT = "Point at a place to read its value.";
 const picture = element("picture");
 let model = null; // GET /model
 let commands = {}; // for a terminal, of GET /solving
@@ -216,7 +216,7 @@ async function load(parameters) {
   if (!found.section.has_surface) element("view").value = "section";
   element("view").parentElement.hidden = !found.section.has_surface;
   if (turnable()) found.surface = await ask("surfaces", { parameters, step });
-  else if (value("beside") === "b") found.second = await ask("sections", { parameters: kept, step, window: found.section.window });
+  else if (value("beside") === "b") found.second = await ask("sections", { parameters: kept, position, step, window: found.section.window });
   frames.set(found.section.step, found);
   return found;
 }
@@ -250,7 +250,7 @@ async function showEarly(asked, isCurrent) {
     [quantities[name]] = found[n].values;
     if (found[n].widths[0] !== null && name in bands.quantities) widths[name] = { ...bands.quantities[name], half_width: found[n].widths[0] };
   });
-  showQuantities({ ...section, quantities, of_fields: empty(section.of_fields), bands: { ...bands, quantities: widths, fine: empty(bands.fine) } });
+  showQuantities({ ...section, quantities, left_out: {}, of_fields: empty(section.of_fields), bands: { ...bands, too_wide: [], quantities: widths, fine: empty(bands.fine) } });
 }
 
 async function showStep(wanted) {
@@ -297,7 +297,10 @@ async function compare(asked, newest = false) {
   const beside = (parameters) => { keep(parameters); element("beside").value = "b"; move(); };
   const found = await showNearest(model, asked, frame.section, go, beside, newest, isCurrent);
   if (!isCurrent()) return;
-  solved = found;
+  solved = found[0]?.distance < SAME ? found[0] : null;
+  const [text, is_bad] = errorNear(found);
+  element("caution").textContent = text;
+  element("caution").className = is_bad ? "warning" : "note";
   element("beside").options[1].disabled = !solved;
   if (frame.section.other && value("beside") === "solver") element("second-name").textContent = ofSolver();
   showQuantities();
@@ -349,7 +352,7 @@ function panes() {
   if (other) {
     all.push(second ? { id: "second", section: second, values: fieldOf(second.values, columns), channels: second.values }
       : { id: "second", section, values: other, channels: section.other });
-    all.push({ id: "difference", section: second ? { ...section, walls: [...section.walls, ...second.walls] } : section,
+    all.push({ id: "difference", within: second, section: second ? { ...section, walls: [...section.walls, ...second.walls] } : section,
       values: ours.map((one, n) => (other[n] === null ? null : one - other[n])) });
   }
   let [low, high] = limits;
@@ -380,19 +383,16 @@ function arrange(ratio, number) {
   const area = element("field"), small = window.innerWidth <= 720, { left, right, top, bottom } = MARGINS;
   const above = element("choices").getBoundingClientRect().bottom + window.scrollY;
   area.classList.remove("tall", "four");
-  area.parentElement.classList.remove("full");
-  // Beside the answers; panes that are compared may take their room, with these below.
-  const wide = area.clientWidth, all = wide + (window.innerWidth > 1120 ? element("right").offsetWidth + 24 : 0);
-  const room = window.innerHeight - above - 30 - element("readout").offsetHeight, low = room - element("tools").offsetHeight - NOTES, line = number > 1 ? 26 : 0;
+  const wide = area.clientWidth, room = window.innerHeight - above - 30 - element("readout").offsetHeight, low = room - element("tools").offsetHeight - NOTES, line = number > 1 ? 26 : 0;
   // Each way: its class, columns, rows, and the width and height that the panes have. The first is the fullest page.
-  const ways = number > 1 ? [["full", 3, 1, all, low], ["four", 2, 2, wide, room], ["tall", 1, 3, wide - 256, room], ["", 1, 3, wide, low]]
+  const ways = number > 1 ? [["", 3, 1, wide, low], ["four", 2, 2, wide, room], ["tall", 1, 3, wide - 256, room], ["", 1, 3, wide, low]]
     : turnable() ? [["", 1, 1, wide, low]] : [["", 1, 1, wide, low], ["tall", 1, 1, wide - 256, room]];
   const found = (small ? [["", 1, 1, wide, 0.45 * window.innerHeight + line]] : ways).map(([kind, columns, rows, width, height]) => {
     const high = Math.max(height / rows, number > 1 ? 150 : 280) - line;
     return { kind, columns, high, size: Math.min(width / columns - left - right, (high - top - bottom) / ratio) };
   });
   const best = found.reduce((one, other) => (other.size > 1.2 * one.size ? other : one));
-  if (best.kind) (best.kind === "full" ? area.parentElement : area).classList.add(best.kind);
+  if (best.kind) area.classList.add(best.kind);
   element("panes").style.gridTemplateColumns = `repeat(${best.columns}, minmax(0, 1fr))`;
   return best.high;
 }
@@ -432,10 +432,10 @@ function draw() {
   for (const each of turnable() ? [] : all) {
     const arrows = with_arrows && each.channels && { flow: vector.columns.map((n) => each.channels[n]), fastest: vector.limits[1] };
     drawSection(element(each.id), each.section, each.values, each.scale,
-      { most, arrows, ...(each.id === (section.fields_by ? "second" : "picture") && has_parts ? { chosen, anchors: element("anchors").checked } : {}) });
+      { most, arrows, within: each.within, ...(each.id === (section.fields_by ? "second" : "picture") && has_parts ? { chosen, anchors: element("anchors").checked } : {}) });
   }
   if (turnable() && frame.surface) drawSurface(picture, frame.surface, first.values, first.scale, most);
-  const of_phase = section.oscillates ? "; in flows that oscillate, mostly a difference of phase" : "";
+  const of_phase = section.times.length > 1 ? "; in flows that oscillate, mostly a difference of phase" : "";
   element("first-name").textContent = compared ? first_is
     : lacking && by_solver ? `The solver has not solved this design${section.times.length ? " at this time" : ""}: choose one of the nearest, below.`
       : lacking && by_network ? "These are the network's fields." : "";
@@ -448,9 +448,8 @@ function draw() {
       + (beyond ? `, ${number(100 * beyond, 2)} % of its points beyond the colours` : "");
   }).join("; ")}.`;
   element("plane").textContent = turnable()
-    ? "The boundary, with the value in the cell behind each face; z is up. Drag it, or turn it by the arrow keys; the wheel enlarges it, and a drag with Shift moves it."
-    : `${section.across} to the right, ${section.up} up${stretch > 1 ? `, ${number(stretch, 2)} times as large` : ""}, ${section.plane}${section.divided > 1 && !by_solver
-      ? `; the model is asked at ${section.divided} places for each side of a triangle between the cells` : ""}.`;
+    ? "The boundary, with the values in the cells behind its faces; z is up. Drag it, or turn it by the arrow keys; the wheel enlarges it, and a drag with Shift moves it."
+    : `${section.across} to the right, ${section.up} up${stretch > 1 ? `, ${number(stretch, 2)} times as large` : ""}, ${section.plane}.`;
 }
 
 /* The bar of some panes' colours, with a pointed end where values of theirs are beyond it. */
@@ -477,11 +476,24 @@ function showQuantities(section = frame.section) {
   const unit = (name) => model.quantities.find((each) => each.name === name)?.unit, alone = Object.keys(section.of_fields);
   const kinds = Object.values(around).map((of) => `${Math.round(100 * of.level)} % of designs, by ${of.num_cases} `
     + (of.kind === "calibrated" ? "calibration cases" : "cases that the regression was made without"));
+  const noted = (text, note, mark) => {
+    if (!note) return text;
+    const [made, small] = ["span", "small"].map((tag) => document.createElement(tag));
+    small.textContent = note;
+    small.className = mark || "";
+    made.append(text, small);
+    return made;
+  };
   /* As many digits as the band's two, and at least three. */
-  const banded = ({ quantities, bands: { quantities: of } }, name) => {
+  const banded = (of, name) => {
+    const known = solved && of === section && section.sources[name] !== "fields" ? section.left_out[name] : undefined;
+    if (section.constant.includes(name)) return "not known";
+    const made = known === undefined ? within(of, name) : noted(within(of, name), `${number(known)} without this case`);
+    return of.bands.too_wide.includes(name) ? noted(made, "too wide to be of use", "warning") : made;
+  };
+  const within = ({ quantities, bands: { quantities: of } }, name) => {
     const at = quantities[name], half = of[name]?.half_width;
     const size = (of) => Math.floor(Math.log10(Math.abs(of)));
-    if (section.constant.includes(name)) return "not known";
     if (at === undefined) return "…";
     return exact(at, at && half ? Math.min(Math.max(size(at) - size(half) + 2, 3), 12) : 4) + (half === undefined ? "" : `${second ? "\n" : " "}±\u00a0${exact(half, 2)}`);
   };
@@ -493,14 +505,14 @@ function showQuantities(section = frame.section) {
     if (one === null || other === null) return "unknown";
     const halves = [section, second].map((of) => of.bands.quantities[name]?.half_width), half = Math.hypot(...halves.map((each) => each ?? 0));
     const unit = half ? 10 ** (Math.floor(Math.log10(half)) - 1) : 0;
-    return (unit && unit < 1 ? (one - other).toFixed(Math.round(-Math.log10(unit))) : number(unit ? Math.round((one - other) / unit) * unit : one - other, 3))
-      + (halves.includes(undefined) ? "" : `\n±\u00a0${exact(half, 2)}`);
+    const text = unit && unit < 1 ? (one - other).toFixed(Math.round(-Math.log10(unit))) : number(unit ? Math.round((one - other) / unit) * unit : one - other, 3);
+    return halves.includes(undefined) ? text : noted(`${text}\n±\u00a0${exact(half, 2)}`, Math.abs(one - other) < half && "sign not known");
   };
   /* Beside B a line below, since a column has no room. */
   const inFields = (name) => {
-    const [one, other] = [section, second].map((of) => of.of_fields[name]), title = document.createElement("small");
-    title.textContent = "in these fields";
-    return [title, told(one), told(other), one === null || other === null ? "unknown" : told(one === undefined ? one : one - other, 3), ...(solved ? [""] : [])];
+    const [one, other] = [section, second].map((of) => of.of_fields[name]), away = one === null || other === null ? null : one - other;
+    const is_other = away * (section.quantities[name] - second.quantities[name]) < 0;
+    return [noted("", "in these fields, to compare"), told(one), told(other), noted(told(one === undefined ? one : away, 3), is_other && "other sign than above"), ...(solved ? [""] : [])];
   };
   const range = (ends) => (ends ? `${number(ends[0], 3)} to ${number(ends[1], 3)}` : "…");
   const shown = model.quantities.map((each) => each.name).filter((name) => name in section.quantities);
@@ -516,14 +528,14 @@ function showQuantities(section = frame.section) {
   const rows = shown.flatMap((name) => [[
     titled(name), banded(section, name),
     ...(second ? [banded(second, name), less(name)] : []),
-    ...(alone.length && !second ? [told(section.of_fields[name])] : []),
+    ...(alone.length && !second ? [name in section.of_fields ? told(section.of_fields[name]) : "–"] : []),
     ...(meshes ? [name in fine ? range(fine[name]) : "not studied"] : []),
     ...(solved ? [is_early ? "…" : number(solved.quantities[name])] : [])],
   ...(second && alone.includes(name) ? [inFields(name)] : [])]);
   element("quantities").classList.toggle("pair", Boolean(second));
   fill(element("quantities"),
-    ["", second ? "A" : "predicted", ...(second ? ["B", "A\u00a0−\u00a0B"] : []),
-      ...(alone.length && !second ? ["in these fields"] : []), ...(meshes ? ["on a fine mesh"] : []),
+    ["", second ? "A" : noted("predicted", alone.length && "the answer"), ...(second ? ["B", "A\u00a0−\u00a0B"] : []),
+      ...(alone.length && !second ? [noted("in these fields", "to compare")] : []), ...(meshes ? ["on a fine mesh"] : []),
       ...(solved ? ["solver"] : [])], rows);
   if (!rows.length) element("quantities").replaceChildren();
   const missing = Object.entries(section.not_predicted), unknown = shown.filter((name) => section.quantities[name] === null);
@@ -532,8 +544,10 @@ function showQuantities(section = frame.section) {
       `${all.length > 1 ? shown.filter((name) => section.sources[name] === by).map(words).join(", ") : "Predicted"} by ${by}.`),
     ...[...new Set(kinds)].map((each) => `± holds for ${each}.`),
     ...(kinds.length ? shown.filter((name) => !(name in around)).map((name) => `No band of ${words(name)} holds.`) : []),
+    ...(solved && Object.keys(section.left_out).length ? ["The regression was fitted to this case too: below is what it gives without it."] : []),
     ...shown.filter((name) => section.constant.includes(name)).map((name) => `${words(name)} is not known: the regression has one value for all designs.`),
-    ...(alone.length ? ["A quantity in these fields has no band, and reads the cells behind the faces where the solver has values on faces."] : []),
+    ...(alone.length ? ["Take the predicted value, where there is one: what these fields give has no band."] : []),
+    ...Object.entries(section.off_in_cells).map(([name, off]) => `These fields give no ${words(name)}: that of the solver's own cells is ${number(100 * off, 2)} % off what it recorded.`),
     ...unknown.map((name) => `${words(name)} is unknown: the predicted time is too short for it.`),
     ...[...new Set(missing.map(([, why]) => why))].map((why) => {
       const names = missing.filter(([, of]) => of === why).map(([name]) => words(name));
@@ -583,7 +597,7 @@ function showContributions() {
   fill(element("contributions"), ["part", named("value", unit)], [
     ["the offset", number(chosen.offset, 3)],
     ...chosen.anchors.map((each) => [`anchor ${each.anchor}`, number(each.value, 3)]),
-    ["all other anchors", number(chosen.rest, 3)]]);
+    ["all other anchors", number(chosen.anchors.reduce((rest, each) => rest - each.value, chosen.value - chosen.offset), 3)]]);
 }
 
 /* An answer that another section, channel or place has overtaken is dropped. */
@@ -594,7 +608,9 @@ async function choose(x, y) {
   try {
     const found = await ask("contributions", { parameters, x, y, channel: columns[0], position, step });
     if (!current()) return;
-    chosen = found;
+    chosen = { ...found, value: found.parts.reduce((sum, each) => sum + each, found.offset),
+      anchors: found.parts.map((value, anchor) => ({ anchor, value, place: found.places[anchor] }))
+        .sort((one, other) => Math.abs(other.value) - Math.abs(one.value)).slice(0, ANCHORS) };
     showContributions();
     draw();
   } catch (error) {
@@ -613,12 +629,12 @@ function read(event) {
   if (!frame) return;
   const all = panes(), names = namesOf(all), { unit } = field(), { across, up } = frame.section;
   if (turnable()) {
-    const face = frame.surface && faceAt(...pixels(event)), place = face?.place.map((each, n) => `${"xyz"[n]} ${number(each, 3)} m`);
-    element("readout").textContent = face ? `${place.join(", ")}: ${withUnit(all[0].values[face.number], unit, 3)} in the cell behind` : POINT;
+    const seen = frame.surface && seenAt(event.target, ...pixels(event)), place = seen?.place.map((each, n) => `${"xyz"[n]} ${number(each, 3)} m`);
+    element("readout").textContent = seen ? `${place.join(", ")}: ${withUnit(seen.value, unit, 3)} in the cells behind` : POINT;
     return;
   }
   const [x, y] = placeOf(event, event.target, all.find((each) => each.id === event.target.id).section);
-  const values = all.map((each) => valueAt(each.section, each.values, x, y));
+  const values = all.map((each) => (each.within && valueAt(each.within, each.within.x, x, y) === null ? null : valueAt(each.section, each.values, x, y)));
   element("readout").textContent = values.every((each) => each === null) ? POINT
     : `${across} ${number(x, 3)} m, ${up} ${number(y, 3)} m: `
       + values.map((each, n) => `${names[n]}${each === null ? "no fluid" : withUnit(each, unit, 3)}`).join(", ");
@@ -726,6 +742,9 @@ picture.addEventListener("pointermove", (event) => {
   else turnBy(event.movementX / 150, event.movementY / 150);
   draw();
 });
+element("view").addEventListener("change", () => { // what is white far from the ends of all designs shows no form
+  if (turnable() && value("colouring") === "all") element("colouring").value = "own";
+});
 for (const id of ["view", "anchors", "beside"]) element(id).addEventListener("change", move);
 for (const id of ["colouring", "arrows", "low", "high"]) element(id).addEventListener("change", () => { draw(); remember(); });
 for (const id of ["channel", "shown"]) {
@@ -803,7 +822,7 @@ const drawAgain = () => frame && picture.clientWidth && draw(); // 0 while the p
 window.addEventListener("resize", drawAgain);
 // What is above the picture leaves it another room.
 const above = new ResizeObserver(drawAgain);
-for (const each of ["header", "#verdict"]) above.observe(document.querySelector(each));
+for (const each of ["header", "#verdict", "#caution"]) above.observe(document.querySelector(each));
 
 try {
   model = await ask("model");

@@ -1,11 +1,10 @@
 /* The solved designs nearest to the one that is shown. */
 
 import { ask } from "./server.js";
-import { element, fill, named, number } from "./tables.js";
+import { element, fill, named, number, words } from "./tables.js";
 
 /* Shows the table, if the design is still looked at when the answer comes; `go` sets the sliders to a
-   design, and `beside` shows it beside the present one. Returns the row of the design where it is itself
-   solved, else null. */
+   design, and `beside` shows it beside the present one. Returns its solved designs, the nearest first. */
 export async function showNearest(model, design, section, go, beside, newest, isCurrent) {
   const table = element("nearest"), note = element("nearest-note");
   let answer;
@@ -14,12 +13,12 @@ export async function showNearest(model, design, section, go, beside, newest, is
   } catch (error) {
     answer = { designs: [], reason: error.message };
   }
-  if (!isCurrent()) return null;
+  if (!isCurrent()) return [];
   note.textContent = answer.reason ? `None is shown: ${answer.reason}.`
     : `The solver's, of ${answer.version} of the dataset. They differ by the root mean square over the `
       + "parameters, in % of their ranges.";
   table.replaceChildren();
-  if (!answer.designs.length) return null;
+  if (!answer.designs.length) return [];
   const predicted = Object.fromEntries(Object.entries(section.quantities).filter(([name]) => !section.constant.includes(name)));
   const quantities = model.quantities.filter((each) => each.name in answer.designs[0].quantities);
   const cells = (parameters, values) => [
@@ -32,11 +31,22 @@ export async function showNearest(model, design, section, go, beside, newest, is
   fill(table, ["solved case", "differs by",
     ...[...quantities, ...model.parameters].map((each) => named(each.name, each.unit))],
   [["predicted here", "", ...cells(design, predicted)], ...rows]);
-  const [first] = answer.designs;
-  return first.distance < SAME ? first : null;
+  return answer.designs;
 }
 
-const SAME = 5e-4; // as people round a design
+const NEAR = 0.15, BAD = 0.2; // of the ranges, and of the mean value, from which on an error is red
+export const SAME = 5e-4; // as people round a design
+
+/* How far the fields are off at the worst near design that they were not fitted to, or at the nearest. */
+export function errorNear(designs) {
+  const known = designs.filter(({ errors }) => errors), worst = ({ errors }) => Math.max(...Object.values(errors));
+  if (!known.length) return [designs.length ? `None of the ${designs.length} nearest solved designs tests these fields: they were fitted to all of them.` : "", false];
+  const near = known.filter(({ distance }) => distance <= NEAR), of = near.reduce((one, other) => (worst(other) > worst(one) ? other : one), near[0] || known[0]);
+  const off = Object.entries(of.errors).map(([name, error]) => `${number(100 * error, 2)} % (${words(name)})`).join(", ");
+  const where = of.distance < SAME ? "this design" : `${percent(of.distance)} away`;
+  return [`At the solved ${of.case}, a ${of.split.replace("train", "training")} case, ${where}, these fields are off by ${off} of the mean value.`, worst(of) >= BAD];
+}
+
 const percent = (share) => (share < SAME ? "this design" : `${number(100 * share, 2)} %`);
 
 function ofSplit({ split, added }) {

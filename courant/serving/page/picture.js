@@ -91,11 +91,11 @@ export function moved(canvas, section, [fx, fy], [tx, ty], factor = 1) {
   return [left, right, low, high];
 }
 
-export function drawSection(canvas, section, values, scale, { chosen, anchors, arrows, most }) {
+export function drawSection(canvas, section, values, scale, { chosen, anchors, arrows, most, within }) {
   const [pen, ratio] = begin(canvas, section, most), { to } = transform(canvas, section), [left, right, low, high] = section.window;
   // Beyond a window there are but parts of triangles.
   const [x, y] = to(left, high).map(Math.floor), [last_x, last_y] = to(right, low).map(Math.ceil);
-  pen.putImageData(filled(pen, section, values, scale, to), 0, 0, x, y, last_x - x, last_y - y);
+  pen.putImageData(filled(pen, section, values, scale, to, within), 0, 0, x, y, last_x - x, last_y - y);
   pen.strokeStyle = pen.fillStyle = getComputedStyle(canvas).color;
   drawAxes(pen, section, to, ratio);
   pen.save();
@@ -173,13 +173,25 @@ function drawAxes(pen, section, to, ratio) {
   pen.globalAlpha = 1;
 }
 
-/* The pixels of the triangles, each of the value there: linear between the corners. */
-function filled(pen, section, values, scale, to) {
-  const { width, height } = pen.canvas, image = pen.createImageData(width, height);
+/* The pixels of the triangles, each of the value there: linear between the corners; of those `within` another
+   section's triangles alone. */
+function filled(pen, section, values, scale, to, within) {
+  const { width, height } = pen.canvas, image = pen.createImageData(width, height), inside = within && new Uint8Array(width * height);
+  if (within) eachPixel(within, to, width, height, () => true, (place) => { inside[place] = 1; });
+  eachPixel(section, to, width, height, (corners) => corners.every((n) => values[n] !== null), (place, corners, shares) => {
+    if (inside && !inside[place]) return;
+    // Beyond a side the value is that at the side: thin triangles would go far beyond their corners' values.
+    const [one, two, three] = shares.map((share) => Math.max(share, 0)), [a, b, c] = corners.map((n) => values[n]);
+    image.data.set([...colour(scale, (one * a + two * b + three * c) / (one + two + three)), 255], 4 * place);
+  });
+  return image;
+}
+
+/* Calls `put` with each pixel of the triangles that are wanted, its corners, and their shares in it. */
+function eachPixel(section, to, width, height, wanted, put) {
   const places = section.x.map((x, n) => to(x, section.y[n]));
   for (const corners of section.triangles) {
-    const [a, b, c] = corners.map((n) => values[n]);
-    if (a === null || b === null || c === null) continue;
+    if (!wanted(corners)) continue;
     const [[ax, ay], [bx, by], [cx, cy]] = corners.map((n) => places[n]);
     const area = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay);
     // More than half a pixel beyond each side, so that neighbours leave no gap.
@@ -192,13 +204,10 @@ function filled(pen, section, values, scale, to) {
         const second = ((x - ax) * (cy - ay) - (cx - ax) * (y - ay)) / area;
         const third = ((bx - ax) * (y - ay) - (x - ax) * (by - ay)) / area;
         if (second < over_b || third < over_c || 1 - second - third < over_a) continue;
-        // Beyond a side the value is that at the side: thin triangles would go far beyond their corners' values.
-        const [one, two, three] = [1 - second - third, second, third].map((share) => Math.max(share, 0));
-        image.data.set([...colour(scale, (one * a + two * b + three * c) / (one + two + three)), 255], 4 * (y * width + x));
+        put(y * width + x, corners, [1 - second - third, second, third]);
       }
     }
   }
-  return image;
 }
 
 /* Seen on any ground: a bright line on a broader dark one. */
@@ -216,8 +225,8 @@ function drawChosen(pen, to, ratio, chosen) {
   const [x, y] = to(chosen.x, chosen.y);
   const largest = Math.max(...chosen.anchors.map((each) => Math.abs(each.value))) || 1;
   for (const each of chosen.anchors) {
-    if (each.x === null) continue;
-    const [ax, ay] = to(each.x, each.y), share = Math.abs(each.value) / largest;
+    if (!each.place) continue;
+    const [ax, ay] = to(...each.place), share = Math.abs(each.value) / largest;
     const bright = each.value < 0 ? "#6db3f2" : "#ff5a36";
     pen.strokeStyle = bright;
     pen.lineWidth = 2 * ratio;

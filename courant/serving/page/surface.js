@@ -1,12 +1,12 @@
-/* Draws the boundary of a 3D design, the farthest triangles first, turned by drag and keys. */
+/* Draws the boundary of a 3D design, turned by drag and keys: each pixel has what is nearest to the eye. */
 
 import { colour, ends } from "./picture.js";
 import { density } from "./tables.js";
 
 const STEP = Math.PI / 18;
-const LIGHT = 0.55; // of a face that is seen edge-on
+const LIGHT = 0.86; // of what is seen edge-on: darker would be no colour of the bar
 let [turn, tilt, nearer, shift] = [-0.6, 0.4, 1, [0, 0]];
-let drawn = null; // the surface that was drawn last: its triangles, from the back, and their corners in pixels
+const drawn = new Map(); // by canvas: the surface, its values, and the triangle at each pixel
 
 const TURNS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
 
@@ -46,28 +46,42 @@ export function drawSurface(canvas, surface, values, scale, most) {
   canvas.style.height = `${most}px`;
   canvas.width = canvas.clientWidth * ratio;
   canvas.height = canvas.clientHeight * ratio;
-  const places = seen(surface.points);
+  const places = seen(surface.points), { width, height } = canvas;
   const [xs, ys] = [0, 1].map((axis) => ends(places.map((place) => place[axis])));
-  const size = 0.94 * nearer * Math.min(canvas.width / (xs[1] - xs[0]), canvas.height / (ys[1] - ys[0]));
-  const to = ([x, y]) => [canvas.width / 2 + ratio * nearer * shift[0] + size * (x - (xs[0] + xs[1]) / 2),
-    canvas.height / 2 + ratio * nearer * shift[1] - size * (y - (ys[0] + ys[1]) / 2)];
-  const depth = surface.triangles.map((corners) =>
-    corners.reduce((sum, corner) => sum + places[corner][2], 0));
-  const order = depth.map((_, n) => n).sort((one, other) => depth[other] - depth[one]);
-  for (const n of order) {
-    const corners = surface.triangles[n].map((corner) => places[corner]);
-    pen.fillStyle = pen.strokeStyle = shaded(colour(scale, values[n]), facing(corners));
-    pen.beginPath();
-    for (const corner of corners) pen.lineTo(...to(corner));
-    pen.closePath();
-    pen.fill();
-    pen.stroke();
-  }
-  drawn = { surface, order, places: places.map(to) };
-  const corner = [36 * ratio, canvas.height - 36 * ratio];
-  Object.assign(pen, { strokeStyle: getComputedStyle(canvas).color, fillStyle: getComputedStyle(canvas).color, font: `${12 * ratio}px sans-serif` });
-  seen([[1, 0, 0], [0, 1, 0], [0, 0, 1]]).forEach(([across, up], n) => {
-    const at = (length) => [corner[0] + length * ratio * across, corner[1] - length * ratio * up];
+  const size = 0.94 * nearer * Math.min(width / (xs[1] - xs[0]), height / (ys[1] - ys[0]));
+  const pixels = places.map(([x, y, z]) => [width / 2 + ratio * nearer * shift[0] + size * (x - (xs[0] + xs[1]) / 2),
+    height / 2 + ratio * nearer * shift[1] - size * (y - (ys[0] + ys[1]) / 2), z]);
+  const facing = facings(surface.triangles, places);
+  const image = pen.createImageData(width, height), depth = new Float32Array(width * height).fill(Infinity);
+  const at = new Int32Array(width * height).fill(-1);
+  surface.triangles.forEach((corners, number) => {
+    const [[ax, ay, az], [bx, by, bz], [cx, cy, cz]] = corners.map((n) => pixels[n]);
+    const [va, vb, vc] = corners.map((n) => values[n]), [fa, fb, fc] = corners.map((n) => facing[n]);
+    const area = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay);
+    const [last_x, last_y] = [Math.min(Math.ceil(Math.max(ax, bx, cx)), width - 1), Math.min(Math.ceil(Math.max(ay, by, cy)), height - 1)];
+    for (let y = Math.max(Math.floor(Math.min(ay, by, cy)), 0); area && y <= last_y; y += 1) {
+      for (let x = Math.max(Math.floor(Math.min(ax, bx, cx)), 0); x <= last_x; x += 1) {
+        const second = ((x - ax) * (cy - ay) - (cx - ax) * (y - ay)) / area;
+        const third = ((bx - ax) * (y - ay) - (x - ax) * (by - ay)) / area, first = 1 - second - third;
+        if (Math.min(first, second, third) < -1e-6) continue; // neighbours leave no gap
+        const place = y * width + x, z = first * az + second * bz + third * cz;
+        if (z >= depth[place]) continue;
+        [depth[place], at[place]] = [z, number];
+        const [red, green, blue] = colour(scale, first * va + second * vb + third * vc), light = LIGHT + (1 - LIGHT) * (first * fa + second * fb + third * fc);
+        image.data[4 * place] = light * red;
+        image.data[4 * place + 1] = light * green;
+        image.data[4 * place + 2] = light * blue;
+        image.data[4 * place + 3] = 255;
+      }
+    }
+  });
+  pen.putImageData(image, 0, 0);
+  drawn.set(canvas, { surface, values, at, width, pixels });
+  const corner = [36 * ratio, height - 36 * ratio];
+  Object.assign(pen, { strokeStyle: getComputedStyle(canvas).color, fillStyle: getComputedStyle(canvas).color,
+    lineWidth: ratio, font: `${11 * ratio}px system-ui, sans-serif` });
+  seen([[1, 0, 0], [0, 1, 0], [0, 0, 1]]).forEach(([x, y], n) => {
+    const at = (long) => [corner[0] + long * ratio * x, corner[1] - long * ratio * y];
     pen.beginPath();
     pen.moveTo(...corner);
     pen.lineTo(...at(22));
@@ -76,27 +90,24 @@ export function drawSurface(canvas, surface, values, scale, most) {
   });
 }
 
-/* The triangle that is seen at a place in pixels, with its middle in metres; null beside the surface. */
-export function faceAt(x, y) {
-  if (!drawn) return null;
-  const { surface, order, places } = drawn;
-  const number = order.findLast((n) => {
-    const sides = surface.triangles[n].map((corner, side, all) => {
-      const [[ax, ay], [bx, by]] = [places[corner], places[all[(side + 1) % 3]]];
-      return (bx - ax) * (y - ay) - (by - ay) * (x - ax);
-    });
-    return sides.every((side) => side >= 0) || sides.every((side) => side <= 0);
-  });
-  if (number === undefined) return null;
-  const corners = surface.triangles[number].map((corner) => surface.points[corner]);
-  return { number, place: [0, 1, 2].map((axis) => corners.reduce((sum, corner) => sum + corner[axis], 0) / 3) };
+/* The place and the value that are seen at a pixel of a canvas; null beside the surface. */
+export function seenAt(canvas, x, y) {
+  const of = drawn.get(canvas), number = of?.at[Math.round(y) * of.width + Math.round(x)] ?? -1;
+  if (number < 0) return null;
+  const corners = of.surface.triangles[number], [[ax, ay], [bx, by], [cx, cy]] = corners.map((n) => of.pixels[n]);
+  const area = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay);
+  const second = ((x - ax) * (cy - ay) - (cx - ax) * (y - ay)) / area, third = ((bx - ax) * (y - ay) - (x - ax) * (by - ay)) / area;
+  const between = (read) => (1 - second - third) * read(corners[0]) + second * read(corners[1]) + third * read(corners[2]);
+  return { place: [0, 1, 2].map((axis) => between((n) => of.surface.points[n][axis])), value: between((n) => of.values[n]) };
 }
 
-/* 1 where a triangle is seen from the front or behind, 0 edge-on. */
-function facing([[ax, ay, az], [bx, by, bz], [cx, cy, cz]]) {
-  const [ux, uy, uz, vx, vy, vz] = [bx - ax, by - ay, bz - az, cx - ax, cy - ay, cz - az];
-  const normal = [uy * vz - uz * vy, uz * vx - ux * vz, ux * vy - uy * vx];
-  return Math.abs(normal[2]) / (Math.hypot(...normal) || 1);
+/* By point, 1 where the triangles around it are seen from the front or behind, 0 edge-on. */
+function facings(triangles, places) {
+  const sums = places.map(() => [0, 0, 0]);
+  for (const corners of triangles) {
+    const [[ax, ay, az], [bx, by, bz], [cx, cy, cz]] = corners.map((n) => places[n]);
+    const [ux, uy, uz, vx, vy, vz] = [bx - ax, by - ay, bz - az, cx - ax, cy - ay, cz - az];
+    [uy * vz - uz * vy, uz * vx - ux * vz, ux * vy - uy * vx].forEach((part, axis) => { for (const n of corners) sums[n][axis] += part; });
+  }
+  return sums.map((normal) => Math.abs(normal[2]) / (Math.hypot(...normal) || 1));
 }
-
-const shaded = (rgb, share) => `rgb(${rgb.map((part) => Math.round(part * (LIGHT + (1 - LIGHT) * share)))})`;
