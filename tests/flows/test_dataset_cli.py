@@ -15,7 +15,7 @@ from simgen.store import versions as collect
 from simgen.store.schema import Source
 from simgen.store.write import DatasetWriter
 from tests.commands import called
-from tests.store.conftest import FAMILY, SCHEMA, add, make_cloud, make_result
+from tests.store.conftest import FAMILY, SCHEMA, add, make_cloud, make_result, record
 
 STORE = "store"
 DATASET = f"{STORE}/cylinder-flow"
@@ -35,9 +35,7 @@ def made(tmp_path_factory):
         status = {2: "rejected", 4: "failed"}.get(number, "accepted")
         result = replace(make_result(number, status, REASONS.get(number, "")), point=point)
         cloud = make_cloud(number, 6, num_snapshots) if status == "accepted" else None
-        fork = writer.fork()
-        fork.write(result, cloud)
-        writer.commit([fork])
+        record(writer, result, cloud)
         if number in (2, 4):
             run = {"family": "cylinder-flow", "cases": number + 1, "sampler": "sobol", "seed": 42}
             run |= {"preset": "trial", "settings": {}, "designs": None}
@@ -136,9 +134,7 @@ def test_a_strangers_dataset_does_not_control_the_terminal(courant):
     provenance = {**result.provenance, "solver": ESCAPES}
     gates = (Gate(ESCAPES, 1.0, ESCAPES, False, ESCAPES),)
     hostile = replace(result, gates=gates, log_tail=f"tail {ESCAPES}", provenance=provenance)
-    fork = writer.fork()
-    fork.write(hostile, None)
-    writer.commit([fork])
+    record(writer, hostile)
     writer.publish(f"message {ESCAPES}")
     case = ("show", url, "--case", result.id)
     for words in (("show", url), case, ("versions", url), ("ls", "hostile")):

@@ -22,7 +22,7 @@ from simgen.cases import FAMILIES
 from simgen.errors import InputError
 from simgen.store.write import DatasetWriter
 from tests.simgen.heated_plate import HeatedPlate
-from tests.store.conftest import NUM_SNAPSHOTS, SCHEMA, add, make_cloud, make_result
+from tests.store.conftest import NUM_SNAPSHOTS, SCHEMA, add, make_cloud, make_result, record
 
 SETTINGS = {"end_time": float(NUM_SNAPSHOTS)}
 
@@ -113,9 +113,7 @@ def test_designs_can_be_given_by_their_parameters(asked: Generation) -> None:
 def test_the_test_designs_of_a_dataset_are_solved_with_its_settings_and_those_given(
     asked: Generation, writer: DatasetWriter
 ) -> None:
-    fork = writer.fork()
-    fork.write(replace(make_result(2), split="test"), make_cloud(2))
-    writer.commit([fork])
+    record(writer, replace(make_result(2), split="test"), make_cloud(2))
     writer.publish()
     dataset = simgen.open_dataset(writer.url)
     points = replace(asked, designs=writer.url, settings={"mesh_size": 2.0}).points
@@ -142,9 +140,7 @@ def test_recorded_cases_that_are_not_published_yet_are_left_to_do(asked, writer)
 
 
 def test_a_failed_case_is_finished_unless_it_is_to_be_solved_again(asked, writer):
-    fork = writer.fork()
-    fork.write(make_result(2, "failed", "no reason"), None)
-    writer.commit([fork])
+    record(writer, make_result(2, "failed", "no reason"))
     writer.publish()
     three = replace(asked, cases=3)
     assert three.done() == PublishedVersion(asked.url, "v2")
@@ -250,10 +246,7 @@ def test_a_family_without_a_recipe_has_one_that_is_fitted_to_its_data(
 ) -> None:
     """As a family of one's own: it is generated, trained and reported by one command too."""
     mine = DatasetWriter.open(str(tmp_path / "my-flow"), replace(SCHEMA, family="my-flow"))
-    fork = mine.fork()
-    for number in range(3):
-        fork.write(make_result(number), make_cloud(number))
-    mine.commit([fork])
+    add(mine, 0, 1, 2)
     mine.publish()
     fitted = stages.open_training(Training(mine.url))[0]
     assert fitted.name == "my-flow-fitted" and fitted.training.budget_s == 180

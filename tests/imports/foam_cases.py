@@ -11,7 +11,6 @@ from __future__ import annotations
 import gzip
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +19,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from simgen.foam.run import find_openfoam
+from simgen.errors import SolverError
+from simgen.foam.run import find_openfoam, run_application
 from simgen.imports import Imported
 from simgen.imports.folder import FolderOptions, FolderPlan, import_plan, plan_folder
 from simgen.imports.importing import SourceCase
@@ -401,17 +401,11 @@ class PatchCase:
 
 def openfoam(case: Path, *command: str) -> None:
     """Run an application of OpenFOAM in a case; AssertionError shows how it ended."""
-    environment = find_openfoam(command[:1]).environment
-    done = subprocess.run(
-        command,
-        cwd=case,
-        env={"PATH": "/usr/bin:/bin", "PWD": str(case), "HOME": str(case), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise AssertionError(f"{command[0]} in {case}: {done.stdout[-600:]}{done.stderr[-1500:]}")
+    find_openfoam(command[:1]).activate()
+    try:
+        run_application(command[0], case, arguments=command[1:])
+    except SolverError as error:
+        raise AssertionError(f"{error}\n{error.log_tail}") from error
 
 
 def foam_to_vtk(case: Path, time: str) -> dict[str, dict[str, np.ndarray]]:

@@ -25,15 +25,14 @@ from vtkmodules.vtkIOXML import vtkXMLDataSetWriter, vtkXMLPolyDataWriter
 
 import simgen
 from simgen.errors import InputError
-from simgen.foam.run import find_openfoam, run_application
 from simgen.imports.folder import FolderOptions, import_plan, plan_folder, read_case_table
 from simgen.imports.openfoam import FoamOptions
 from simgen.imports.vtk import MeshReader, VtkFolder, VtkOptions
 from simgen.publish.export import export_vtu
 from simgen.store.verify import verify
-from tests.imports.foam_cases import Form, box, import_openfoam, plan_openfoam, write_case
+from tests.imports.foam_cases import box, import_openfoam, openfoam, plan_openfoam, write_case
 
-EMPTY, TETRA, PIXEL, VOXEL, HEXAHEDRON, POLYHEDRON, QUADRATIC_QUAD = 0, 10, 8, 11, 12, 42, 23
+PIXEL, VOXEL, POLYHEDRON = 8, 11, 42
 
 
 def import_folder(tmp_path: Path, fields: str = "v p", options: VtkOptions | None = None, **more):
@@ -386,17 +385,8 @@ def test_files_that_may_be_snapshots_are_named(tmp_path) -> None:
 def test_folders_of_foam_to_vtk(options, merged, tmp_path) -> None:
     """A case read from its own files and from foamToVTK's: the same values at the same places."""
     source = write_case(tmp_path / "foam/run", mesh=box(merged), fields=("U", "p"))
-    find_openfoam(("foamToVTK",)).activate()
     shutil.rmtree(source / "0")
-    with (source / "system/controlDict").open("a") as file:
-        file.write("startFrom startTime; startTime 0; deltaT 0.1; writeInterval 5;\n")
-    with (source / "system/fvSchemes").open("a") as file:
-        names = ("grad", "div", "laplacian", "interpolation", "snGrad")
-        file.writelines(f"{name}Schemes {{}}\n" for name in names)
-    Form().write(source / "system/fvSolution", "dictionary", b"")
-    for file in source.glob("[01]*/?"):
-        file.write_text(file.read_text().replace("type wall;", "type zeroGradient;"))
-    run_application("foamToVTK", source, arguments=options)
+    openfoam(source, "foamToVTK", *options)
     (tmp_path / "files").mkdir()
     (source / "VTK").rename(tmp_path / "files/run")
     dataset, skipped, notes = import_folder(tmp_path, "U p")

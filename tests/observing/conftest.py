@@ -11,16 +11,15 @@ from flows.settings import Settings, load_settings
 from flows.terminal import write_progress
 from simgen.case import Progress
 from simgen.store.write import DatasetWriter
-from tests.store.conftest import SCHEMA, make_cloud, make_result
+from tests.store.conftest import SCHEMA, make_cloud, make_result, record
 
 
 def solve_some(store: str, num_cases: int = 2, num_left: int = 6) -> str:
     """A dataset with so many cases on record and so many on their way; its URL."""
     writer = DatasetWriter.open(f"{store}/cylinder-flow", SCHEMA)
     for number in range(num_cases):
-        fork = writer.fork()
-        fork.write(make_result(number), make_cloud(number))
-        writer.commit([fork], num_left + num_cases - 1 - number)
+        left = num_left + num_cases - 1 - number
+        record(writer, make_result(number), make_cloud(number), left)
     return writer.url
 
 

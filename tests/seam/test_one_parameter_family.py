@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import simgen
+from bench.synthetic_cases import publish_cases
 from courant.evaluation.evaluate import evaluate
 from courant.recipes.fitted import fitted_recipe
 from courant.report.report import write_report
@@ -21,7 +22,6 @@ from simgen.publish.card import write_card
 from simgen.solving.convert import convert
 from simgen.solving.solve_case import solve_case
 from simgen.store.schema import Schema
-from simgen.store.write import DatasetWriter
 from tests.simgen.lid_cavity import LidCavity
 
 torch.set_num_threads(1)
@@ -49,16 +49,13 @@ def test_one_parameter_goes_from_the_solver_to_the_report(
     family = Square()
     monkeypatch.setitem(cases.FAMILIES, family.name, family)
     url = str(tmp_path / "store/square-cavity")
-    writer = DatasetWriter.open(url, Schema.of(family))
+    solved = []
     for parameters in family.design_space.sample(4, "grid"):
         point = family.point(parameters, family.settings("trial"))
         result = solve_case(point, tmp_path / "scratch")
         assert result.status == "accepted", result.reason
-        fork = writer.fork()
-        fork.write(result, convert(SolvedCase(point, tmp_path / "scratch" / point.id)))
-        writer.commit([fork])
-    writer.publish("four lids")
-    dataset = simgen.open_dataset(url)
+        solved.append((result, convert(SolvedCase(point, tmp_path / "scratch" / point.id))))
+    dataset = simgen.open_dataset(publish_cases(url, Schema.of(family), solved))
     assert "from the smallest lid_velocity" in write_card(dataset, tmp_path / "card").read_text()
     experiment = fitted_recipe(dataset).derive(
         model={"width": 24, "num_heads": 2, "num_anchors": 8, "num_levels": 1},

@@ -14,7 +14,7 @@ from simgen.cases import get_family
 from simgen.errors import InputError
 from simgen.solving.case_lock import await_orphans, is_held, own_case
 from simgen.solving.solve_case import read_result, solve_case, write_result
-from tests.simgen.test_solve_case import solvers_in, wait_for
+from tests.end_to_end.conftest import solvers, wait_for
 
 FAMILY = get_family("cylinder-flow")
 MIDDLE = {"radius": 1.5, "center_x": 0.0, "center_y": 1.0}
@@ -88,7 +88,7 @@ def test_the_second_solves_what_the_first_was_killed_over(tmp_path, start):
     wait_for(lambda: (tmp_path / POINT.id / "20").exists(), 600)
     second = start(SOLVE, tmp_path)
     wait_for(lambda: (tmp_path / POINT.id / "60").exists(), 600)
-    assert len(solvers_in(tmp_path)) == 1
+    assert len(solvers(tmp_path)) == 1
     first.kill()
     output, _ = second.communicate(timeout=600)
     assert output.split()[:2] == [POINT.id, "accepted"], output

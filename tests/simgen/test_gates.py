@@ -22,7 +22,7 @@ from simgen.solving import solve_case as solving
 from simgen.solving.convert import convert
 from simgen.solving.gates import AskedTimes, check_fields, check_patches, judge, rejection
 from simgen.solving.solve_case import solve_case
-from tests.imports.foam_cases import box, write_case
+from tests.imports.foam_cases import box, replace_in, write_case
 from tests.simgen.lid_cavity import LidCavity
 from tests.store.conftest import FAMILY, make_result
 
@@ -101,12 +101,6 @@ BOX = family(VELOCITY, TEMPERATURE)
 @pytest.fixture
 def case(tmp_path: Path) -> Path:
     return write_case(tmp_path / "case", times=("0.5", "1", "1.5"))
-
-
-def replace_in(path: Path, old: str, new: str, count: int = 1) -> None:
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, count))
 
 
 def test_fields_of_every_time_are_read(case: Path) -> None:

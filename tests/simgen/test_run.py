@@ -19,7 +19,7 @@ from simgen.machine import start_of
 from simgen.meshing import check_mesh
 from simgen.solving.archive import archive_case
 from simgen.solving.preparation import as_program_error
-from tests.simgen.test_solve_case import wait_for
+from tests.end_to_end.conftest import wait_for
 
 #: Prints a line, and once that is read all others at once.
 APPLICATION = """#!/bin/sh

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from simgen.errors import InputError, MachineError
 from simgen.foam.run import find_openfoam
 from simgen.machine import descendants
 from simgen.solving.solve_case import MOST_KILLS, solve_case, write_result
+from tests.end_to_end.conftest import solvers, wait_for
 
 pytestmark = pytest.mark.openfoam
 FAMILY = get_family("cylinder-flow")
@@ -136,8 +136,8 @@ def test_a_killed_solver_leaves_no_verdict_and_is_solved_by_the_same_call(tmp_pa
     point = point_of({"end_time": 20.0})
 
     def kill_the_solver():
-        wait_for(lambda: solvers_in(tmp_path), 600)
-        os.kill(solvers_in(tmp_path)[0], signal.SIGKILL)
+        wait_for(lambda: solvers(tmp_path), 600)
+        os.kill(solvers(tmp_path)[0], signal.SIGKILL)
 
     killer = threading.Thread(target=kill_the_solver)
     killer.start()
@@ -192,21 +192,3 @@ def test_without_openfoam_or_on_a_path_that_it_cannot_use_nothing_is_written(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match=r"icoFoam is not on PATH: .*apt-get install openfoam"):
         solve_case(cylinder_point, tmp_path)
-
-
-def solvers_in(directory: Path) -> list[int]:
-    """Process ids of solvers whose working directory lies under `directory`."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            inside = (process / "cwd").resolve().is_relative_to(directory)
-            if inside and (process / "exe").resolve().name == "icoFoam":
-                found.append(int(process.name))
-    return found
-
-
-def wait_for(condition, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.1)

@@ -66,11 +66,16 @@ def make_result(
     return CaseResult(point, status, reason, gates, "last line" if reason else "", provenance)  # type: ignore[arg-type]
 
 
-def record(writer: DatasetWriter, result: CaseResult, cloud: PointCloud | None = None) -> None:
+def record(
+    writer: DatasetWriter,
+    result: CaseResult,
+    cloud: PointCloud | None = None,
+    num_left: int | None = None,
+) -> None:
     """Write and commit one case."""
     fork = writer.fork()
     fork.write(result, cloud)
-    writer.commit([fork])
+    writer.commit([fork], num_left)
 
 
 def add(writer: DatasetWriter, *numbers: int, family: CaseFamily = FAMILY) -> list[str]:

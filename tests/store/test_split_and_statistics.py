@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simgen
+from bench.synthetic_cases import publish_cases
 from simgen.case import Field
 from simgen.design_space import Parameter
 from simgen.imports import imported_schema
@@ -16,7 +17,6 @@ from simgen.moments import Moments, is_significant, moments
 from simgen.publish.card import left_out
 from simgen.store.schema import Source
 from simgen.store.split import LEAST, LEFT_OUT, RATIOS, LeftOut, assign_splits, outlying, settled
-from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, add, make_cloud, make_result, record
 
 ids = st.lists(
@@ -113,12 +113,8 @@ def test_streamed_moments_equal_numpys(num_blocks, seed, offset):
 
 def publish(url, clouds, startup_s=0.0):
     """A version of cases in a family whose start takes so long."""
-    writer = DatasetWriter.open(url, replace(SCHEMA, startup_s=startup_s))
-    fork = writer.fork()
-    for number, cloud in enumerate(clouds):
-        fork.write(make_result(number), cloud)
-    writer.commit([fork])
-    return simgen.open_dataset(url, writer.publish("planted"))
+    cases = [(make_result(number), cloud) for number, cloud in enumerate(clouds)]
+    return simgen.open_dataset(publish_cases(url, replace(SCHEMA, startup_s=startup_s), cases))
 
 
 @pytest.mark.parametrize("startup_s", [0.0, 2.0])

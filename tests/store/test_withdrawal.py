@@ -9,8 +9,7 @@ import simgen
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from simgen.store.verify import history, verify
-from simgen.store.write import DatasetWriter
-from tests.store.conftest import add, make_cloud, make_result
+from tests.store.conftest import add, make_cloud, make_result, record
 
 REASON = "half of its snapshots were lost"
 
@@ -20,14 +19,6 @@ def published(writer, url) -> Dataset:
     add(writer, *range(8))
     writer.publish("eight cases")
     return simgen.open_dataset(url)
-
-
-def rewrite(writer: DatasetWriter, number: int, status: str = "accepted") -> None:
-    """Solve a case again, as a worker does."""
-    fork = pickle.loads(pickle.dumps(writer.fork()))
-    result = make_result(number, status, "" if status == "accepted" else "no")
-    fork.write(result, make_cloud(number) if status == "accepted" else None)
-    writer.commit([fork])
 
 
 def test_a_withdrawn_case_is_gone_from_the_new_version_and_from_no_other(published, writer, url):
@@ -54,10 +45,10 @@ def test_a_design_that_is_solved_again_has_its_split_back(published, writer, url
     writer.withdraw([case], REASON)
     add(writer, *range(8, 12))
     writer.publish("others meanwhile")
-    rewrite(writer, number, "failed")
+    record(writer, make_result(number, "failed", "no"))
     add(writer, 12)
     writer.publish("it failed once")
-    rewrite(writer, number)
+    add(writer, number)
     assert writer.publish("and was solved") == "v5"
     after = simgen.open_dataset(url)
     assert after[case].split == split
@@ -69,7 +60,7 @@ def test_a_design_that_is_solved_again_has_its_split_back(published, writer, url
 
 
 def test_what_cannot_be_withdrawn_is_one_line_and_changes_nothing(published, writer, url):
-    rewrite(writer, 9, "failed")
+    record(writer, make_result(9, "failed", "no"))
     case, failed = published.cases()[0], make_result(9).id
     for cases, reason, problem in (
         (["nonsense"], REASON, "nonsense is unknown.*`courant dataset show .+` lists the cases"),
@@ -88,12 +79,12 @@ def test_what_cannot_be_withdrawn_is_one_line_and_changes_nothing(published, wri
 
 def test_a_fork_knows_what_was_put_on_record_since_it_was_made(writer):
     add(writer, 1)
-    rewrite(writer, 2, "failed")
+    record(writer, make_result(2, "failed", "no"))
     fork = pickle.loads(pickle.dumps(writer.fork()))
     assert fork.recorded_since(make_result(3).id) is None
     assert fork.recorded_since(make_result(2).id) is None, "it is there to be solved again"
     add(writer, 3)
-    rewrite(writer, 2, "failed")
+    record(writer, make_result(2, "failed", "no"))
     assert fork.recorded_since(make_result(3).id)["status"] == "accepted"
     assert fork.recorded_since(make_result(2).id)["status"] == "failed", (
         "another writer has tried it since"

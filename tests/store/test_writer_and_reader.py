@@ -164,10 +164,8 @@ def test_a_fork_of_which_another_writer_had_a_case_accepted_is_not_lost_in_silen
 
 def test_progress_follows_from_the_commits(url, writer, monkeypatch):
     def commit_case(number, num_left, status="accepted"):
-        fork = writer.fork()
         cloud = make_cloud(number) if status == "accepted" else None
-        fork.write(make_result(number, status), cloud)
-        writer.commit([fork], num_left)
+        record(writer, make_result(number, status), cloud, num_left)
         return read_progress(url)
 
     assert read_progress(url).state == "begun"

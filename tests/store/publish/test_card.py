@@ -128,10 +128,8 @@ def with_figures(number: int, status: str = "accepted"):
 
 
 def write(writer: DatasetWriter, *numbers: int) -> None:
-    fork = writer.fork()
     for number in numbers:
-        fork.write(with_figures(number), make_cloud(number))
-    writer.commit([fork])
+        record(writer, with_figures(number), make_cloud(number))
 
 
 def test_quantities_stand_in_the_table_of_designs_and_in_the_statistics(writer, url):

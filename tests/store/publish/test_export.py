@@ -200,12 +200,9 @@ def meshed_cloud(seed: int):
 
 
 def test_a_case_with_a_mesh_is_exported_as_its_cells_and_faces(writer, url, tmp_path):
-    cloud, fork = meshed_cloud(1), writer.fork()
-    fork.write(make_result(1), cloud)
-    writer.commit([fork])
-    add(writer, 0)
-    writer.publish("with and without a mesh")
-    dataset = simgen.open_dataset(url)
+    cloud = meshed_cloud(1)
+    record(writer, make_result(1), cloud)
+    dataset = publish(writer, 0)
     assert verify(dataset).findings == []
     case = dataset[make_result(1).id]
     assert dataset[make_result(0).id].mesh is None
