@@ -57,8 +57,8 @@ def test_a_dataset_that_lies_elsewhere_is_named_and_checked_by_its_snapshot(demo
 
 
 def test_an_evaluation_and_its_report_take_the_datasets_new_place(demo, alone, tmp_path):
-    with pytest.raises(InputError, match="--dataset URL"):
-        evaluate(str(alone))
+    assert "name its place with --dataset URL" in refused("evaluate", alone)
+    assert "no dataset at" in refused("evaluate", alone, "--dataset", tmp_path / "nowhere")
     assert evaluate(str(alone), dataset_url=str(demo / STORE)).dataset["url"] == str(demo / STORE)
     with pytest.raises(InputError, match="--dataset URL"):
         write_report(str(alone), str(tmp_path / "report"))
