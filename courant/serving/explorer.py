@@ -27,13 +27,7 @@ from courant.evaluation.record import is_useful
 from courant.evaluation.references import of_designs
 from courant.prediction.answers import FIELDS, REGRESSION, SAME_DESIGN
 from courant.prediction.bands import QuantityBand, quantity_bands
-from courant.prediction.surrogate import (
-    FieldsOfDesign,
-    PredictedDesign,
-    Surrogate,
-    TooLargeError,
-    by_field,
-)
+from courant.prediction.surrogate import PredictedDesign, Surrogate, TooLargeError, by_field
 from courant.problems.problem import NotFiniteError, collected_warnings
 from courant.serving.predictions import Limits, RequestError, Strict
 from simgen.cell_mesh import shape_of
@@ -177,6 +171,7 @@ class Surface(BaseModel):
     points: list[list[float]]  # m
     triangles: list[list[int]]
     values: list[list[float]]  # by channel, at the points
+    other: list[list[float]] | None  # what they are compared with
     widths: list[list[float]] | None  # half-widths of the band; null where none holds
 
 
@@ -319,7 +314,7 @@ class Explored:
         return _opened(self.surrogate.open_dataset, self._place)
 
     @cached_property
-    def _better(self) -> tuple[str, FieldsOfDesign | None]:
+    def _better(self) -> tuple[str, Callable[..., np.ndarray] | None]:
         """What the evaluation found clearly better than the network, with its name."""
         return of_designs(self.surrogate, self._place) if self._place else ("", None)
 
@@ -555,7 +550,7 @@ class Explored:
         places = surrogate.places(anchors)
         return [] if places is None else places[:, list(layer.axes)].astype(float).tolist()
 
-    def surface(self, request: PictureRequest) -> Surface:
+    def surface(self, request: SectionRequest) -> Surface:
         """Predict a design and take its boundary."""
         shown = self.shown(request.parameters)
         cloud = shown.found.cloud
@@ -580,12 +575,15 @@ class Explored:
             return [short(np.bincount(numbers.ravel(), each) / around) for each in of_face]
 
         values, widths = shown.state(request.step)
+        every = np.arange(cloud.num_points)
+        other = None if request.beside is None else self._other(request, shown, every)
         places = cloud.mesh.points[used % num_places].astype(float)
         digits = 5 - int(np.floor(np.log10(float(np.ptp(places, axis=0).max()))))
         return Surface(
             points=np.round(places, digits).tolist(),
             triangles=numbers.reshape(-1, 3).tolist(),
             values=mean(values),
+            other=None if other is None else mean(other),
             widths=None if widths is None else mean(widths),
         )
 

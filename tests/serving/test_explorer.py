@@ -90,6 +90,7 @@ def test_a_section_has_the_field_in_the_plane_and_a_place_is_a_sum(
     one, two = (places[faces[:, n]] - places[faces[:, 0]] for n in (1, 2))
     area = np.linalg.norm(np.cross(one, two), axis=1).sum() / 2
     assert area == pytest.approx(boundary.areas.sum(), rel=1e-3), "all of the boundary"
+    assert surface.other is None and explored.surface(asked(beside=DESIGN)).other == surface.values
     # A corner has the mean of the cells behind the faces of one patch around it.
     values, _ = explored.shown(DESIGN).state(None)
     middle, cells = places[faces].mean(axis=1), explored.shown(DESIGN).found.cloud.points

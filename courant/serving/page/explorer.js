@@ -209,14 +209,16 @@ async function move() {
 
 /* Asks for a step of a design, and for what is beside it. */
 async function load(parameters) {
-  // A surface has nothing beside it.
-  const beside = turnable() ? null : { "": null, solver: "solver", network: "network", b: kept }[value("beside")], at = { position, step, window: view };
+  const beside = { "": null, solver: "solver", network: "network", b: kept }[value("beside")], at = { position, step, window: view };
   const anchors = element("anchors").checked, found = {};
   found.section = await ask("sections", { parameters, ...at, anchors, beside });
   if (!found.section.has_surface) element("view").value = "section";
   element("view").parentElement.hidden = !found.section.has_surface;
-  if (turnable()) found.surface = await ask("surfaces", { parameters, step });
-  else if (value("beside") === "b") found.second = await ask("sections", { parameters: kept, position, step, window: found.section.window });
+  if (value("beside") === "b") found.second = await ask("sections", { parameters: kept, position, step, window: found.section.window });
+  if (turnable()) {
+    found.surface = await ask("surfaces", { parameters, step, beside: found.second ? null : beside });
+    if (found.second) found.other_surface = await ask("surfaces", { parameters: kept, step });
+  }
   frames.set(found.section.step, found);
   return found;
 }
@@ -347,13 +349,16 @@ function panes() {
   const { section, second } = frame, { columns, limits, colours, signed } = field();
   const kind = value("shown"), is_band = kind === "widths";
   const turned = turnable() && frame.surface, ours = fieldOf((turned || section)[kind], columns);
-  const all = [{ id: "picture", section, values: ours, channels: section.values }];
-  const other = section.other && !is_band && !turned ? fieldOf(section.other, columns) : null;
-  if (other) {
-    all.push(second ? { id: "second", section: second, values: fieldOf(second.values, columns), channels: second.values }
-      : { id: "second", section, values: other, channels: section.other });
-    all.push({ id: "difference", within: second, section: second ? { ...section, walls: [...section.walls, ...second.walls] } : section,
-      values: ours.map((one, n) => (other[n] === null ? null : one - other[n])) });
+  const all = [{ id: "picture", section, surface: turned, values: ours, channels: section.values }];
+  const { values: theirs } = second ? (turned ? frame.other_surface : second) : { values: (turned || section).other };
+  if (theirs && !is_band) {
+    all.push(second ? { id: "second", section: second, surface: turned && frame.other_surface, values: fieldOf(theirs, columns), channels: second.values }
+      : { id: "second", section, surface: turned, values: fieldOf(theirs, columns), channels: section.other });
+    const other = second ? fieldOf(section.other, columns) : all[1].values;
+    if (!turned || !second) { // two surfaces have no places in common
+      all.push({ id: "difference", within: second, section: second ? { ...section, walls: [...section.walls, ...second.walls] } : section, surface: turned,
+        values: ours.map((one, n) => (other[n] === null ? null : one - other[n])) });
+    }
   }
   let [low, high] = limits;
   if (is_band || value("colouring") === "own") {
@@ -362,8 +367,8 @@ function panes() {
     if (is_band) low = 0;
   } else if (value("colouring") === "typed") [low, high] = typedLimits() || limits;
   const scales = [is_band ? scaleOf([low, high], model.fields[0].colours) : scaleOf([low, high], colours, signed)];
-  const away = other && reachOf(all[2].values);
-  scales.push(scales[0], other && scaleOf([-away, away], model.difference_colours));
+  const away = all[2] && reachOf(all[2].values);
+  scales.push(scales[0], away && scaleOf([-away, away], model.difference_colours));
   return all.map((each, n) => ({ ...each, scale: scales[n] }));
 }
 
@@ -385,7 +390,8 @@ function arrange(ratio, number) {
   area.classList.remove("tall", "four");
   const wide = area.clientWidth, room = window.innerHeight - above - 30 - element("readout").offsetHeight, low = room - element("tools").offsetHeight - NOTES, line = number > 1 ? 26 : 0;
   // Each way: its class, columns, rows, and the width and height that the panes have. The first is the fullest page.
-  const ways = number > 1 ? [["", 3, 1, wide, low], ["four", 2, 2, wide, room], ["tall", 1, 3, wide - 256, room], ["", 1, 3, wide, low]]
+  const ways = number === 2 ? [["", 2, 1, wide, low], ["", 1, 2, wide, low]]
+    : number > 1 ? [["", 3, 1, wide, low], ["four", 2, 2, wide, room], ["tall", 1, 3, wide - 256, room], ["", 1, 3, wide, low]]
     : turnable() ? [["", 1, 1, wide, low]] : [["", 1, 1, wide, low], ["tall", 1, 1, wide - 256, room]];
   const found = (small ? [["", 1, 1, wide, 0.45 * window.innerHeight + line]] : ways).map(([kind, columns, rows, width, height]) => {
     const high = Math.max(height / rows, number > 1 ? 150 : 280) - line;
@@ -409,32 +415,37 @@ function beyondOf({ values, scale: { limits: [low, high] } }) {
 
 function draw() {
   const { unit, name } = field(), all = panes(), [first] = all, { section } = frame;
-  picture.classList.toggle("surface", turnable());
   element("limits").hidden = value("colouring") !== "typed" || value("shown") === "widths";
   if (!value("low") && !value("high")) ["low", "high"].forEach((id, n) => { element(id).value = number(field().limits[n], 3); });
   const [left, right, low, high] = section.window;
-  element("beside").parentElement.hidden = turnable(); // a boundary is shown alone
   element("around").hidden = !section.has_body || turnable();
   element("panes").classList.toggle("zoomed", Array.isArray(view));
   const compared = all.length > 1;
   element("panes").classList.toggle("compared", compared);
-  for (const id of ["second", "difference", "difference-scale"]) element(id).parentElement.hidden = !compared;
+  ["picture", "second", "difference"].forEach((id, n) => {
+    element(id).classList.toggle("surface", turnable());
+    element(id).parentElement.hidden = n >= all.length;
+  });
+  element("difference-scale").parentElement.hidden = all.length < 3;
   showScale("colours", "ticks", "scale-name", all.slice(0, 2), named(words(name), unit));
-  if (compared) showScale("difference-colours", "difference-ticks", "difference-scale", all.slice(2), named("difference", unit));
+  if (all.length > 2) showScale("difference-colours", "difference-ticks", "difference-scale", all.slice(2), named("difference", unit));
   const vector = turnable() ? null : vectorOf(section), with_arrows = vector && element("arrows").checked;
   element("arrows").parentElement.hidden = !vector;
   const stretch = stretchOf(section), most = arrange((stretch * (high - low)) / (right - left), all.length);
-  const by_solver = value("beside") === "solver", lacking = value("beside") && !section.other && !turnable();
+  const by_solver = value("beside") === "solver", lacking = value("beside") && !compared;
   const by_network = value("beside") === "network", first_is = by_network ? section.fields_by : by_solver ? "prediction" : "A, this design";
   const has_parts = !section.fields_by || by_network; // anchors are the network's
   element("parts").hidden = !has_parts;
   element("arrows").nextElementSibling.textContent = `arrows of ${words((vector?.name || "").replaceAll("|", ""))}`;
-  for (const each of turnable() ? [] : all) {
+  for (const each of all) {
+    if (turnable()) {
+      if (each.surface) drawSurface(element(each.id), each.surface, each.values, each.scale, most);
+      continue;
+    }
     const arrows = with_arrows && each.channels && { flow: vector.columns.map((n) => each.channels[n]), fastest: vector.limits[1] };
     drawSection(element(each.id), each.section, each.values, each.scale,
       { most, arrows, within: each.within, ...(each.id === (section.fields_by ? "second" : "picture") && has_parts ? { chosen, anchors: element("anchors").checked } : {}) });
   }
-  if (turnable() && frame.surface) drawSurface(picture, frame.surface, first.values, first.scale, most);
   const of_phase = section.times.length > 1 ? "; in flows that oscillate, mostly a difference of phase" : "";
   element("first-name").textContent = compared ? first_is
     : lacking && by_solver ? `The solver has not solved this design${section.times.length ? " at this time" : ""}: choose one of the nearest, below.`
@@ -448,7 +459,7 @@ function draw() {
       + (beyond ? `, ${number(100 * beyond, 2)} % of its points beyond the colours` : "");
   }).join("; ")}.`;
   element("plane").textContent = turnable()
-    ? "The boundary, with the values in the cells behind its faces; z is up. Drag it, or turn it by the arrow keys; the wheel enlarges it, and a drag with Shift moves it."
+    ? `The boundary, with the values in the cells behind it${compared ? "" : "; z is up. Dragging or arrow keys turn it, the wheel enlarges it, dragging with Shift moves it"}.`
     : `${section.across} to the right, ${section.up} up${stretch > 1 ? `, ${number(stretch, 2)} times as large` : ""}, ${section.plane}.`;
 }
 
@@ -511,7 +522,7 @@ function showQuantities(section = frame.section) {
   /* Beside B a line below, since a column has no room. */
   const inFields = (name) => {
     const [one, other] = [section, second].map((of) => of.of_fields[name]), away = one === null || other === null ? null : one - other;
-    const is_other = away * (section.quantities[name] - second.quantities[name]) < 0;
+    const is_other = !section.constant.includes(name) && away * (section.quantities[name] - second.quantities[name]) < 0;
     return [noted("", "in these fields, to compare"), told(one), told(other), noted(told(one === undefined ? one : away, 3), is_other && "other sign than above"), ...(solved ? [""] : [])];
   };
   const range = (ends) => (ends ? `${number(ends[0], 3)} to ${number(ends[1], 3)}` : "…");
@@ -736,12 +747,14 @@ picture.addEventListener("keydown", (event) => {
   const from = chosen || { x: (left + right) / 2, y: (low + high) / 2 }, [dx, dy] = steps[event.key];
   choose(from.x + dx * (right - left) / 20, from.y + dy * (high - low) / 20);
 });
-picture.addEventListener("pointermove", (event) => {
-  if (!turnable() || !frame.surface || !event.buttons) return;
-  if (event.shiftKey || event.buttons > 1) shiftBy(event.movementX, event.movementY);
-  else turnBy(event.movementX / 150, event.movementY / 150);
-  draw();
-});
+for (const id of ["picture", "second", "difference"]) {
+  element(id).addEventListener("pointermove", (event) => {
+    if (!turnable() || !frame.surface || !event.buttons) return;
+    if (event.shiftKey || event.buttons > 1) shiftBy(event.movementX, event.movementY);
+    else turnBy(event.movementX / 150, event.movementY / 150);
+    draw();
+  });
+}
 element("view").addEventListener("change", () => { // what is white far from the ends of all designs shows no form
   if (turnable() && value("colouring") === "all") element("colouring").value = "own";
 });
@@ -844,7 +857,6 @@ try {
       wrong.push(`${id} = ${state.get(id)}: this design has none`);
     }
   }
-  if (turnable() && value("beside")) wrong.push(`beside = ${value("beside")}: a surface is shown alone`);
   if (wrong.length) say(`The address: ${wrong.join("; ")}.`, true);
   await offerSolving(() => design, () => compare(shown, true));
 } catch (error) {

@@ -5,6 +5,7 @@ import { density } from "./tables.js";
 
 const STEP = Math.PI / 18;
 const LIGHT = 0.86; // of what is seen edge-on: darker would be no colour of the bar
+const FINE = 2; // places for each pixel and axis, so that edges are smooth
 let [turn, tilt, nearer, shift] = [-0.6, 0.4, 1, [0, 0]];
 const drawn = new Map(); // by canvas: the surface, its values, and the triangle at each pixel
 
@@ -51,20 +52,20 @@ export function drawSurface(canvas, surface, values, scale, most) {
   const size = 0.94 * nearer * Math.min(width / (xs[1] - xs[0]), height / (ys[1] - ys[0]));
   const pixels = places.map(([x, y, z]) => [width / 2 + ratio * nearer * shift[0] + size * (x - (xs[0] + xs[1]) / 2),
     height / 2 + ratio * nearer * shift[1] - size * (y - (ys[0] + ys[1]) / 2), z]);
-  const facing = facings(surface.triangles, places);
-  const image = pen.createImageData(width, height), depth = new Float32Array(width * height).fill(Infinity);
-  const at = new Int32Array(width * height).fill(-1);
+  const facing = facings(surface.triangles, places), [wide, high] = [FINE * width, FINE * height];
+  const image = pen.createImageData(wide, high), depth = new Float32Array(wide * high).fill(Infinity);
+  const at = new Int32Array(wide * high).fill(-1);
   surface.triangles.forEach((corners, number) => {
-    const [[ax, ay, az], [bx, by, bz], [cx, cy, cz]] = corners.map((n) => pixels[n]);
+    const [[ax, ay, az], [bx, by, bz], [cx, cy, cz]] = corners.map((n) => [FINE * pixels[n][0], FINE * pixels[n][1], pixels[n][2]]);
     const [va, vb, vc] = corners.map((n) => values[n]), [fa, fb, fc] = corners.map((n) => facing[n]);
     const area = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay);
-    const [last_x, last_y] = [Math.min(Math.ceil(Math.max(ax, bx, cx)), width - 1), Math.min(Math.ceil(Math.max(ay, by, cy)), height - 1)];
+    const [last_x, last_y] = [Math.min(Math.ceil(Math.max(ax, bx, cx)), wide - 1), Math.min(Math.ceil(Math.max(ay, by, cy)), high - 1)];
     for (let y = Math.max(Math.floor(Math.min(ay, by, cy)), 0); area && y <= last_y; y += 1) {
       for (let x = Math.max(Math.floor(Math.min(ax, bx, cx)), 0); x <= last_x; x += 1) {
         const second = ((x - ax) * (cy - ay) - (cx - ax) * (y - ay)) / area;
         const third = ((bx - ax) * (y - ay) - (x - ax) * (by - ay)) / area, first = 1 - second - third;
         if (Math.min(first, second, third) < -1e-6) continue; // neighbours leave no gap
-        const place = y * width + x, z = first * az + second * bz + third * cz;
+        const place = y * wide + x, z = first * az + second * bz + third * cz;
         if (z >= depth[place]) continue;
         [depth[place], at[place]] = [z, number];
         const [red, green, blue] = colour(scale, first * va + second * vb + third * vc), light = LIGHT + (1 - LIGHT) * (first * fa + second * fb + third * fc);
@@ -75,8 +76,10 @@ export function drawSurface(canvas, surface, values, scale, most) {
       }
     }
   });
-  pen.putImageData(image, 0, 0);
-  drawn.set(canvas, { surface, values, at, width, pixels });
+  const fine = new OffscreenCanvas(wide, high);
+  fine.getContext("2d").putImageData(image, 0, 0);
+  pen.drawImage(fine, 0, 0, width, height);
+  drawn.set(canvas, { surface, values, at, wide, pixels });
   const corner = [36 * ratio, height - 36 * ratio];
   Object.assign(pen, { strokeStyle: getComputedStyle(canvas).color, fillStyle: getComputedStyle(canvas).color,
     lineWidth: ratio, font: `${11 * ratio}px system-ui, sans-serif` });
@@ -92,7 +95,7 @@ export function drawSurface(canvas, surface, values, scale, most) {
 
 /* The place and the value that are seen at a pixel of a canvas; null beside the surface. */
 export function seenAt(canvas, x, y) {
-  const of = drawn.get(canvas), number = of?.at[Math.round(y) * of.width + Math.round(x)] ?? -1;
+  const of = drawn.get(canvas), number = of?.at[Math.round(FINE * y) * of.wide + Math.round(FINE * x)] ?? -1;
   if (number < 0) return null;
   const corners = of.surface.triangles[number], [[ax, ay], [bx, by], [cx, cy]] = corners.map((n) => of.pixels[n]);
   const area = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay);
