@@ -274,15 +274,20 @@ def share(number: int) -> float:
     return 0.4 + 0.02 * number
 
 
-def trained_on_pipes(folder: Path) -> str:
+def trained_on_pipes(
+    folder: Path,
+    num_cases: int = NUM_CASES,
+    figures: Callable[[int, DesignPoint], dict[str, float]] = lambda number, _: {
+        "branch1_share": share(number)
+    },
+) -> str:
     """Publish the cases below `folder`, and return a run that was trained on them."""
     torch.set_num_threads(1)
     cases: list[Any] = []
-    designs = FAMILY.design_space.sample(NUM_CASES, "sobol", 1)
-    for number, shape in enumerate(SPACE.sample(NUM_CASES, "sobol", 1)):
-        figures = {"figures": {"branch1_share": share(number)}}
+    designs = FAMILY.design_space.sample(num_cases, "sobol", 1)
+    for number, shape in enumerate(SPACE.sample(num_cases, "sobol", 1)):
         point = FAMILY.point(designs[number], SETTINGS)
-        result = CaseResult(point, "accepted", provenance=figures)
+        result = CaseResult(point, "accepted", provenance={"figures": figures(number, point)})
         cases.append((result, duct(60, shape, seed=number)))
     url = publish_cases(str(folder / "store" / "branched-pipe"), Schema.of(FAMILY), cases)
     run = RunDirectory(folder / "runs" / "pipes")

@@ -16,7 +16,7 @@ from flows import executor as module
 from flows.executor import LocalExecutor, LostWorkerError, as_they_end, closing
 from flows.solving import Execution, solve_cases
 from simgen.cases import get_family
-from simgen.errors import InputError, StoreError
+from simgen.errors import InputError, MachineError, StoreError
 from simgen.machine import usable_cores
 from simgen.store.schema import Schema
 from simgen.store.write import DatasetWriter
@@ -76,8 +76,9 @@ def test_a_process_that_dies_is_replaced_and_its_work_tried_again(
 def test_errors_that_may_pass_are_tried_again_and_others_are_not(
     executor: LocalExecutor, tmp_path: Path
 ) -> None:
-    assert executor.submit(fail_once, str(tmp_path), StoreError("away")).result(60) == "solved"
-    (tmp_path / "failed").unlink()
+    for error in (StoreError("away"), MachineError("icoFoam was killed by SIGKILL")):
+        assert executor.submit(fail_once, str(tmp_path), error).result(60) == "solved"
+        (tmp_path / "failed").unlink()
     with pytest.raises(InputError, match="wrong"):
         executor.submit(fail_once, str(tmp_path), InputError("wrong")).result(60)
 

@@ -3,13 +3,13 @@
 import importlib.util
 import re
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from tests.declared import PROJECT as PROJECT
+from tests.declared import ROOT as ROOT
+
 INFRA = ROOT / "infra"
-PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def scripts() -> list[Path]:

@@ -13,18 +13,14 @@ from scipy.stats import qmc
 
 import courant
 import simgen
-from bench.synthetic_cases import publish_cases
 from courant.optimisation import Candidate, Emulator, Search, parse_limit, table_text
 from courant.prediction.answers import Outcomes
 from courant.prediction.bands import QuantityBand
 from courant.runs import record
-from courant.runs.directory import RunDirectory
-from courant.training.train import fit
 from flows.stages import Optimisation
-from simgen.case import CaseResult
+from simgen.design_space import DesignPoint
 from simgen.errors import InputError, SimgenError
 from simgen.machine import start_of
-from simgen.store.schema import Schema
 from tests import world as w
 
 
@@ -132,18 +128,11 @@ def test_what_cannot_be_searched_for_is_an_error_that_names_it(
 @pytest.fixture
 def trained(tmp_path: Path) -> str:
     """A run on pipes of a coarse mesh, whose pressure loss is that of a formula."""
-    torch.set_num_threads(1)
-    cases: list[Any] = []
-    designs, shapes = (of.sample(14, "sobol", 1) for of in (w.FAMILY.design_space, w.SPACE))
-    for number, (design, shape) in enumerate(zip(designs, shapes, strict=True)):
-        figures = {"pressure_loss": 2 * design["inlet_velocity"] ** 2, "peak_speed": np.nan}
-        point = w.FAMILY.point(design, w.SETTINGS)
-        result = CaseResult(point, "accepted", provenance={"figures": figures})
-        cases.append((result, w.duct(60, shape, seed=number)))
-    url = publish_cases(str(tmp_path / "store" / "branched-pipe"), Schema.of(w.FAMILY), cases)
-    run = RunDirectory(tmp_path / "runs" / "pipes")
-    fit(w.tiny_steady(epochs=1), simgen.open_dataset(url), run)
-    return run.url
+
+    def figures(_: int, point: DesignPoint) -> dict[str, float]:
+        return {"pressure_loss": 2 * point.parameters["inlet_velocity"] ** 2, "peak_speed": np.nan}
+
+    return w.trained_on_pipes(tmp_path, 14, figures)
 
 
 @pytest.mark.openfoam

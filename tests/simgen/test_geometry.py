@@ -9,10 +9,7 @@ from simgen.errors import CaseError
 from simgen.foam import mesh as geometry
 from simgen.foam.mesh import Polygons, read_geometry
 from simgen.solving.convert import distance_to_faces
-
-HEADER = (
-    "FoamFile\n{{\n    version 2.0;\n    format ascii;\n    class {kind};\n    object {name};\n}}\n"
-)
+from tests.imports.foam_cases import FoamMesh, Form, write_mesh
 
 #: The unit cube cut along its diagonal plane x = y: cell 0 holds (1, 0, z), cell 1 holds (0, 1, z).
 POINTS = [(x, y, z) for z in (0, 1) for x, y in ((0, 0), (1, 0), (1, 1), (0, 1))]
@@ -27,29 +24,16 @@ FACES = [
     (0, 3, 2),
     (4, 6, 7),
 ]
-OWNER, NEIGHBOUR = [0, 0, 0, 0, 0, 1, 1, 1, 1], [1]
-
-
-def write_mesh(folder, lists):
-    mesh = folder / "constant/polyMesh"
-    mesh.mkdir(parents=True)
-    for name, entries in lists.items():
-        lines = "\n".join(map(str, entries))
-        header = HEADER.format(kind=name, name=name)
-        (mesh / name).write_text(f"{header}{len(entries)}\n(\n{lines}\n)\n")
-    return folder
+WALLS = {"walls": "wall"}
+OWNER = [0, 0, 0, 0, 0, 1, 1, 1, 1]
 
 
 @pytest.fixture
 def cube(tmp_path):
-    lists = {
-        "points": [f"({x} {y} {z})" for x, y, z in POINTS],
-        "faces": [f"{len(face)}({' '.join(map(str, face))})" for face in FACES],
-        "owner": OWNER,
-        "neighbour": NEIGHBOUR,
-        "boundary": ["walls { type wall; nFaces 8; startFace 1; }"],
-    }
-    return write_mesh(tmp_path, lists)
+    behind = [1, *["walls"] * 8]
+    mesh = FoamMesh(np.array(POINTS), tuple(zip(FACES, OWNER, behind, strict=True)), WALLS)
+    write_mesh(tmp_path, mesh, Form())
+    return tmp_path
 
 
 @pytest.mark.parametrize("block", [1, 2, 2000])
