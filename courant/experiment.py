@@ -64,9 +64,7 @@ class TrainingConfig(Frozen):
     clip_norm: float = Field(default=2.0, gt=0)
     accumulate: int = Field(default=1, ge=1, le=65_536)
     """Number of parts in which a worker processes its batch: less memory, the same step."""
-    ema_decay: float | None = Field(
-        default=None, gt=0, lt=1
-    )  # of weights that are averaged and kept
+    ema_decay: float | None = Field(default=None, gt=0, lt=1)  # of the averaged weights, if any
     nonfinite: Literal["stop", "skip"] = "stop"  # on a loss or gradient that is not finite
     compile: bool = False  # needs a C++ compiler on a CPU; changes the last digits
     cuda_graphs: bool | Literal["auto"] = "auto"
@@ -156,9 +154,7 @@ class Experiment(Frozen):
                 " courant with sampled or learned ones; set it to 0"
             )
         if not isinstance(self.data, DATA[self.task]):
-            raise ValueError(
-                f"a {self.task} experiment takes {DATA[self.task].__name__} as its data"
-            )
+            raise ValueError(f"a {self.task} experiment takes {DATA[self.task].__name__} as data")
         return self
 
     def derive(
@@ -208,9 +204,7 @@ def parse_experiment(content: str | dict[str, Any]) -> Experiment:
         except (ValueError, RecursionError) as error:
             raise InputError(f"experiment is not valid JSON: {error}") from error
     if not isinstance(content, dict):
-        raise InputError(
-            "experiment must be a mapping with name, family, task, model, data and training"
-        )
+        raise InputError("experiment must map name, family, task, model, data and training")
     return _checked(content)
 
 

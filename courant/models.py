@@ -120,9 +120,7 @@ def _find(kind: str) -> tuple[type[ModelConfig], Callable[[Any], FieldModel]]:
             try:
                 importlib.import_module(name)
             except ImportError as error:
-                raise InputError(
-                    f"{VARIABLE} names {name}, which cannot be imported: {error}"
-                ) from error
+                raise InputError(f"{VARIABLE}: {name} cannot be imported: {error}") from error
     if kind not in _MODELS:
         raise ValueError(
             f"model kind '{kind}' is unknown; choose one of {', '.join(kinds())}, "

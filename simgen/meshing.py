@@ -144,9 +144,7 @@ def check_mesh(directory: Path, time_limit_s: float | None = None) -> dict[str, 
     figures = mesh_figures((directory / "checkMesh.logfile").read_text(errors="replace"))
     missing = [name for name in ("num_cells", "max_non_orthogonality") if name not in figures]
     if missing:
-        raise MeshError(
-            f"checkMesh printed no {', '.join(missing)} of the mesh", "\n".join(log.tail)
-        )
+        raise MeshError(f"checkMesh printed no {', '.join(missing)}", "\n".join(log.tail))
     return figures
 
 

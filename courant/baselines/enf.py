@@ -18,21 +18,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from courant.baselines.baseline import (
-    BaselineConfig,
-    Neighbours,
-    feed_forward,
-    find_nearest,
-    newest,
-    place,
-)
+from courant.baselines import baseline
 from courant.field_model import FieldModel, Inputs, Queries
 from courant.model_config import size
 from courant.models import register
 
 
 @dataclass(frozen=True)
-class EnfConfig(BaselineConfig):
+class EnfConfig(baseline.BaselineConfig):
     """Sizes of an ENF; the defaults are those of the cylinder."""
 
     kind: ClassVar[str] = "enf"
@@ -61,12 +54,12 @@ class EnfConfig(BaselineConfig):
         return self.num_latents
 
 
-Nearby = tuple[Neighbours, Tensor]
+Nearby = tuple[baseline.Neighbours, Tensor]
 
 
 def find_nearby(points: Tensor, positions: Tensor, num: int) -> Nearby:
     """Return the nearest latents of each point, and the way to it from them, (B, P, k, d)."""
-    near = find_nearest(points, positions, None, num)
+    near = baseline.find_nearest(points, positions, None, num)
     return near, points[:, :, None] - near.gather(positions)
 
 
@@ -133,7 +126,7 @@ class LatentConvolution(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.kernel = nn.Linear(width, width, bias=False)
-        self.feed_forward = feed_forward(width, 4)
+        self.feed_forward = baseline.feed_forward(width, 4)
 
     def forward(self, context: Tensor, embedded: Tensor) -> Tensor:
         """Contexts (B, L, width), embedded positions (B, L, L, width)."""
@@ -169,7 +162,7 @@ class Enf(FieldModel):
         """Predict like `forward`; fit once, however many chunks of queries there are."""
         self.config.check_steps(num_steps)
         inputs = inputs.without_padding()
-        positions = place(inputs, self.config.num_latents)
+        positions = baseline.place(inputs, self.config.num_latents)
         context = self._fit(inputs, positions)
         embedded = self.relative(positions[:, :, None] - positions[:, None])
         states = []
@@ -188,7 +181,9 @@ class Enf(FieldModel):
     def _read(self, context: Tensor, nearby: Nearby) -> Tensor:
         read = self.attention(context, nearby)
         if self.output is None:
-            return newest(self.fitted(read), self.config.num_outputs, self.config.input_steps)
+            return baseline.newest(
+                self.fitted(read), self.config.num_outputs, self.config.input_steps
+            )
         return self.output(read)
 
     def _fit(self, inputs: Inputs, positions: Tensor) -> Tensor:

@@ -109,9 +109,7 @@ class Problem(ABC):
     def start(self, case: StoredCase, asked: float | None = None) -> float | None:
         """Return the start of a case's prediction: as asked, or where training windows begin."""
         if asked is not None:
-            raise InputError(
-                f"a steady model starts from no state: leave out the start, {asked:g} s"
-            )
+            raise InputError(f"a steady model starts from no state: leave out start = {asked:g} s")
         return None
 
     def shown_start(self, case: StoredCase) -> float | None:

@@ -222,9 +222,7 @@ class SteadyProblem(Problem):
             key: number for number, kind in enumerate(kinds) for key in (kind, number)
         }
         try:
-            patch = np.array(
-                [known.get(each, -1) for each in np.asarray(boundary["patch"]).tolist()]
-            )
+            patch = np.array([known.get(of, -1) for of in np.asarray(boundary["patch"]).tolist()])
         except (TypeError, ValueError):  # no list, or lists in one
             patch = np.zeros(0)
         if patch.shape != (len(points),) or (patch < 0).any():

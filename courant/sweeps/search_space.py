@@ -317,9 +317,7 @@ def parse_space(name: str, text: str) -> SearchSpace:
             f"space {name} is not valid YAML: {' '.join(str(error).split())[:500]}"
         ) from error
     if not isinstance(content, dict):
-        raise InputError(
-            f"space {name} must be a mapping with design and parameters, see docs/sweeps.md"
-        )
+        raise InputError(f"space {name} must map design and parameters, see docs/sweeps.md")
     try:
         return SearchSpace.model_validate({"name": name, **content})
     except ValidationError as error:

@@ -108,9 +108,8 @@ class StackedMuon(Muon):
         if self.found_inf is not None:
             # In place of a gradient that is not finite, the average itself: it stays as it is.
             left_out, taken = self.found_inf.bool(), 1 - self.found_inf
-            gradients = [
-                torch.where(left_out, *pair) for pair in zip(averages, gradients, strict=True)
-            ]
+            pairs = zip(averages, gradients, strict=True)
+            gradients = [torch.where(left_out, *pair) for pair in pairs]
         torch._foreach_lerp_(averages, gradients, 1.0 - group["momentum"])
         ahead = torch._foreach_lerp(gradients, averages, group["momentum"])
         updates = orthogonal(

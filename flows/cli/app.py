@@ -39,9 +39,7 @@ from simgen.whole_file import local_path
 
 Asked = dict[str, Any]
 MAX_SHOWN = 500  # Characters of one setting that are shown
-Verbose = Annotated[
-    bool, option("Log what cases and trainings do, and Prefect.", "--verbose", "-v")
-]
+Verbose = Annotated[bool, option("Log cases, trainings and Prefect.", "--verbose", "-v")]
 
 
 class Commands(TyperGroup):
@@ -146,9 +144,7 @@ def generate(
 ) -> None:
     """Sample a design space, solve its cases with OpenFOAM and publish a dataset version."""
     if family is None and asked["template"] is None:
-        raise typer.BadParameter(
-            "name a family, or give a case whose numbers vary: --template CASE"
-        )
+        raise typer.BadParameter("name a family, or a case whose numbers vary: --template CASE")
     family = family or template_name(asked["template"])
     published = execute_stage("Generation", {"family": family, **asked}, verbose)
     print_line(f"dataset  {published.dataset}  {published.version}")
@@ -383,18 +379,14 @@ def predict(
     out: Annotated[Path, option("File: .npz, .pvd (all steps), or .vtu (the last step).")],
     case: Annotated[str | None, argument("Id of a case, or a mesh file such as case.vtu.")] = None,
     design: Annotated[str | None, option("A design to mesh: NAME=VALUE,...")] = None,
-    from_solver: Annotated[
-        float | None, option("With --design: seconds that the solver runs before.", min=0.0)
-    ] = None,
+    from_solver: Annotated[float | None, option("A design's seconds in the solver.", min=0)] = None,
     verify: Annotated[bool, option("With --design: solve it as well.", "--verify")] = False,
     reference: Annotated[
         str | None, option("With --design: whose fields: 'POD + GP', 'POD + RBF', or none.")
     ] = None,
     start: Annotated[float | None, option("First snapshot, s; default: 100.", min=0.0)] = None,
     steps: Annotated[int | None, option("Rollout steps; default: 10.", min=1, max=100_000)] = None,
-    parameters: Annotated[
-        str | None, option("With a mesh file: its design, NAME=VALUE,...")
-    ] = None,
+    parameters: Annotated[str | None, option("A mesh file's design: NAME=VALUE,...")] = None,
     boundary: Annotated[Path | None, option("With a mesh file, steady: its boundary.")] = None,
     dataset: asks.MovedDataset = None,
 ) -> None:
@@ -600,9 +592,7 @@ def _number(value: Any, form: str, absent: str = "none") -> str:
     return absent if value is None else format(value, form)
 
 
-@analysis_app.command(
-    "scores", epilog="Example: courant analyse RUN --case b0159c13a91f --out analysis"
-)
+@analysis_app.command("scores", epilog="Example: courant analyse RUN --case b0159c13a91f")
 @asks.with_options_of(AnalysisRequest)
 def analyse_scores(
     asked: Asked,
@@ -826,9 +816,7 @@ def analyse_spectrum(
     _write_numbers(folder, "spectrum.json", {"cases": records})
 
 
-@analysis_app.command(
-    "compare", epilog="Example: courant analyse compare RUN OTHER-RUN --out analysis"
-)
+@analysis_app.command("compare", epilog="Example: courant analyse compare RUN OTHER-RUN")
 @asks.with_options_of(AnalysisRequest, "run")
 def analyse_compare(asked: Asked, runs: asks.RunUrls) -> None:
     """Put all scores of several runs side by side; runs of one setting share a column.

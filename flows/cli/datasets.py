@@ -220,9 +220,7 @@ def dataset_export(
     print_line(f"{written.target}  {cases}, {size_text(written.num_bytes)} of fields")
 
 
-@dataset_app.command(
-    "export-vtu", epilog="Example: courant dataset export-vtu DATASET vtu --every 10"
-)
+@dataset_app.command("export-vtu", epilog="Example: courant dataset export-vtu DATASET vtu")
 def dataset_export_vtu(
     dataset: asks.Dataset,
     folder: Annotated[Path, argument("Folder for the files.")],

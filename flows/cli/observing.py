@@ -75,9 +75,7 @@ def status(
     store: asks.Store = None,
     runs: asks.Runs = None,
     every: Annotated[float, asks.option("Seconds between two looks.", min=0.5, max=86_400.0)] = 3.0,
-    once: Annotated[
-        bool, asks.option("Print once and end, as without a terminal.", "--once")
-    ] = False,
+    once: Annotated[bool, asks.option("Print once, as without a terminal.", "--once")] = False,
     as_json: Annotated[bool, asks.option("Print once, as JSON.", "--json")] = False,
 ) -> None:
     """Show datasets, cases, trainings, sweeps and disks, from records alone; Ctrl-C ends it."""
@@ -385,7 +383,7 @@ def doctor() -> None:
     solved = "be" if {"OpenFOAM", "gmsh", "scratch"} <= usable else "not be"
     reads = "can" if "store" in usable else "cannot"
     terminal.print_line(
-        f"Datasets {reads} be read and models trained here; cases can {solved} solved."
+        f"Here datasets {reads} be read, models trained; cases can {solved} solved."
     )
 
 
@@ -484,9 +482,7 @@ def families(
         for each in templates_in(place):
             find_family(each, f"{place}/{each}")
         every = FAMILIES.values()
-        rows = (
-            (each.name, each.title, each.application, ", ".join(each.presets)) for each in every
-        )
+        rows = ((of.name, of.title, of.application, ", ".join(of.presets)) for of in every)
         terminal.print_table(("family", Column(""), "solver", "presets"), rows)
         return
     family = get_family(name, f"{place}/{name}")
@@ -512,10 +508,8 @@ def _print_space(
     title: str, space: DesignSpace, presets: Mapping[str, Mapping[str, float]]
 ) -> None:
     rows = []
-    for each in space.parameters:
-        values = [f"{preset[each.name]:g}" for preset in presets.values()]
-        rows.append(
-            [each.name, each.unit, f"{each.low:g} to {each.high:g}", *values, each.description]
-        )
+    for of in space.parameters:
+        values = [f"{preset[of.name]:g}" for preset in presets.values()]
+        rows.append([of.name, of.unit, f"{of.low:g} to {of.high:g}", *values, of.description])
     terminal.print_table((title, "unit", "range", *presets, Column("")), rows)
     terminal.print_line("")

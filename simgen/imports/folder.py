@@ -464,6 +464,4 @@ def _departures(
     for name, parameters in others.items():
         repeats = case.parameters and parameters == case.parameters and name != case.name
         if repeats and not asked.keep_repeats:
-            yield (
-                f"it has the parameters of {name}: a case solved twice; --keep-repeats imports both"
-            )
+            yield f"it has the parameters of {name}, solved twice; --keep-repeats imports both"

@@ -490,9 +490,7 @@ def read_snapshot(files: Sequence[Path], arrays: Sequence[str]) -> Snapshot:
     if not found:
         raise CaseError(f"{files[0]} has no points")
     dimension = max(part.GetMaxSpatialDimension() for part in found.values())
-    found = {
-        file: part for file, part in found.items() if part.GetMaxSpatialDimension() == dimension
-    }
+    found = {file: of for file, of in found.items() if of.GetMaxSpatialDimension() == dimension}
     parts = list(found.values())
     on_cells = set.intersection(*(_names(part.GetCellData()) for part in parts))
     on_points = set.intersection(*(_names(part.GetPointData()) for part in parts))

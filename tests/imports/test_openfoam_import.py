@@ -169,7 +169,7 @@ def test_each_hostile_case_is_one_line_and_the_others_are_imported(tmp_path) -> 
     dataset, skipped = imported(tmp_path)
     printed = {
         **{name: says for name, (_, says) in SPOILT.items()},
-        "twin": "it has the parameters of good1: a case solved twice",
+        "twin": "it has the parameters of good1, solved twice",
     }
     lacking = {
         name: skipped.get(name) for name in printed if printed[name] not in skipped.get(name, "")

@@ -13,74 +13,38 @@ from pathlib import Path
 
 import numpy as np
 
-from simgen.case import CaseFamily, Field, Gate, SolvedCase
+from simgen.case import Gate, SolvedCase
+from simgen.cases import simple_foam
 from simgen.cases.centrifugal_pump.geometry import DEPTH, PumpPlan, pump_plan
 from simgen.cases.centrifugal_pump.mesh import mesh_pump
 from simgen.cases.centrifugal_pump.quantities import DENSITY, GRAVITY, PUMP_QUANTITIES, VISCOSITY
-from simgen.cases.simple_foam import C_MU, ITERATION_SETTINGS, turbulent_energy
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.foam.field import read_flux
-from simgen.foam.log import (
-    SolverLog,
-    drift,
-    read_series,
-    residual_figures,
-    settling_window,
-    y_plus_figures,
-)
-from simgen.meshing import import_mesh, mesh_gates, types_of, write_dictionaries
+from simgen.foam.log import SolverLog, drift, read_series
+from simgen.meshing import import_mesh, types_of, write_dictionaries
 from simgen.point_cloud import BoundaryCloud
 
 #: The mixing length as a share of the passage's width.
 MIXING_SHARE = 0.07
 
-MAX_MASS_IMBALANCE = 1e-3
-MAX_DRIFT = 0.005
-MAX_BACK_FLOW = 0.05
-
 PARAMETERS = (
-    Parameter(
-        "inlet_radius", "mm", 80.0, 100.0, "radius of the impeller's eye and of the suction pipe"
-    ),
-    Parameter(
-        "impeller_radius",
-        "mm",
-        160.0,
-        200.0,
-        "radius of the blades' tips; the casing scales with it",
-    ),
-    Parameter(
-        "blade_pitch_angle",
-        "deg",
-        5.0,
-        40.0,
-        "blade's angle at the tip, from the tangential direction",
-    ),
+    Parameter("inlet_radius", "mm", 80.0, 100.0, "of the impeller's eye and of the suction pipe"),
+    Parameter("impeller_radius", "mm", 160.0, 200.0, "of the blades' tips; scales the casing too"),
+    Parameter("blade_pitch_angle", "deg", 5.0, 40.0, "at the blade's tip, from the tangent"),
     Parameter("inlet_velocity", "m/s", 1.5, 3.5, "uniform velocity in the suction pipe"),
 )
 SETTINGS = (
-    Parameter(
-        "mesh_size",
-        "mm",
-        2.0,
-        16.0,
-        "cell size in the impeller's passages; everything else scales with it",
-    ),
+    Parameter("mesh_size", "mm", 2.0, 16.0, "cell size in the impeller; others scale with it"),
     Parameter("rotation_speed", "rpm", 200.0, 6000.0, "speed of the impeller"),
-    *ITERATION_SETTINGS,
+    *simple_foam.ITERATION_SETTINGS,
 )
 
 
-class CentrifugalPump(CaseFamily):
+class CentrifugalPump(simple_foam.SimpleFoamFamily):
     name = "centrifugal-pump"
     revision = 2
     title = "3D centrifugal pump"
-    dimension = 3
-    transient = False
-    application = "simpleFoam"
-    horizon = "max_iterations"
     design_space = DesignSpace(PARAMETERS)
-    flow_parameters = ("inlet_velocity",)
     settings_space = DesignSpace(SETTINGS)
     presets: Mapping[str, Mapping[str, float]] = {
         name: {
@@ -97,11 +61,8 @@ class CentrifugalPump(CaseFamily):
         "casing": "wall",
         "impeller": "impeller",
     }
-    fields = (
-        Field("velocity", "m/s", ("x", "y", "z"), "U"),
-        Field("kinematic_pressure", "m2/s2", ("p",), "p"),
-    )
     quantities = PUMP_QUANTITIES
+    drifts: Mapping[str, str] = {"head_drift": "the head"}
 
     def write_case(self, point: DesignPoint, directory: Path) -> None:
         plan, rotation = plan_of(point.parameters), angular_velocity(point)
@@ -144,28 +105,17 @@ class CentrifugalPump(CaseFamily):
         power = torque * angular_velocity(case.point)
         return {
             "head": float(head[-1]),
-            "head_drift": drift(
-                head, settling_window(log.num_steps, case.point.settings["max_iterations"])
-            ),
+            "head_drift": drift(head, self.settling(case, log)),
             "flow_rate": flow_rate,
             "shaft_torque": torque,
             "shaft_power": power,
             "efficiency": DENSITY * GRAVITY * flow_rate * float(head[-1]) / power,
-            **residual_figures(log),
-            **y_plus_figures(case.directory),
+            **super().figures(case, log),
         }
 
     def gates(self, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
-        imbalance, back_flow = figures["mass_imbalance"], figures["back_flow"]
-        head, drift_of_head = figures["head"], figures["head_drift"]
-        entering = "back-flow through the outlet, of the inlet's flow"
-        return [
-            *mesh_gates(figures),
-            Gate.at_most("mass imbalance, inlet against outlet", imbalance, MAX_MASS_IMBALANCE),
-            Gate("head", head, "> 0", head > 0, "m"),
-            Gate.at_most("drift of the head", drift_of_head, MAX_DRIFT),
-            Gate.at_most(entering, back_flow, MAX_BACK_FLOW),
-        ]
+        head = figures["head"]
+        return [*super().gates(case, figures), Gate("head", head, "> 0", head > 0, "m")]
 
 
 def plan_of(parameters: Mapping[str, float]) -> PumpPlan:
@@ -195,5 +145,5 @@ def head_history(directory: Path, last: float) -> np.ndarray:
 
 def _turbulence(speed: float, width: float) -> tuple[float, float]:
     """Return k (m2/s2) and omega (1/s) of a flow with `speed` (m/s) in a passage of `width` (m)."""
-    energy = turbulent_energy(speed)
-    return energy, math.sqrt(energy) / (C_MU**0.25 * MIXING_SHARE * width)
+    energy = simple_foam.turbulent_energy(speed)
+    return energy, math.sqrt(energy) / (simple_foam.C_MU**0.25 * MIXING_SHARE * width)

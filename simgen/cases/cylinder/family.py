@@ -11,19 +11,11 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
+from simgen import meshing
 from simgen.case import CaseFamily, Field, Gate, SampleLine, SolvedCase
 from simgen.cases.cylinder.quantities import cylinder_quantities, force_figures
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.foam.log import SolverLog, read_series
-from simgen.meshing import (
-    add_size,
-    gmsh_model,
-    import_mesh,
-    mesh_gates,
-    types_of,
-    write_dictionaries,
-    write_quadrilaterals,
-)
 
 INLET_X, OUTLET_X, HALF_HEIGHT, THICKNESS = -20.0, 40.0, 10.0, 1.0
 PEAK_VELOCITY = 0.4
@@ -65,20 +57,8 @@ class CylinderFlow(CaseFamily):
             Parameter("end_time", "s", 1.0, 1e5, "simulated time"),
             Parameter("time_step", "s", 1e-3, 1.0, "solver time step"),
             Parameter("snapshot_interval", "s", 0.1, 100.0, "time between stored snapshots"),
-            Parameter(
-                "mesh_size",
-                "m",
-                0.1,
-                2.0,
-                "cell size far from the cylinder; everything else scales with it",
-            ),
-            Parameter(
-                "kick_velocity",
-                "m/s",
-                0.0,
-                1.0,
-                "surface speed of the cylinder over the first 10 s, to start shedding",
-            ),
+            Parameter("mesh_size", "m", 0.1, 2.0, "far from the cylinder; others scale with it"),
+            Parameter("kick_velocity", "m/s", 0.0, 1.0, "of the cylinder for 10 s, to shed"),
         )
     )
     presets: Mapping[str, Mapping[str, float]] = {
@@ -113,18 +93,16 @@ class CylinderFlow(CaseFamily):
             "half_height": HALF_HEIGHT,
             "viscosity": self.viscosity,
         }
-        write_dictionaries(Path(__file__).parent / "dictionaries", directory, values)
+        meshing.write_dictionaries(Path(__file__).parent / "dictionaries", directory, values)
         _mesh(directory / "mesh.msh", point.parameters, point.settings["mesh_size"], self.outlet_x)
-        types = types_of(self.patches) | {"frontAndBack": "empty"}
-        import_mesh(directory / "mesh.msh", directory, types)
+        types = meshing.types_of(self.patches) | {"frontAndBack": "empty"}
+        meshing.import_mesh(directory / "mesh.msh", directory, types)
 
     def lines(self, parameters: Mapping[str, float]) -> Mapping[str, SampleLine]:
         """Return lines across the channel through the cylinder's wake."""
         radius, x = parameters["radius"], parameters["center_x"]
         places = {f"{far} D behind the centre": x + 2 * radius * far for far in (1, 2, 4)}
-        return {
-            name: ((at, -HALF_HEIGHT, 0.0), (at, HALF_HEIGHT, 0.0)) for name, at in places.items()
-        }
+        return {n: ((at, -HALF_HEIGHT, 0.0), (at, HALF_HEIGHT, 0.0)) for n, at in places.items()}
 
     def settled_from_s(self, settings: Mapping[str, float]) -> float:
         """Return the middle of the run: the vortex street has grown by then."""
@@ -141,7 +119,7 @@ class CylinderFlow(CaseFamily):
     def gates(self, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
         imbalance = figures["mass_imbalance"]
         return [
-            *mesh_gates(figures),
+            *meshing.mesh_gates(figures),
             Gate.at_most("maximum Courant number", figures["max_courant"], MAX_COURANT),
             Gate.at_most("mass imbalance, inlet against outlet", imbalance, MAX_MASS_IMBALANCE),
         ]
@@ -153,7 +131,7 @@ def _mesh(file: Path, parameters: Mapping[str, float], mesh_size: float, outlet_
     There are 40 around the circumference, a finer wake, and six across the narrower gap.
     """
     radius, x, y = (parameters[name] for name in ("radius", "center_x", "center_y"))
-    with gmsh_model("cylinder-flow") as gmsh:
+    with meshing.gmsh_model("cylinder-flow") as gmsh:
         model, occ = gmsh.model, gmsh.model.occ
         z = -THICKNESS / 2
         channel = occ.addRectangle(INLET_X, -HALF_HEIGHT, z, outlet_x - INLET_X, 2 * HALF_HEIGHT)
@@ -161,8 +139,8 @@ def _mesh(file: Path, parameters: Mapping[str, float], mesh_size: float, outlet_
         occ.synchronize()
         boundary = model.getBoundary([(2, plan[0][1])], oriented=False)
         circle = [tag for _, tag in boundary if model.getType(1, tag) != "Line"]
-        distance = add_size(model, "Distance", CurvesList=circle, Sampling=200)
-        near = add_size(
+        distance = meshing.add_size(model, "Distance", CurvesList=circle, Sampling=200)
+        near = meshing.add_size(
             model,
             "Threshold",
             InField=distance,
@@ -172,7 +150,7 @@ def _mesh(file: Path, parameters: Mapping[str, float], mesh_size: float, outlet_
             DistMax=NEAR_REACH,
         )
         half_wake = 2 * radius + 1
-        wake = add_size(
+        wake = meshing.add_size(
             model,
             "Box",
             VIn=min(0.62, WAKE_CELL * radius) * mesh_size,
@@ -186,7 +164,7 @@ def _mesh(file: Path, parameters: Mapping[str, float], mesh_size: float, outlet_
         # A jet flows through the narrower gap between cylinder and wall: at least six cells across.
         gap_width = HALF_HEIGHT - abs(y) - radius
         low, high = sorted(math.copysign(at, y) for at in (HALF_HEIGHT, HALF_HEIGHT - gap_width))
-        gap = add_size(
+        gap = meshing.add_size(
             model,
             "Box",
             VIn=min(1.0, gap_width / 6) * mesh_size,
@@ -197,7 +175,7 @@ def _mesh(file: Path, parameters: Mapping[str, float], mesh_size: float, outlet_
             YMax=high,
             Thickness=3.0,
         )
-        finest = add_size(model, "Min", FieldsList=[near, wake, gap])
+        finest = meshing.add_size(model, "Min", FieldsList=[near, wake, gap])
         model.mesh.setRecombine(2, plan[0][1])
         extruded = occ.extrude(plan, 0, 0, THICKNESS, numElements=[1], recombine=True)
         occ.synchronize()
@@ -221,4 +199,4 @@ def _mesh(file: Path, parameters: Mapping[str, float], mesh_size: float, outlet_
         model.addPhysicalGroup(3, [volume], name="fluid")
         for name, tags in surfaces.items():
             model.addPhysicalGroup(2, tags, name=name)
-        write_quadrilaterals(gmsh, file, finest)
+        meshing.write_quadrilaterals(gmsh, file, finest)
