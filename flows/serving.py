@@ -258,7 +258,7 @@ def serve_model(
     asked_to_end = threading.Event()
     with ExitStack() as until:
         with errors.status("loading the model"):
-            model, stop = _load(run, limits, dataset)
+            model, stop = _load(run, limits, dataset, solving.verdict if solving else "")
             until.callback(stop)
             name = run.rstrip("/").rsplit("/", 1)[-1]
             hosts = answered_names(listener, host, names)
@@ -276,18 +276,18 @@ def serve_model(
 
 
 def _load(
-    run: str, limits: Limits, dataset: str | None
+    run: str, limits: Limits, dataset: str | None, verdict: str
 ) -> tuple[http_app.Model, Callable[[], None]]:
     """Load the model here or on the cluster of RAY_ADDRESS, and return what stops it there."""
     if load_settings().ray_address is None:
-        return http_app.ServedModel.load(run, limits, dataset), lambda: None
+        return http_app.ServedModel.load(run, limits, dataset, verdict), lambda: None
     from courant.ray_session import connect_ray
 
     connect_ray()
     from courant.serving import ray_serve
 
     try:
-        placed = ray_serve.start(run, limits, dataset)
+        placed = ray_serve.start(run, limits, dataset, verdict)
     except RuntimeError as error:
         courant.load(run, device="cpu")  # which says what is wrong with a run; Ray's line does not
         raise InputError(f"{run} could not be served: {first_line(error)}") from error

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-import pandas as pd
 import torch
 from pydantic import BaseModel, Field, FiniteFloat
 
 import simgen
-from courant.data.normalisation import named_arrays
 from courant.evaluation.metrics import finite_or_none, ratio
 from courant.evaluation.quantities import of_solved, recorded
 from courant.evaluation.record import is_useful
 from courant.evaluation.references import of_designs
 from courant.prediction.answers import FIELDS, REGRESSION, SAME_DESIGN
 from courant.prediction.bands import QuantityBand, quantity_bands
+from courant.prediction.files import WrittenPrediction, solved_states
 from courant.prediction.surrogate import PredictedDesign, Surrogate, TooLargeError, by_field
 from courant.problems.problem import NotFiniteError, collected_warnings
 from courant.serving.predictions import Limits, RequestError, Strict
@@ -175,16 +175,13 @@ class Surface(BaseModel):
     widths: list[list[float]] | None  # half-widths of the band; null where none holds
 
 
-class ExportRequest(SectionRequest):
-    """A design to keep as a file, for ParaView or as a table of its cells; `beside` the solver's"""
+class ExportRequest(DesignRequest):
+    """A design to keep as a file, for ParaView or as a table of its cells, with its band."""
 
-    kind: Literal["vtu", "csv"]
-
-
-class ExportedDesign(BaseModel):
-    """A text file with the fields of a design on all cells, and the half-widths of its band."""
-
-    content: str
+    kind: Literal["vtu", "csv", "zip"]
+    """zip: all steps of a rollout, and a .pvd that names them"""
+    step: int | None = Field(default=None, ge=0)  # of a rollout, from 0 on; null: the last
+    beside: Literal["solver"] | None = None  # its field and the error too
 
 
 class NearestRequest(DesignRequest):
@@ -229,6 +226,14 @@ class Curve(BaseModel):
     widths: list[float | None]  # half-widths of the bands; null where none holds
     source: str  # regression, fields, or both
     solved: list[Interval]  # the solver's, where other parameters differ by 5 % of their ranges
+
+
+def carried_over(points: np.ndarray, values: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Interpolate (..., N, C) to places (M, 3); on the same mesh that is the nearest cell."""
+    away, near = point_tree(points).query(places, min(4, len(points)))
+    weights = 1 / np.maximum(away, 1e-9 * float(np.ptp(points)))[..., None] ** 2
+    there = (weights * values[..., near, :]).sum(axis=-2) / weights.sum(axis=-2)
+    return there.astype(values.dtype)
 
 
 @dataclass(frozen=True)
@@ -295,9 +300,12 @@ class _Shown:
 class Explored:
     """A model, the dataset that it was trained on, and the designs that were shown last."""
 
-    def __init__(self, surrogate: Surrogate, limits: Limits, dataset: str | None = None) -> None:
-        """Take the place of the dataset; None where it must not be opened."""
+    def __init__(
+        self, surrogate: Surrogate, limits: Limits, dataset: str | None = None, verdict: str = ""
+    ) -> None:
+        """Take the place of the dataset, None where it must not be opened; files have a verdict."""
         self.surrogate, self.limits, self._place = surrogate, limits, dataset
+        self.verdict = verdict
         self._newest: Dataset | None = None
         self._kept = lru_cache(MAX_KEPT)(self._show)
         self._along, self._errors = lru_cache(MAX_ALONG)(self._answer), lru_cache()(self._errors_at)
@@ -500,21 +508,15 @@ class Explored:
             of_all = self._network(_key(request.parameters))
             return of_all.reshape(-1, *of_all.shape[-2:])[step, cells]
         if request.beside == "solver":
-            dataset = self._solved()
-            case, distance = next(iter(dataset.distances(request.parameters).items()))
-            at_s = None if times is None else float(times[step])
-            values = _opened(self.surrogate.problem.solution, dataset[case], at_s)
-            if distance > SAME_DESIGN or values is None:
+            at_s = None if times is None else [float(times[step])]
+            if (solution := self._solution(request.parameters, at_s)) is None:
                 return None
-            points = dataset[case].points
+            points, values = solution[0], solution[1].reshape(-1, *solution[1].shape[-2:])[0]
         else:
             assert request.beside is not None
             other = self.shown(request.beside)
             points, (values, _) = other.found.cloud.points, other.state(request.step)
-        # Of the same mesh the nearest cell has all the weight.
-        away, near = point_tree(points).query(shown.found.cloud.points[cells], min(4, len(points)))
-        weights = 1 / np.maximum(away, 1e-9 * float(np.ptp(points)))[..., None] ** 2
-        return (weights * values[near]).sum(axis=1) / weights.sum(axis=1)
+        return carried_over(points, values, shown.found.cloud.points[cells])
 
     def contributions(self, request: ContributionRequest) -> ValueSum:
         """Split the value at a place into the anchors' contributions."""
@@ -587,30 +589,40 @@ class Explored:
             widths=None if widths is None else mean(widths),
         )
 
-    def export(self, request: ExportRequest) -> ExportedDesign:
-        """Predict a design and write its fields as a file."""
-        shown, normaliser = self.shown(request.parameters), self.surrogate.normaliser
-        cloud, state = shown.found.cloud, {"": (of := shown.state(request.step))[0]}
-        state |= {} if of[1] is None else {"_band": of[1]}
-        if request.beside == "solver":
-            solved = self._other(request, shown, np.arange(cloud.num_points))
-            if solved is not None:
-                state |= {"_solver": solved, "_error": of[0] - solved}
-        if request.kind == "csv":
-            columns = dict(zip("xyz", cloud.points.T, strict=True))
-            for ending, values in state.items():
-                columns |= {
-                    f"{k}{ending}": values[:, n] for n, k in enumerate(self.surrogate.channels)
-                }
-            content = pd.DataFrame(columns).to_csv(index=False, float_format="%.7g")
-        else:
-            arrays: dict[str, np.ndarray] = {}
-            for ending, values in state.items():
-                arrays |= named_arrays(values, normaliser.channels, normaliser.dimension, ending)
-            with tempfile.NamedTemporaryFile(suffix=".vtu") as file:
-                shape_of(cloud.mesh, cloud.points).filled(arrays).write(file.name)
-                content = file.read().decode()
-        return ExportedDesign(content=content)
+    def export(self, request: ExportRequest) -> bytes:
+        """Predict a design and write its fields on all cells as a file."""
+        found, step = (shown := self.shown(request.parameters)).found, shown.step(request.step)
+        times = None if found.times is None else found.times.tolist()
+        if request.kind == "zip" and times is None:
+            raise RequestError("a steady prediction has no steps: ask for vtu or csv")
+        beside = self._solution(request.parameters, times) if request.beside else None
+        written = WrittenPrediction(
+            self.surrogate,
+            found.cloud.points,
+            shape_of(found.cloud.mesh, found.cloud.points),
+            times,
+            found.values,
+            found.point.parameters,
+            found.bands.field,
+            None if beside is None else carried_over(*beside, found.cloud.points),
+            self._better[0],
+            self.verdict,
+        )
+        name = f"{self.surrogate.dataset['family']}-{found.point.id}.{request.kind}"
+        with tempfile.TemporaryDirectory() as folder:
+            written.write(Path(folder) / name, step)
+            return (Path(folder) / name).read_bytes()
+
+    def _solution(
+        self, parameters: Mapping[str, float], times: Sequence[float] | None
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the points and the states of a design's own solution, as `solved_states`."""
+        dataset = self._solved()
+        case, distance = next(iter(dataset.distances(parameters).items()))
+        if distance > SAME_DESIGN:
+            return None
+        states = _opened(solved_states, self.surrogate.problem, dataset[case], times)
+        return None if states is None else (dataset[case].points, states)
 
     def _solved(self, newest: bool = False) -> Dataset:
         """Return the dataset's version with the solved designs, kept until the newest is wanted."""

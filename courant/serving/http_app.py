@@ -47,7 +47,7 @@ logger = logging.getLogger("courant.serving")
 
 
 #: Methods that answer a request for a design; `_types` reads theirs.
-ROUTES: dict[str, Callable[..., BaseModel]] = {
+ROUTES: dict[str, Callable[..., BaseModel | bytes]] = {
     "designs": Explored.design,
     "sections": Explored.section,
     "contributions": Explored.contributions,
@@ -57,9 +57,10 @@ ROUTES: dict[str, Callable[..., BaseModel]] = {
     "curves": Explored.curve,
 }
 WITHOUT_MESH = ("nearest",)
+FILE = "application/octet-stream"
 
 
-def _types(route: str) -> tuple[type[BaseModel], type[BaseModel]]:
+def _types(route: str) -> tuple[type[BaseModel], type[BaseModel | bytes]]:
     """Return the types of a route's request and of its answer."""
     types = get_type_hints(ROUTES[route])
     return types["request"], types["return"]
@@ -83,12 +84,14 @@ class ServedModel:
         self._predicting, self._meshing = asyncio.Lock(), asyncio.Semaphore(MAX_MESHED)
 
     @classmethod
-    def load(cls, run: str, limits: Limits, dataset: str | None = None) -> "ServedModel":
-        """Load a run; `dataset` is the place of its dataset, None where it is not opened."""
+    def load(
+        cls, run: str, limits: Limits, dataset: str | None = None, verdict: str = ""
+    ) -> "ServedModel":
+        """Load a run; the others are those of `Explored`."""
         surrogate = load(run)
         if surrogate.step_s is None:
             keep_process_ready()
-        return cls(Explored(surrogate, limits, dataset))
+        return cls(Explored(surrogate, limits, dataset, verdict))
 
     async def predict(self, body: bytes) -> Answer:
         explored = self.explored
@@ -104,7 +107,7 @@ class ServedModel:
                 found = await asyncio.to_thread(ROUTES[route], self.explored, request)
         except RequestError as error:
             return error.answer
-        return 200, found.model_dump_json().encode()
+        return 200, found if isinstance(found, bytes) else found.model_dump_json().encode()
 
     async def card(self) -> ModelCard:
         explored, trained = self.explored, None
@@ -186,8 +189,9 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     return bytes(body)
 
 
-def as_response(answer: Answer) -> Response:
-    return Response(answer[1], answer[0], media_type="application/json")
+def as_response(answer: Answer, is_file: bool = False) -> Response:
+    kind = FILE if is_file and answer[0] == 200 else "application/json"
+    return Response(answer[1], answer[0], media_type=kind)
 
 
 def build_app(
@@ -214,13 +218,14 @@ def build_app(
     def add(
         path: str,
         request_type: type[BaseModel] | None,
-        answer_type: type[BaseModel],
+        answer_type: type[BaseModel | bytes],
         ask: Callable[[Request, bytes], Awaitable[Answer]],
     ) -> None:
         """Add a route; one with a request is a POST, whose body is parsed where the model is."""
 
         async def respond(request: Request) -> Response:
-            return as_response(await ask(request, await read_body(request, max_bytes)))
+            answer = await ask(request, await read_body(request, max_bytes))
+            return as_response(answer, answer_type is bytes)
 
         respond.__name__ = path.split("/")[1]
         if request_type is None:
@@ -228,8 +233,13 @@ def build_app(
             return
         requests.append(request_type)
         schema = {"schema": {"$ref": f"#/components/schemas/{request_type.__name__}"}}
-        body_of = {"requestBody": {"required": True, "content": {"application/json": schema}}}
-        api.post(path, response_model=answer_type, openapi_extra=body_of)(respond)
+        asked: dict[str, Any] = {"required": True, "content": {"application/json": schema}}
+        more: dict[str, Any] = {"openapi_extra": {"requestBody": asked}}
+        if answer_type is bytes:
+            more |= {"responses": {200: {"content": {FILE: {}}}}, "response_class": Response}
+        api.post(path, response_model=None if answer_type is bytes else answer_type, **more)(
+            respond
+        )
 
     async def begin(request: Request, body: bytes) -> Answer:
         asked = read_json(body, DesignRequest, MAX_DESIGN_BYTES)

@@ -18,8 +18,8 @@ from courant.serving.predictions import Answer, Limits, ModelCard
 class Replica(ServedModel):
     """The model in a process of the cluster."""
 
-    def __init__(self, run: str, limits: Limits, dataset: str | None) -> None:
-        super().__init__(ServedModel.load(run, limits, dataset).explored)
+    def __init__(self, run: str, limits: Limits, dataset: str | None, verdict: str) -> None:
+        super().__init__(ServedModel.load(run, limits, dataset, verdict).explored)
 
 
 class RayModel:
@@ -38,7 +38,7 @@ class RayModel:
         return cast(ModelCard, await self._handle.card.remote())
 
 
-def start(run: str, limits: Limits, dataset: str | None = None) -> RayModel:
+def start(run: str, limits: Limits, dataset: str | None = None, verdict: str = "") -> RayModel:
     """Start serving on the cluster; return once the model is loaded. None opens no dataset."""
     # The command prints what a person needs to know.
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
@@ -51,7 +51,7 @@ def start(run: str, limits: Limits, dataset: str | None = None) -> RayModel:
         max_ongoing_requests=MAX_CONNECTIONS,
         ray_actor_options={"num_gpus": 1 if on_gpu else 0},
     )(Replica)
-    handle = serve.run(deployment.bind(run, limits, dataset), name=name, route_prefix=None)
+    handle = serve.run(deployment.bind(run, limits, dataset, verdict), name=name, route_prefix=None)
     return RayModel(handle, name)
 
 

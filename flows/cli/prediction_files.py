@@ -18,22 +18,25 @@ import numpy as np
 
 import courant
 import simgen
-from courant.data.normalisation import Channel, named_arrays
+from courant.data.normalisation import Channel
 from courant.evaluation.metrics import METRICS, ErrorSums
 from courant.evaluation.references import of_designs
+from courant.prediction.files import WrittenPrediction, solved_states
 from courant.prediction.surrogate import by_field
 from courant.report.context import plotted_fields
 from courant.report.fields import draw_prediction
 from courant.report.page import number, plain
+from courant.report.verdict import known_verdict
+from courant.runs.directory import RunDirectory
 from flows.settings import check_folder, load_settings
 from flows.terminal import counted, print_line, print_table
 from simgen.cell_mesh import Shape, shape_of
 from simgen.errors import InputError, SimgenError
 from simgen.foam.mesh import Polygons
 from simgen.imports.vtk import MeshReader
-from simgen.publish import export, figures
+from simgen.publish import figures
 from simgen.solving.convert import distance_to_faces
-from simgen.whole_file import npz_bytes, whole_file
+from simgen.whole_file import whole_file
 
 SUFFIXES = (".npz", ".vtu", ".pvd")
 LEAST_UNSOLVED = 0.1  # Share of unsolved designs near a design from which on that is printed
@@ -56,89 +59,28 @@ def load_for(run: str, out: Path, suffixes: Sequence[str] = SUFFIXES) -> courant
     return surrogate
 
 
-@dataclass(frozen=True)
-class WrittenPrediction:
-    """What is written of a prediction: T states, or the one of a steady model."""
+def error_lines(found: WrittenPrediction) -> list[str]:
+    """Describe each field's error, where there is a solution, over the steps that it has."""
+    if found.solved is None:
+        return []
+    there = ~np.isnan(found.solved).any(axis=(-2, -1))
+    channels, lines = found.surrogate.normaliser.channels, []
+    some = "" if there.all() else f", over {there.sum()} of {len(there)} steps"
+    for name in dict.fromkeys(each.field for each in channels):
+        columns = [c for c, each in enumerate(channels) if each.field == name]
+        predicted, solved = (of[there][..., columns] for of in (found.values, found.solved))
+        sums = ErrorSums([channels[c].name for c in columns])
+        sums.add(predicted, solved)
+        # As a share of the largest value in evaluations; here in the field's unit.
+        total = {**sums.total(), "maximum": np.abs(predicted - solved).max()}
+        measured = [f"{METRICS[key].label} {value:.3g}" for key, value in total.items()]
+        measured[-1] += f" {channels[columns[0]].unit}"
+        lines.append(f"error of {plain(name)}  {', '.join(measured)}{some}")
+    return lines
 
-    surrogate: courant.Surrogate
-    points: np.ndarray  # (N, 3) m
-    shape: Shape
-    times: Sequence[float] | None  # T times in seconds; None of a steady model
-    values: np.ndarray  # (N, C) of a steady model, (T, N, C) of a transient one
-    band: np.ndarray | None = None  # Half-widths, shaped as the values
-    solved: np.ndarray | None = None
-    """The solver's values, shaped as the values; NaN at times that it has not reached"""
 
-    @property
-    def error_lines(self) -> list[str]:
-        """Describe each field's error, where there is a solution, over the steps that it has."""
-        if self.solved is None:
-            return []
-        there = ~np.isnan(self.solved).any(axis=(-2, -1))
-        names = [each.name for each in self.surrogate.normaliser.channels]
-        fields = [each.field for each in self.surrogate.normaliser.channels]
-        lines, some = [], "" if there.all() else f", over {there.sum()} of {len(there)} steps"
-        for name in dict.fromkeys(fields):
-            columns = [c for c, field in enumerate(fields) if field == name]
-            predicted, solved = (of[there][..., columns] for of in (self.values, self.solved))
-            sums = ErrorSums([names[c] for c in columns])
-            sums.add(predicted, solved)
-            # As a share of the largest value in evaluations; here in the field's unit.
-            found = {**sums.total(), "maximum": np.abs(predicted - solved).max()}
-            measured = [f"{METRICS[key].label} {value:.3g}" for key, value in found.items()]
-            measured[-1] += f" {self.surrogate.normaliser.channels[columns[0]].unit}"
-            lines.append(f"error of {plain(name)}  {', '.join(measured)}{some}")
-        return lines
-
-    @property
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The values, the half-widths and the solver's values, by the ending of their names."""
-        found = {"": self.values, "_band": self.band, "_solver": self.solved}
-        return {suffix: values for suffix, values in found.items() if values is not None}
-
-    def write(self, out: Path) -> str:
-        """Write all steps as .npz or .pvd, the last one as .vtu; return how many steps and times.
-
-        Beside the prediction are the half-widths of its band and, where there is a solution, that
-        and the error.
-        """
-        steps = [0.0] if self.times is None else self.times
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if out.suffix == ".npz":
-            content = {"points": self.points}
-            content |= {} if self.times is None else {"time": np.asarray(self.times)}
-            for column, name in enumerate(self.surrogate.channels):
-                for suffix, values in self.arrays.items():
-                    content[f"{name}{suffix}"] = values[..., column]
-            with whole_file(out) as part:
-                part.write_bytes(npz_bytes(content))
-        elif self.times is None or out.suffix == ".vtu":
-            self._write_state(len(steps) - 1, out)
-        else:
-            out.unlink(missing_ok=True)  # it names files that are written over
-            out.with_suffix("").mkdir(exist_ok=True)
-            names = {f"{out.stem}/{out.stem}_{n:05d}.vtu": time for n, time in enumerate(steps)}
-            for number, name in enumerate(names):
-                self._write_state(number, out.parent / name)
-            with whole_file(out) as part:
-                export.write_collection(part, names)
-        if self.times is None:
-            return ""
-        of = f"the last of {len(steps)} steps" if out.suffix == ".vtu" else f"{len(steps)} steps"
-        return f"{of} from {steps[0]:g} to {steps[-1]:g} s"
-
-    def _write_state(self, number: int, out: Path) -> None:
-        normaliser, is_steady = self.surrogate.normaliser, self.times is None
-        state = {name: each if is_steady else each[number] for name, each in self.arrays.items()}
-        if "_solver" in state and np.isnan(state["_solver"]).any():
-            del state["_solver"]
-        elif "_solver" in state:
-            state["_error"] = state[""] - state["_solver"]
-        fields: dict[str, np.ndarray] = {}
-        for suffix, values in state.items():
-            fields |= named_arrays(values, normaliser.channels, normaliser.dimension, suffix)
-        with whole_file(out) as part:
-            self.shape.filled(fields).write(part, file_format="vtu")
+def _verdict(surrogate: courant.Surrogate) -> str:
+    return str(known_verdict(RunDirectory(surrogate.url)) or "")
 
 
 def write_prediction(
@@ -161,14 +103,17 @@ def write_prediction(
     times = None if at is None else at.tolist()
     prepared = surrogate.prepare_case(stored, begin)
     bands = surrogate.bands_around(prepared, predicted, stored.points, stored.parameters, begin)
-    truths = [surrogate.problem.solution(stored, time) for time in times or [None]]
-    solved = truths[0]
-    if times and any(each is not None for each in truths):
-        beyond = np.full_like(predicted[0], np.nan)
-        solved = np.stack([beyond if each is None else each for each in truths])
-    shape = shape_of(stored.mesh, stored.points)
+    solved = solved_states(surrogate.problem, stored, times)
     found = WrittenPrediction(
-        surrogate, stored.points, shape, times, predicted, bands.field, solved
+        surrogate,
+        stored.points,
+        shape_of(stored.mesh, stored.points),
+        times,
+        predicted,
+        stored.parameters,
+        bands.field,
+        solved,
+        verdict=_verdict(surrogate),
     )
     extent = found.write(out)
     beside = "" if solved is None else ", with the solver's field and the error"
@@ -176,7 +121,7 @@ def write_prediction(
     refusal = f"\nno band of the field holds: {why}" if why else ""
     on = f"{extent} on " if extent else ""
     described = f"{out}: {on}{counted(stored.num_points, 'point')}{beside}"
-    return "\n".join([described, *found.error_lines]) + refusal
+    return "\n".join([described, *error_lines(found)]) + refusal
 
 
 def predict_to_files(
@@ -208,8 +153,11 @@ def predict_to_files(
         shape_of(cloud.mesh, cloud.points),
         None if times is None else times.tolist(),
         design.values,
+        design.point.parameters,
         bands.field,
         design.solved,
+        reference,
+        _verdict(surrogate),
     )
     extent = found.write(out)
     picture = out.with_suffix(".png")
@@ -262,7 +210,7 @@ def predict_to_files(
     columns = {title: cells for title, cells in columns.items() if cells}
     rows = [(plain(of.name), *(column.get(of.name) for column in columns.values())) for of in asked]
     print_table(("quantity", *columns), rows)
-    for line in found.error_lines:
+    for line in error_lines(found):
         print_line(line)
     trained_on = surrogate.dataset["version"]
     if (fitted_to := surrogate.answers.version) not in ("", trained_on):
@@ -331,7 +279,7 @@ def predict_file(
         surface = None if boundary is None else reader.read_mesh(boundary)
     channels = normaliser.given if is_steady else normaliser.read_channels
     shape, places, known = read_state(file, mesh, channels)
-    where = f"{len(places)} {shape.on}"
+    where, of_mesh = f"{len(places)} {shape.on}", parameters or {}
     if not is_steady:
         state, inputs = np.split(known, [len(normaliser.channels)], axis=-1)
         given = by_field(inputs, normaliser.given) or None
@@ -339,7 +287,7 @@ def predict_file(
             places, initial=state, parameters=parameters, given=given, steps=steps
         )
         times = [(surrogate.step_s or 0.0) * (number + 1) for number in range(len(rollout))]
-        extent = WrittenPrediction(surrogate, places, shape, times, rollout).write(out)
+        extent = WrittenPrediction(surrogate, places, shape, times, rollout, of_mesh).write(out)
         return f"{out}: {extent} after the state in {file.name}, on {where}\n{NO_BAND}"
     conditions = distance = None
     if boundary is not None and surface is not None:
@@ -356,7 +304,7 @@ def predict_file(
         distance=distance,
         given=by_field(known, normaliser.given) or None,
     )
-    WrittenPrediction(surrogate, places, shape, None, predicted).write(out)
+    WrittenPrediction(surrogate, places, shape, None, predicted, of_mesh).write(out)
     return f"{out}: {where}\n{NO_BAND}"
 
 
@@ -371,9 +319,7 @@ def read_state(
     on_cells = {name: np.concatenate(blocks) for name, blocks in mesh.cell_data.items()}
     lacking: list[str] = []
     for on, arrays in (("cells", on_cells), ("points", mesh.point_data)):
-        lacking = [
-            each.field for each in channels if each.field not in arrays and each.name not in arrays
-        ]
+        lacking = [of.field for of in channels if of.field not in arrays and of.name not in arrays]
         if lacking or (on == "cells" and not mesh.cells):
             continue
         places, columns = np.asarray(mesh.points), []

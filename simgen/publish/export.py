@@ -7,8 +7,9 @@ they would all be part of the root's metadata. docs/dataset-operations.md lists 
 """
 
 import json
+import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from zarr.errors import ZarrUserWarning
 from zarr.storage import FsspecStore, LocalStore
 
 from simgen.cell_mesh import Shape, shape_of
+from simgen.design_space import Parameter, with_unit
 from simgen.errors import InputError, StoreError
 from simgen.store.read import DETAILS, Dataset, StoredCase
 from simgen.store.verify import for_each_case
@@ -65,16 +67,12 @@ def export(
         raise InputError(
             f"export target {target} is of no known kind; use a local path or s3://bucket/prefix"
         )
-    origin = {
-        "dataset": dataset.url,
-        "version": dataset.version,
-        "snapshot_id": dataset.snapshot_id,
-    }
+    mark = {"dataset": dataset.url, "version": dataset.version, "snapshot_id": dataset.snapshot_id}
     cases = [dataset[case] for case in dataset.cases()]
     num_bytes = int(dataset.design["num_bytes"].sum())
     try:
         store = FsspecStore.from_url(url) if "://" in url else LocalStore(local_path(url))
-        if _claim(store, url, origin):
+        if _claim(store, url, mark):
             return Exported(url, len(cases), 0, num_bytes)
         copied = sum(for_each_case(cases, lambda case: _export_case(case, store), on_progress))
         for name, attributes in (
@@ -84,7 +82,7 @@ def export(
         ):
             zarr.open_group(store, path=name, mode="a").attrs.put(attributes)
         root = zarr.open_group(store, mode="a")
-        root.attrs.put({"Conventions": "CF-1.11", **dataset.schema.to_attrs(), "export": origin})
+        root.attrs.put({"Conventions": "CF-1.11", **dataset.schema.to_attrs(), "export": mark})
         with warnings.catch_warnings(category=ZarrUserWarning, action="ignore"):
             zarr.consolidate_metadata(store)  # which the specification of Zarr v3 lacks so far
     except (OSError, BotoCoreError) as error:
@@ -101,9 +99,7 @@ def _claim(store: Store, url: str, origin: Mapping[str, Any]) -> bool:
         return False
     files, path = fsspec.core.url_to_fs(url)
     if files.exists(path) and files.ls(path):
-        raise InputError(
-            f"{url} is not empty: choose another target, or delete what is there first"
-        )
+        raise InputError(f"{url} is not empty: choose another target, or delete what is there")
     zarr.create_group(store, path="cases", attributes={"export": origin})
     return False
 
@@ -173,7 +169,7 @@ def export_vtu(
         place.mkdir(parents=True, exist_ok=True)
         for done, case in enumerate(chosen, start=1):
             fields = {field.name: case[field.name] for field in schema.fields}
-            shape = shape_of(case.mesh, case.points)
+            shape, design = shape_of(case.mesh, case.points), (schema.parameters, case.parameters)
             clouds = [(case.id, shape, case.constants(), fields)]
             if schema.boundary:
                 faces = case.boundary
@@ -185,15 +181,16 @@ def export_vtu(
                 whole = {key: np.asarray(array) for key, array in arrays.items()}
                 if case.time is None:
                     written.append(place / f"{name}.vtu")
-                    _write(written[-1], shape, {**constants, **whole})
+                    write_vtu(written[-1], shape, {**constants, **whole}, *design)
                     continue
                 (place / case.id).mkdir(exist_ok=True)
                 times = {}
                 for step in range(0, len(case.time), every):
                     file = f"{case.id}/{name}_{step:05d}.vtu"
                     at_step = {key: values[step] for key, values in whole.items()}
-                    _write(place / file, shape, {**constants, **at_step})
                     times[file] = float(case.time[step])
+                    found = {**constants, **at_step}
+                    write_vtu(place / file, shape, found, *design, times[file])
                 written.append(place / f"{name}.pvd")
                 with whole_file(written[-1]) as part:
                     write_collection(part, times)
@@ -203,9 +200,28 @@ def export_vtu(
     return written
 
 
-def _write(path: Path, shape: Shape, data: Mapping[str, np.ndarray]) -> None:
+def write_vtu(
+    path: Path,
+    shape: Shape,
+    arrays: Mapping[str, np.ndarray],
+    space: Iterable[Parameter],
+    design: Mapping[str, float],
+    time: float | None = None,
+    about: str = "",
+) -> None:
+    """Write a mesh with arrays (N,) or (N, C), the design and the time (s) as field data."""
+    numbers = {} if time is None else {"TimeValue": time}
+    for of in space:
+        if of.name in design:
+            numbers[with_unit(of.name.replace("_", " "), of.unit)] = design[of.name]
+    element = '<DataArray type="Float64" Name={} NumberOfTuples="1" format="ascii">{!r}</DataArray>'
+    data = "".join(element.format(quoteattr(name), float(of)) for name, of in numbers.items())
+    comment = f"<!-- {re.sub('--+', '-', about)} -->" * bool(about)
+    grid = f"{comment}<UnstructuredGrid><FieldData>{data}</FieldData>".encode()
     with whole_file(path) as part:
-        shape.filled(data).write(str(part), file_format="vtu")
+        # meshio reads field data, but does not write any.
+        shape.filled(arrays).write(str(part), file_format="vtu")
+        part.write_bytes(part.read_bytes().replace(b"<UnstructuredGrid>", grid, 1))
 
 
 def write_collection(path: Path, files: Mapping[str, float]) -> None:

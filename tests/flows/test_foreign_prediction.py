@@ -170,6 +170,7 @@ def test_a_rollout_is_a_series_of_files_with_their_times(waves_run, mesh, tmp_pa
     )
     surrogate = courant.load(waves_run)
     case = surrogate.open_dataset()[0]
+    radius = {own: PARAMETERS["radius"], stored: case.parameters["radius"]}
     line, error = write_prediction(waves_run, case.id, 23.0, 2, stored, None).splitlines()
     predicted = surrogate.predict_case(case, start_s=23.0, steps=2)
     truth = case["velocity"][[list(case.time).index(time) for time in (26.0, 29.0)]]
@@ -180,8 +181,11 @@ def test_a_rollout_is_a_series_of_files_with_their_times(waves_run, mesh, tmp_pa
     for file, times in ((own, [3, 6]), (stored, [26, 29])):
         entries = ElementTree.parse(file).getroot().findall("Collection/DataSet")
         assert [float(entry.get("timestep")) for entry in entries] == times
-        states = [meshio.read(tmp_path / entry.get("file")).point_data for entry in entries]
-    for state, expected in zip(states, predicted, strict=True):
+        states = [meshio.read(tmp_path / entry.get("file")) for entry in entries]
+        assert [each.field_data["TimeValue"] for each in states] == times
+        assert {each.field_data["radius (m)"].item() for each in states} == {radius[file]}
+    assert "<!-- run waves-" in (tmp_path / entries[0].get("file")).read_text()
+    for state, expected in zip((each.point_data for each in states), predicted, strict=True):
         np.testing.assert_allclose(state["velocity"][:, :2], expected, atol=1e-6)
         difference = state["velocity"] - state["velocity_solver"]
         np.testing.assert_allclose(state["velocity_error"], difference, atol=1e-6)

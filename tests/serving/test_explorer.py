@@ -2,9 +2,12 @@
 neighbours, and curves of quantities."""
 
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
+import meshio
 import numpy as np
 import pytest
 from scipy.spatial import cKDTree
@@ -158,7 +161,19 @@ def test_a_transient_model_starts_from_the_nearest_solved_design(
     assert f"of this design's own solution, {case.id}" in at_case.start
     design = dict(case.parameters)
     kept = explorer.ExportRequest(parameters=design, kind="csv", beside="solver", step=0)
-    assert "velocity.y_solver,velocity.x_error" in explored.export(kept).content
+    assert b"velocity.y_solver,velocity.x_error" in explored.export(kept)
+    archive = ZipFile(BytesIO(explored.export(kept.model_copy(update={"kind": "zip"}))))
+    archive.extractall(tmp_path)
+    name, times = f"{surrogate.dataset['family']}-{at_case.design}", at_case.times
+    files = [f"{name}/{name}_{number:05d}.vtu" for number in range(len(times))]
+    assert {each for each in archive.namelist() if "." in each} == {f"{name}.pvd", *files}
+    assert all(f'"{file}"' in (tmp_path / f"{name}.pvd").read_text() for file in files)
+    meshes = [meshio.read(tmp_path / file) for file in files]
+    assert [each.field_data["TimeValue"] for each in meshes] == times
+    assert meshes[0].field_data["radius (m)"] == design["radius"]
+    assert {"velocity", "velocity_solver", "velocity_error"} <= meshes[0].cell_data.keys()
+    one = explored.export(kept.model_copy(update={"kind": "vtu"}))
+    assert one == (tmp_path / files[0]).read_bytes(), "one step is the same file"
     truth = surrogate.problem.solution(case, at_case.times[0])
     nearest = cKDTree(case.points[:, :2]).query(np.transpose([at_case.x, at_case.y]))[1]
     away = np.array(at_case.other, float) - truth[nearest].T

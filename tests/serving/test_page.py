@@ -277,6 +277,8 @@ def test_a_solved_neighbour_sets_the_sliders_and_stands_beside_its_prediction(pa
         "HTMLAnchorElement.prototype.click = function () { saved.push(this.download); };"
         f"{of('png')}.click()"
     )
+    page.click("#vtu")
+    page.wait_for("String(saved.at(-1)).endsWith('.vtu')")
     written = " ".join(map(str, page.see("saved")))
     shown = (": pipes", "aperture 28.5 mm", "y = ", "A − B", "(m/s)", " branched-pipe-", "B from")
     assert all(each in written for each in shown), written

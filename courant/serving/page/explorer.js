@@ -1,7 +1,7 @@
 /* The page: sliders, moves, and what they change. */
 
 import { showCurves } from "./curves.js";
-import { saveFolder, savePicture, saveText } from "./files.js";
+import { saveFile, savePicture } from "./files.js";
 import { errorNear, SAME, showNearest } from "./nearest.js";
 import { drawScale, drawSection, ends, fieldOf, MARGINS, moved, scaleOf, stretchOf, transform, valueAt } from "./picture.js";
 import { ask } from "./server.js";
@@ -799,36 +799,20 @@ element("png").addEventListener("click", () => {
   sharp.times = 1;
   draw();
 });
-/* A VTU file with the time and the design as field data, which ParaView shows, and what else it is of in a comment. */
-function described(content, parameters, time) {
-  const numbers = [...(time === undefined ? [] : [["TimeValue", time]]), ...model.parameters.map(({ name, unit }) => [named(name, unit), parameters[name]])];
-  const data = numbers.map(([name, each]) => `<DataArray type="Float64" Name="${name}" NumberOfTuples="1" format="ascii">${each}</DataArray>`);
-  const about = [`run ${model.run}`, `dataset ${model.dataset} ${model.version}`, `fields by ${frame.section.fields_by || "the network"}`,
-    model.fields.map(({ name, unit }) => named(name, unit)).join(", "), verdict].filter(Boolean).join("; ").replaceAll("--", "-");
-  return content.replace("<UnstructuredGrid>", () => `<!-- ${about} --><UnstructuredGrid><FieldData>${data.join("")}</FieldData>`);
-}
-
 for (const kind of ["vtu", "csv"]) {
   element(kind).addEventListener("click", async () => {
+    const { design: id, times, step: at } = frame.section, every = kind === "vtu" && times.length; // all steps in an archive
+    const name = every ? `${model.family}-${id}.zip` : fileName(kind), beside = value("beside") === "solver" ? "solver" : null;
+    const steps = `${times.length} steps`;
+    element(kind).disabled = true;
+    say(`the server writes ${every ? steps : name}`);
     try {
-      const parameters = shown, { design: id, times } = frame.section, name = `${model.family}-${id}`;
-      const [single, beside] = [fileName(kind), value("beside") === "solver" ? "solver" : null];
-      const of = async (at) => described((await ask("exports", { parameters, step: at, kind, beside })).content, parameters, times[at]);
-      if (kind === "csv" || !times.length) return saveText(single, await of(step));
-      const files = {}, entries = []; // all steps, and the list of them with their times
-      for (const [at, time] of times.entries()) {
-        say(`writing step ${at + 1} of ${times.length}`);
-        const file = `${name}/${name}_${String(at).padStart(5, "0")}.vtu`;
-        files[file] = await of(at);
-        entries.push(`  <DataSet timestep="${time}" file="${file}"/>`);
-      }
-      files[`${name}.pvd`] = ['<?xml version="1.0"?>', '<VTKFile type="Collection" version="0.1">', " <Collection>",
-        ...entries, " </Collection>", "</VTKFile>", ""].join("\n");
-      saveFolder(`${name}.zip`, files);
-      say(`${times.length} steps are in ${name}.zip: unpack it and open ${name}.pvd`);
+      saveFile(name, await ask("exports", { parameters: shown, step: at, kind: every ? "zip" : kind, beside }));
+      say(every ? `${steps} are in ${name}: unpack it and open ${model.family}-${id}.pvd` : `saved ${name}`);
     } catch (error) {
       say(error.message, true);
     }
+    element(kind).disabled = false;
   });
 }
 const drawAgain = () => frame && picture.clientWidth && draw(); // 0 while the page is left

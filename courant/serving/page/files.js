@@ -8,40 +8,8 @@ function save(name, url) {
   link.click();
 }
 
-/* A folder of texts by name as one file that unpacks into it: a zip archive, of which the parts are not packed. */
-export function saveFolder(name, texts) {
-  const bytes = new TextEncoder(), parts = [], list = [];
-  let at = 0;
-  const numbers = (...of) => { // of two bytes, or of four where they are in brackets
-    const view = new DataView(new ArrayBuffer(of.reduce((sum, each) => sum + (Array.isArray(each) ? 4 : 2), 0)));
-    of.reduce((place, each) => (Array.isArray(each) ? (view.setUint32(place, each[0], true), place + 4) : (view.setUint16(place, each, true), place + 2)), 0);
-    return new Uint8Array(view.buffer);
-  };
-  for (const [path, text] of Object.entries(texts)) {
-    const [content, file] = [text, path].map((each) => bytes.encode(each));
-    const facts = [20, 0x800, 0, 0, 0x21, [checksum(content)], [content.length], [content.length], file.length, 0];
-    list.push(numbers([0x02014b50], 20, ...facts, 0, 0, 0, [0], [at]), file);
-    const head = numbers([0x04034b50], ...facts);
-    parts.push(head, file, content);
-    at += head.length + file.length + content.length;
-  }
-  const [count, size] = [list.length / 2, list.reduce((sum, each) => sum + each.length, 0)];
-  saveText(name, new Blob([...parts, ...list, numbers([0x06054b50], 0, 0, count, count, [size], [at], 0)]));
-}
-
-const CRC = Array.from({ length: 256 }, (_, n) => { // of each byte, for the checksum
-  let left = n;
-  for (let bit = 0; bit < 8; bit += 1) left = left & 1 ? 0xedb88320 ^ (left >>> 1) : left >>> 1;
-  return left;
-});
-
-function checksum(content) {
-  let left = -1;
-  for (const each of content) left = CRC[(left ^ each) & 255] ^ (left >>> 8);
-  return ~left >>> 0;
-}
-
-export function saveText(name, content) {
+/* A text, or a file from the server. */
+export function saveFile(name, content) {
   const url = URL.createObjectURL(new Blob([content]));
   save(name, url);
   URL.revokeObjectURL(url);
