@@ -63,7 +63,7 @@ def closing(executor: Executor) -> Iterator[Executor]:
 def check_cores(cores: int, most: int) -> None:
     """InputError where no machine has as many."""
     if cores > most:
-        raise InputError(f"a case has {cores} cores, the largest machine {most}; lower --cores")
+        raise InputError(f"a case has {cores} cores, the largest machine has {most}; lower --cores")
 
 
 def may_pass(error: BaseException) -> bool:

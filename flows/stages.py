@@ -542,10 +542,8 @@ class Optimisation(asks.OptimisationRequest):
         limits = tuple(map(optimisation.parse_limit, self.subject_to or ()))
         run = absolute(self.run)
         records.check_trained(RunDirectory(run))
-        version = records.open_recorded(
-            run, records.read_dataset_record(RunDirectory(run)), self.dataset
-        )
-        dataset = simgen.open_dataset(version.url)
+        recorded = records.read_dataset_record(RunDirectory(run))
+        dataset = simgen.open_dataset(records.open_recorded(run, recorded, self.dataset).url)
         found = optimisation.Search(
             run=run,
             dataset=dataset.url,
@@ -586,9 +584,7 @@ class Optimisation(asks.OptimisationRequest):
             optimisation.RECORD, optimisation.Search, "remove the folder and search again"
         )
         if found.name != asked.name or found.run != asked.run:
-            raise InputError(
-                f"{folder.url} is of another search ({found.title}); give another --out"
-            )
+            raise InputError(f"{folder.url} has another search ({found.title}); give another --out")
         return found
 
     def done(self) -> Optimum | None:
@@ -821,7 +817,7 @@ class ModelBenchmark(asks.BenchmarkRequest):
 
     def execute(self) -> FinishedTrials:
         """Run all trials on Ray, with a line as each ends, and write the results."""
-        planned, dataset = self.plan()
+        planned, data = self.plan()
         limits = {name: getattr(self, name) for name in ("cpus_per_trial", "gpus_per_trial")}
         with Bars(f"benchmark of {len(planned.contenders)} models", 1) as bars:
 
@@ -842,11 +838,10 @@ class ModelBenchmark(asks.BenchmarkRequest):
                 )
             elif benchmark.next_phase(planned) is not None:
                 place, _, name = planned.url.rpartition("/")
-                pinned = replace(
-                    self, dataset=dataset.url, version=dataset.version, runs=runs_url(self)
-                )
+                runs = runs_url(self)
+                pinned = replace(self, dataset=data.url, version=data.version, runs=runs)
                 _run_job(f"benchmark-{name}", place, pinned)
-        results = self._results(planned, dataset)
+        results = self._results(planned, data)
         if results is None:
             raise SimgenError(f"{planned.url}: some trials did not end; the same command goes on")
         return results

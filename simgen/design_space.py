@@ -116,9 +116,7 @@ def shown_unit(unit: str) -> str:
 
 def scaled(parameters: Sequence[Parameter], design: Mapping[str, float]) -> np.ndarray:
     """Return (P,) the parameters of a design, each -1..1 over its range."""
-    return np.array(
-        [2 * (design[each.name] - each.low) / (each.high - each.low) - 1 for each in parameters]
-    )
+    return np.array([2 * (design[p.name] - p.low) / (p.high - p.low) - 1 for p in parameters])
 
 
 @dataclass(frozen=True)

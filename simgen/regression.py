@@ -198,7 +198,5 @@ def sobol_indices(
         dists=[uniform(-1, 2)] * len(parameters),
         rng=np.random.default_rng(0),
     )
-    first, total = (
-        np.clip(np.ravel(each), 0, 1) for each in (found.first_order, found.total_order)
-    )
+    first, total = (np.clip(np.ravel(of), 0, 1) for of in (found.first_order, found.total_order))
     return Sensitivity(tuple(first.tolist()), tuple(total.tolist()), fit)

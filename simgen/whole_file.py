@@ -60,11 +60,7 @@ def pack_folder(folder: Path, url: str, left_out: Collection[str] = ()) -> None:
     """
     with tempfile.TemporaryFile() as packed:
         with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=3) as archive:
-            archive.add(
-                folder,
-                folder.name,
-                filter=lambda member: None if member.name in left_out else member,
-            )
+            archive.add(folder, folder.name, filter=lambda of: None if of.name in left_out else of)
         packed.seek(0)
         if "://" in url:
             with fsspec.open(url, "wb") as target:

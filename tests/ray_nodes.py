@@ -162,9 +162,7 @@ def _wait(node: RayNode, log: Path) -> None:
 
 def _alive(head: RayNode) -> set[str]:
     """Ids of the nodes that the head takes for alive."""
-    nodes = [
-        each["raylet"] for each in json.loads(head.get("/nodes?view=summary"))["data"]["summary"]
-    ]
+    nodes = [of["raylet"] for of in json.loads(head.get("/nodes?view=summary"))["data"]["summary"]]
     return {node["nodeId"] for node in nodes if node.get("state") == "ALIVE"}
 
 

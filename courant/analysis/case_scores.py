@@ -132,10 +132,7 @@ class CaseScores:
     @cached_property
     def control_scores(self) -> dict[str, dict[str, float]]:
         """The scores of the controls' fields, by control."""
-        return {
-            name: measures.field_scores(each, self.spacing_m)
-            for name, each in self.controls.items()
-        }
+        return {n: measures.field_scores(of, self.spacing_m) for n, of in self.controls.items()}
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return what the scores were computed from, by anchor or by cell."""
@@ -238,9 +235,8 @@ def score_case(
             scores["temporal_variance"] = float(np.nanmedian(variance))
     dominant = np.concatenate(labels) if labels else None
     if dominant is not None:
-        whole = measures.contiguity(
-            dominant, fields.points, fields.volumes, case.dataset.schema.dimension
-        )
+        dimension = case.dataset.schema.dimension
+        whole = measures.contiguity(dominant, fields.points, fields.volumes, dimension)
         scores |= {} if whole is None else {"contiguity": whole}
     if "seed" in sums:
         scores["seed_correlation"] = measures.match(sums["seed"]).score

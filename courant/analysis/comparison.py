@@ -241,10 +241,8 @@ def compare_runs(
             chosen[family] = [case for case in cases if case in set(opened[0].cases())]
             missing = f"none of the named cases is of {family}; name one of each family, or none"
         else:
-            first_cases, *others_cases = (dataset.cases("test") for dataset in opened)
-            chosen[family] = [
-                case for case in first_cases if all(case in each for each in others_cases)
-            ]
+            first_cases, *rest = (dataset.cases("test") for dataset in opened)
+            chosen[family] = [case for case in first_cases if all(case in each for each in rest)]
             missing = "the runs' datasets have no test case in common; name cases by --case"
         if not chosen[family]:
             raise InputError(missing)

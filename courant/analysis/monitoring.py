@@ -185,9 +185,8 @@ def judge_monitor(
         steps = problem.steps_to_end(case, start)
         assert start is not None and steps is not None
         steps = min(steps, MAX_STEPS)
-        quality = RolloutQuality(
-            monitor.quality(_latents(surrogate, case, start, steps)), monitor.horizon
-        )
+        departure = monitor.quality(_latents(surrogate, case, start, steps))
+        quality = RolloutQuality(departure, monitor.horizon)
         predicted = surrogate.predict_case(case, start_s=start, steps=steps)
         times = np.asarray(problem.times(start, steps))
         frames = np.abs(np.asarray(case.time)[None] - times[:, None]).argmin(axis=1)

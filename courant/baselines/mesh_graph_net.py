@@ -130,11 +130,9 @@ class MeshGraphNet(baseline.GhostModel):
             near = baseline.find_nearest(sites.points, cloud, mask, num, others=True)
         else:
             # A ghost at a point of the mesh has that point's edges, any other one its nearest.
-            ghosts, width = sites.points[:, sites.num_cloud :], sites.neighbours.shape[2]
-            listed = baseline.connected(sites.neighbours, cloud, mask).widened(max(width, num))
-            other = baseline.find_nearest(ghosts, cloud, mask, num, others=True).widened(
-                max(width, num)
-            )
+            ghosts, width = sites.points[:, sites.num_cloud :], max(num, sites.neighbours.shape[2])
+            listed = baseline.connected(sites.neighbours, cloud, mask).widened(width)
+            other = baseline.find_nearest(ghosts, cloud, mask, num, others=True).widened(width)
             nearest = baseline.find_nearest(ghosts, cloud, mask, 1)
             near = baseline.Neighbours(
                 *(

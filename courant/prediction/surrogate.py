@@ -134,9 +134,7 @@ def load(url: str | Path, *, device: str | torch.device | None = None) -> Surrog
         if powers_of(scaled_by, normaliser.channels, normaliser.parameters) != normaliser.powers:
             wrong.append("data.scaled_by does not fit powers")
     except InputError as error:
-        raise InputError(
-            f"{run.url}/{NORMALISER}: {error}; the run is damaged, train it again"
-        ) from error
+        raise InputError(f"{run.url}/{NORMALISER}: {error}; it is damaged, train again") from error
     dataset = record.read_dataset_record(run)
     if dataset["family"] != experiment.family:
         wrong.append(f"the family is {experiment.family}, that of dataset.json {dataset['family']}")

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Problem", "Window", "open_problem", "problem_of"]
 
-PROBLEMS: dict[str, type[Problem]] = {
-    problem.kind: problem for problem in (TransientProblem, SteadyProblem)
-}
+PROBLEMS: dict[str, type[Problem]] = {of.kind: of for of in (TransientProblem, SteadyProblem)}
 
 
 def problem_of(experiment: Experiment, normaliser: Normaliser) -> Problem:

@@ -292,9 +292,7 @@ class Problem(ABC):
     def check_distance(self, field: Any, num_points: int, name: str) -> tuple[np.ndarray, ...]:
         """Check distance (N, K) and direction (N, K, 3)."""
         if not isinstance(field, tuple | list) or len(field) != 2:
-            raise InputError(
-                f"{name} is a pair: the distances (N, K), and the directions (N, K, 3)"
-            )
+            raise InputError(f"{name} is a pair: distances (N, K), and directions (N, K, 3)")
         kinds = self.normaliser.stored_kinds
         shape = (num_points, len(kinds))
         distance = check_array(field[0], shape, f"{name}[0] (to {', '.join(kinds)}, in m)")

@@ -218,9 +218,7 @@ class SteadyProblem(Problem):
             )
         points = self.check_points(boundary["points"], "boundary points", FACES_TOLERANCE)
         kinds = self.normaliser.patch_kinds
-        known: dict[Any, int] = {
-            key: number for number, kind in enumerate(kinds) for key in (kind, number)
-        }
+        known: dict[Any, int] = {key: n for n, kind in enumerate(kinds) for key in (kind, n)}
         try:
             patch = np.array([known.get(of, -1) for of in np.asarray(boundary["patch"]).tolist()])
         except (TypeError, ValueError):  # no list, or lists in one
@@ -238,9 +236,7 @@ class SteadyProblem(Problem):
                 raise InputError(f"boundary has no face of kind {of}, where {name} is prescribed")
             check_columns(values, len(points), num_columns, f"boundary {name}")
             if not np.isfinite(values[on]).all():
-                raise InputError(
-                    f"boundary {name} holds values that are not finite on faces of kind {of}"
-                )
+                raise InputError(f"boundary {name} is not finite on faces of kind {of}")
         return self.keep_prescribed(points, patch, fields)
 
     def windows(self, case: StoredCase) -> Iterator[Window]:

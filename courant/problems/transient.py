@@ -191,9 +191,8 @@ class TransientProblem(Problem):
         """Yield one window per step of the rollout, from where training windows begin."""
         times, length = np.asarray(case.time), self.num_steps * self.step_s
         states = read_states(case, self.normaliser.channels, slice(None))
-        starts = np.arange(
-            self.start(case), times[-1] - length + time_tolerance(times), self.step_s
-        )
+        last = times[-1] - length + time_tolerance(times)
+        starts = np.arange(self.start(case), last, self.step_s)
         if not len(starts):
             raise InputError(
                 f"case {case.id} ends at {times[-1]:g} s: no window of {length:g} s fits after"

@@ -62,14 +62,10 @@ FNO_WIDTHS = {
     "diffusion-sorption": 64,
     "compressible-flow-3d": 20,
 }
-_LIBRARY, _UPT = (500, 4, 1e-3, 1e-5), (1000, 4, 5e-4, 1e-5)
-_OF_GRIDS = {"transolver": _LIBRARY, "fno": _LIBRARY, "upt": _UPT, "factformer": _LIBRARY}
+_USUAL, _UPT = (500, 4, 1e-3, 1e-5), (1000, 4, 5e-4, 1e-5)
+_OF_GRIDS = {"transolver": _USUAL, "fno": _USUAL, "upt": _UPT, "factformer": _USUAL}
 TRAININGS: dict[str, dict[str, tuple[int, int, float, float]]] = {
-    "elasticity": {
-        "transolver": (500, 1, 1e-3, 1e-5),
-        "fno": _LIBRARY,
-        "upt": (1000, 1, 5e-4, 1e-5),
-    },
+    "elasticity": {"transolver": (500, 1, 1e-3, 1e-5), "fno": _USUAL, "upt": (1000, 1, 5e-4, 1e-5)},
     "pipe": _OF_GRIDS,
     "airfoil": {**_OF_GRIDS, "transolver": (500, 8, 1e-3, 1e-4), "upt": (1000, 8, 5e-4, 1e-5)},
     "darcy-flow": _OF_GRIDS,

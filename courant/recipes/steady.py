@@ -96,9 +96,7 @@ def _recipes(
             name,
             [{"model": {"gaussian_window": "both"}}],
         ),
-        f"{name}-full-mesh": Recipe(
-            "The paper's variant whose encoder reads the whole mesh", name, [mesh]
-        ),
+        f"{name}-full-mesh": Recipe("The paper's variant that reads the whole mesh", name, [mesh]),
         **_smaller(name, "The paper's model", "A first model", scaled_by),
         f"{name}-legible-small": Recipe(
             "The small run with learned anchors and narrow windows, whose fields are local",

@@ -56,9 +56,7 @@ def read_model(run: RunDirectory, config: ModelConfig) -> tuple[FieldModel, str]
     except (SafetensorError, ValueError, RuntimeError, KeyError, struct.error) as error:
         raise StoreError(f"{place} is damaged ({first_line(error)}); copy it again") from error
     if digest not in (None, _digest(tensors)):
-        raise StoreError(
-            f"{place} is damaged: its weights are not those that were written; copy it again"
-        )
+        raise StoreError(f"{place} is damaged: not the weights that were written; copy it again")
     found = sum(tensor.numel() for tensor in tensors.values())
     if expected not in (None, found):
         raise InputError(

@@ -292,9 +292,7 @@ def parse_budget(text: str) -> Budget:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(epochs?|s|min|h)\s*", text)
     amount = float(found[1]) if found else 0.0
     if found is None or not amount:
-        raise InputError(
-            f"budget '{text}': give epochs (40epochs) or a time with its unit (90s, 30min, 2h)"
-        )
+        raise InputError(f"budget '{text}': give epochs (40epochs) or a time (90s, 30min, 2h)")
     if found[2].startswith("epoch"):
         if amount > MAX_EPOCHS or amount != int(amount):
             raise InputError(f"budget '{text}': give whole epochs, {MAX_EPOCHS:,} at most")

@@ -170,9 +170,7 @@ def read_table(benchmark: Benchmark, dataset: Dataset, trials: Sequence[Trial]) 
     }
     for trial in trials:
         found[plans.contender_of(trial)].append((trial, read_evaluation(trial.run, "test")))
-    models = [
-        _row(benchmark, name, pairs, paper.get(name), solver) for name, pairs in found.items()
-    ]
+    models = [_row(benchmark, n, pairs, paper.get(n), solver) for n, pairs in found.items()]
     trained = {name: [each for _, each in pairs if each] for name, pairs in found.items()}
     first = next(itertools.chain.from_iterable(trained.values()), None)
     if first is None:
@@ -233,9 +231,7 @@ def _row(
     ledger = Ledger(
         solver=solver,
         training=Interval.of([curve.processor_s for curve in curves]),
-        tuning_s=sum(
-            record.processor_s for trial in searched for record in read_records(trial.run)
-        ),
+        tuning_s=sum(each.processor_s for trial in searched for each in read_records(trial.run)),
         prediction_s=Interval.of([e.timing.prediction_processor_s for e in evaluations]).mean,
     )
     return PredictorRow(

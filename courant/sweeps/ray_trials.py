@@ -126,9 +126,7 @@ def run_sweep(
     if on_trial is not None:
         for result in results.values():
             on_trial(result)
-    waiting = [
-        trial for trial in sweep.trials if not is_done(results[trial.number], early_stopping)
-    ]
+    waiting = [of for of in sweep.trials if not is_done(results[of.number], early_stopping)]
 
     def write(changed: Mapping[int, TrialResult]) -> None:
         results.update(changed)

@@ -127,9 +127,7 @@ class SearchSpace(Frozen):
     def _lists_are_values(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        return {
-            key: {"values": item} if isinstance(item, list) else item for key, item in value.items()
-        }
+        return {key: {"values": of} if isinstance(of, list) else of for key, of in value.items()}
 
     @model_validator(mode="after")
     def _design_fits(self) -> Self:
@@ -159,9 +157,7 @@ class SearchSpace(Frozen):
     def baseline(self, experiment: Experiment) -> Setting:
         """Return the experiment's own values; InputError for a key that experiments do not have."""
         content = experiment.model_dump()
-        own = {
-            f"{part}.{name}": value for part in SECTIONS for name, value in content[part].items()
-        }
+        own = {f"{part}.{name}": of for part in SECTIONS for name, of in content[part].items()}
         # A choice of the other task, steady or transient, is left out of the sweep.
         others = {f"data.{name}" for kind in DATA.values() for name in kind.model_fields} - set(own)
         linked = [key for values in self.choices.values() for key in values if key not in others]

@@ -213,9 +213,7 @@ def clip(model: nn.Module, most: float) -> Tensor:
     if not isinstance(model, Ensemble):
         return nn.utils.clip_grad_norm_(model.parameters(), most)
     members = list(model.members)
-    norms = [
-        nn.utils.clip_grad_norm_(member.parameters(), most / len(members)) for member in members
-    ]
+    norms = [nn.utils.clip_grad_norm_(of.parameters(), most / len(members)) for of in members]
     return len(members) * torch.stack(norms).max()
 
 

@@ -181,9 +181,7 @@ def evaluate(asked: Asked, verbose: Verbose = False) -> None:
     _print_report(execute_stage("Measurement", asked, verbose))
 
 
-@app.command(
-    epilog="Example: courant optimise RUN --maximise efficiency --subject-to 'head>=60' --solves 5"
-)
+@app.command(epilog="Example: courant optimise RUN --maximise efficiency --subject-to 'head>=60'")
 @with_options_of(asks.OptimisationRequest)
 def optimise(asked: Asked, verbose: Verbose = False) -> None:
     """Find the best designs by a run's quantities, and prove each by the solver.
@@ -241,9 +239,7 @@ def _print_report(report: Any) -> None:
 
 @runs_app.command("ls", epilog="Example: courant runs ls s3://bucket/runs")
 def runs_ls(
-    runs: Annotated[
-        str | None, argument(f"Folder or s3://bucket/prefix; default: {settings.RUNS}.")
-    ] = None,
+    runs: Annotated[str | None, argument(f"Folder or URL; default: {settings.RUNS}.")] = None,
 ) -> None:
     """List the runs of a place: dataset version, epochs, errors, date, training time."""
     where = absolute(runs or settings.load_settings().runs or settings.RUNS)

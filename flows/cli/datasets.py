@@ -559,9 +559,7 @@ def _print_plan(plan: FolderPlan) -> None:
     print_table(titles, rows)
 
 
-@import_app.command(
-    "benchmark", epilog="Example: courant dataset import benchmark airfoil downloads/naca"
-)
+@import_app.command("benchmark", epilog="Example: courant dataset import benchmark airfoil naca")
 def import_benchmark(
     benchmark: Annotated[str, argument("Such as airfoil; docs/importing.md has all.")],
     folder: Annotated[Path, argument("Folder with its files, at any depth.")],

@@ -250,12 +250,8 @@ def draw(overview: Overview) -> RenderableType:
         numbers = [*each.num_cases.values(), "" if each.num_left is None else each.num_left]
         left = time_left(each.left_s, each.state == "solving")
         rows.append([name, each.state, *map(str, numbers), left, duration_text(each.solver_s)])
-    add(
-        "datasets",
-        where.store,
-        ["accepted", "rejected", "failed", "left", "time left", "core time"],
-        rows,
-    )
+    figures = ["accepted", "rejected", "failed", "left", "time left", "core time"]
+    add("datasets", where.store, figures, rows)
     rows = []
     for case in overview.cases:
         rows.append([case.case_id, f"{case.fraction:.0%}", terminal.progress_note(case)])
@@ -382,9 +378,7 @@ def doctor() -> None:
     terminal.screen.print(table, "")
     solved = "be" if {"OpenFOAM", "gmsh", "scratch"} <= usable else "not be"
     reads = "can" if "store" in usable else "cannot"
-    terminal.print_line(
-        f"Here datasets {reads} be read, models trained; cases can {solved} solved."
-    )
+    terminal.print_line(f"Datasets {reads} be read, models trained; cases can {solved} solved.")
 
 
 def _python() -> str:
@@ -472,7 +466,7 @@ CHECKS: dict[str, Callable[[], str]] = {
 @observing_app.command(epilog="Example: courant families cylinder-flow")
 def families(
     name: Annotated[
-        str | None, asks.argument("A family, for its parameters, presets and settings.")
+        str | None, asks.argument("A family: its parameters, settings and more.")
     ] = None,
     store: asks.Store = None,
 ) -> None:

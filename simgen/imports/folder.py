@@ -186,8 +186,7 @@ class FolderPlan:
         """Return the names of the patches of each kind, in all cases together."""
         pairs = {pair for case in self.cases for pair in case.kind_of.items()}
         return {
-            kind: sorted(patch for patch, of in pairs if of == kind)
-            for kind in self.schema.patch_kinds
+            kind: sorted(p for p, of in pairs if of == kind) for kind in self.schema.patch_kinds
         }
 
 

@@ -499,9 +499,7 @@ def read_snapshot(files: Sequence[Path], arrays: Sequence[str]) -> Snapshot:
         raise CaseError(f"it has no array {missing[0]}; it has {there}")
     is_on_cells = on_cells.issuperset(arrays)
     if not is_on_cells and (others := [name for name in arrays if name not in on_points]):
-        raise CaseError(
-            f"{others[0]} is on its cells, other fields on its points; bring all to one"
-        )
+        raise CaseError(f"{others[0]} is on cells, other fields on its points; bring all to one")
     mesh = _joined(parts)
     points = vtk_to_numpy(mesh.GetPoints().GetData())
     data = mesh.GetCellData() if is_on_cells else mesh.GetPointData()

@@ -206,9 +206,7 @@ def check_fields(family: CaseFamily, directory: Path, num_cells: int) -> int:
             values = read_field(path)
             check_sizes(path, values, num_cells, patches, family.patches)
             columns_of(field, values)
-            on_patches = [
-                values.boundary[name] for name in family.patches if name in values.boundary
-            ]
+            on_patches = [values.boundary[p] for p in family.patches if p in values.boundary]
             for each in (values.internal, *on_patches):
                 with np.errstate(over="ignore"):
                     not_finite += int(np.count_nonzero(~np.isfinite(each.astype("f4"))))

@@ -172,9 +172,7 @@ def compare(before: Dataset, after: Dataset) -> Difference:
             for case in after.members
             if case in before.members and old[case]["digest"] != new[case]["digest"]
         ],
-        new_splits=counts_of(
-            lambda split: [case for case in fresh if after.members[case] == split]
-        ),
+        new_splits=counts_of(lambda of: [case for case in fresh if after.members[case] == of]),
         statistics=moved,
         num_bytes_added=stored_bytes(after, fresh),
     )

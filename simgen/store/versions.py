@@ -636,9 +636,7 @@ def read_progress(url: str) -> DatasetProgress:
     """Read how far the dataset at `url` is; InputError where there is none or it is empty."""
     found = read_on_record(url)
     if found is None:
-        raise InputError(
-            f"{url} holds nothing yet: its creation was interrupted, or has just begun"
-        )
+        raise InputError(f"{url} holds nothing yet: its creation was interrupted or has just begun")
     rows, (last, *before) = list(found.design.values()), found.commits
     silent_s = max(0.0, (datetime.now(UTC) - last.written_at).total_seconds())
     num_left, left_s = last.metadata.get(NUM_LEFT), None

@@ -390,9 +390,7 @@ class DatasetWriter:
         others = {case: moments_of[case] for case in members if case not in training}
         left_out = split.outlying(training, others)
         root["statistics"].attrs["fields"] = {
-            name: split.combine_training(
-                {case: of[name] for case, of in training.items()}, left_out
-            )
+            name: split.combine_training({k: of[name] for k, of in training.items()}, left_out)
             for name in next(iter(training.values()))
         }
         metadata: Record = {

@@ -77,9 +77,7 @@ def test_users_and_the_tests_have_the_same_versions() -> None:
     assert tested["torch"] == "2.13.0"
     assert TESTED in {file.stem for file in LOCKED}
     for file in LOCKED:
-        other = {
-            name for name, version in pins(file).items() if tested.get(name, version) != version
-        }
+        other = {n for n, version in pins(file).items() if tested.get(n, version) != version}
         assert other == set(), f"{file.name}: run infra/constraints.py"
 
 

@@ -76,9 +76,7 @@ def losses(run: Fitting, last: int) -> list[float]:
     for epoch in range(run.state.epoch + 1, last + 1):
         records.append(run.epoch(epoch, validate=True))
         run.write(records[-1], keep=True)
-    return [
-        loss for record in records for loss in (record.train_loss, record.validation_loss or 0.0)
-    ]
+    return [loss for of in records for loss in (of.train_loss, of.validation_loss or 0.0)]
 
 
 def weights(run: Fitting) -> Tensor:

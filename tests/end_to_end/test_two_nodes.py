@@ -113,9 +113,7 @@ def test_a_sweep_of_six_trials_outlives_a_node(cluster, submitter, base, tmp_pat
         cluster.second.kill()
         output, _ = flow.communicate(timeout=600)
     assert flow.returncode == 0, output
-    (name,) = [
-        name for name in RunDirectory(f"{base}/runs").names() if name.startswith("six-space-")
-    ]
+    (name,) = [n for n in RunDirectory(f"{base}/runs").names() if n.startswith("six-space-")]
     table = RunDirectory(f"{base}/runs/{name}").read_json("trials.json")
     assert [(row["state"], row["epochs"]) for row in table] == [("finished", 12)] * 6
     assert RunDirectory(f"{base}/runs/{name}").exists("index.html")

@@ -120,9 +120,7 @@ def test_pod_regresses_whole_rollouts_of_the_same_times_on_the_design(tmp_path: 
     dataset = simgen.open_dataset(publish_cases(str(tmp_path / "cylinder-flow"), schema, cases))
     problem = open_problem(tiny_experiment(), dataset)
     found = references(problem, dataset)
-    errors = {
-        name: nmae(found[name], problem, dataset, "test") for name in (POD_GP, NEAREST_DESIGN)
-    }
+    errors = {n: nmae(found[n], problem, dataset, "test") for n in (POD_GP, NEAREST_DESIGN)}
     assert errors[POD_GP] < 0.02 and errors[POD_GP] < 0.5 * errors[NEAREST_DESIGN]
     surrogate: Any = SimpleNamespace(problem=problem, open_dataset=lambda _: dataset)
     case = dataset[dataset.cases("test")[0]]

@@ -171,9 +171,7 @@ def test_noise_is_no_channel(tmp_path: Path) -> None:
 
 
 def test_a_run_beside_a_diverged_case_learns(tmp_path: Path) -> None:
-    dataset = import_wedges(
-        tmp_path, lambda number, velocity: velocity * (1e15 if number == 4 else 1)
-    )
+    dataset = import_wedges(tmp_path, lambda n, velocity: velocity * (1e15 if n == 4 else 1))
     short = {**SHORT, "epochs": 3, "learning_rate": 5e-3}
     experiment = fitted_recipe(dataset).derive(model=SMALL, training=short)
     run = RunDirectory(tmp_path / "run")

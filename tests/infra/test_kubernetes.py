@@ -141,9 +141,7 @@ def test_what_pods_refer_to_is_there(overlay: str) -> None:
             assert wanted in {None, *claims}, name
     (cluster,) = objects(overlay, "RayCluster")
     assert cluster["spec"]["authOptions"] == {"mode": "token", "secretName": "courant-ray"}
-    services = {
-        one["metadata"]["name"]: one["spec"]["ports"] for one in objects(overlay, "Service")
-    }
+    services = {of["metadata"]["name"]: of["spec"]["ports"] for of in objects(overlay, "Service")}
     services["courant-head-svc"] = [{"port": 8265}]  # made by KubeRay
     text = json.dumps([*OVERLAYS[overlay], flow_job(), *made_secrets()])
     asked = re.findall(r"\b(courant-[a-z0-9-]+):(\d{4,5})\b", text)

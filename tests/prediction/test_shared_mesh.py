@@ -137,10 +137,8 @@ def test_a_design_is_predicted_and_explored_on_the_mesh_of_all_cases(
 def test_cases_on_several_meshes_have_no_mesh_for_a_design(tmp_path: Path) -> None:
     mesh = box()
     wider = replace(mesh, points=mesh.points * (1, 1.1, 1))
-    for number in range(1, 5):
-        write_case(
-            tmp_path / f"tunnel/run{number}", speed=number, mesh=wider if number == 4 else mesh
-        )
+    for n in range(1, 5):
+        write_case(tmp_path / f"tunnel/run{n}", speed=n, mesh=wider if n == 4 else mesh)
     dataset = imported(tmp_path, "--steady", "--parameter", SPEED)
     with pytest.raises(InputError, match=r"several meshes.*run4 differ.*MESH\.vtu") as raised:
         SharedMesh.of(dataset)

@@ -10,10 +10,7 @@ from simgen.errors import InputError
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"training": {"epoch": 3}},
-            r"training: TrainingConfig has no field epoch; did you mean epo",
-        ),
+        ({"training": {"epoch": 3}}, "TrainingConfig has no field epoch; did you mean epo"),
         ({"model": {"anchors": 3}}, "no field anchors"),
         ({"model": {"num_anchors": 0}}, "num_anchors must be a whole number from 1 to"),
         ({"training": {"learning_rate": -1}}, r"training\.learning_rate: .*greater than 0"),

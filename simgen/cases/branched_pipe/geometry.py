@@ -182,11 +182,9 @@ def _draw(geo: Any, plan: Plan) -> tuple[list[list[int]], list[int], dict[str, i
     tip, crotch = point(plan.plate_tip), point(plan.crotch)
     shoulder_up, shoulder_down = (point(at) for at in plan.shoulders)
     line = geo.addLine
-    at_plates = [
-        point((PLATES_X, z))
-        for z in (-WIDTH / 2, -plan.half_aperture, plan.half_aperture, WIDTH / 2)
-    ]
-    at_inlet = [point((INLET_X, z)) for z in (-WIDTH / 2, WIDTH / 2)]
+    half, gap = WIDTH / 2, plan.half_aperture
+    at_plates = [point((PLATES_X, z)) for z in (-half, -gap, gap, half)]
+    at_inlet = [point((INLET_X, z)) for z in (-half, half)]
     across = [line(*ends) for ends in itertools.pairwise(at_plates)]
     inlet = line(at_inlet[1], at_inlet[0])
     top = line(at_plates[3], at_inlet[1])

@@ -43,18 +43,14 @@ def force_figures(
 
     `time_scale` is diameter over mean velocity in s.
     """
-    swing = coefficients[:, 1] - coefficients[:, 1].mean()
+    mean_drag, swing = coefficients[:, 0].mean(), coefficients[:, 1] - coefficients[:, 1].mean()
     rms_lift = float(np.sqrt((swing**2).mean()))
     strouhal = float("nan")
     if len(time) >= LEAST_STATES:
         interval = float(np.diff(time).mean())
         steady = rms_lift < STEADY_LIFT
         strouhal = 0.0 if steady else peak_frequency(swing, interval) * time_scale
-    return {
-        "mean_drag": float(coefficients[:, 0].mean()),
-        "rms_lift": rms_lift,
-        "strouhal_number": strouhal,
-    }
+    return {"mean_drag": float(mean_drag), "rms_lift": rms_lift, "strouhal_number": strouhal}
 
 
 def _of_force(
