@@ -219,9 +219,8 @@ def test_learned_anchors_start_far_apart_in_the_domain_whatever_the_seed(
 
     def start_of(kind: str = "learned", start: str = "cloud", seed: int = 42) -> torch.Tensor:
         given: dict[str, Any] = {"model": {"anchor_kind": kind}, "data": {"anchor_start": start}}
-        found = train.anchor_start(
-            tiny.derive(**given, training={"seed": seed}), dataset, normaliser
-        )
+        seeded = tiny.derive(**given, training={"seed": seed})
+        found = train.anchor_start(seeded, dataset, normaliser)
         return torch.zeros(0) if found is None else found
 
     start = start_of()
