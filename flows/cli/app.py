@@ -416,7 +416,7 @@ def predict(
     from flows.cli.prediction_files import predict_file, predict_to_files, write_prediction
 
     out, url, by = local_path(str(out)), absolute(run), ""
-    verdict = known_verdict(RunDirectory(url))
+    said = str((verdict := known_verdict(RunDirectory(url))) or "")
     if is_file:
         asked = asks.parse_settings(parameters.split(",") if parameters else None, "--parameters")
         faces = None if boundary is None else local_path(str(boundary))
@@ -426,9 +426,10 @@ def predict(
         form = ", ".join(f"{of['name']} {of['unit'] and 'in'} {of['unit']}".strip() for of in units)
         form = f"NAME=VALUE with a bare number: {form}"
         asked = asks.parse_settings(design.split(","), "--design", form=form)
-        by = predict_to_files(url, asked, out, steps, from_solver, verify, dataset, reference)
+        by_whom = dataset, reference, said
+        by = predict_to_files(url, asked, out, steps, from_solver, verify, *by_whom)
     else:
-        print_line(write_prediction(url, str(case), start, steps, out, dataset))
+        print_line(write_prediction(url, str(case), start, steps, out, dataset, said))
     if verdict:
         better = f"{verdict.given or 'the network'} is better"
         better += ", which predicts any --design" if design is None else ""

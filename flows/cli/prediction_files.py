@@ -26,8 +26,6 @@ from courant.prediction.surrogate import by_field
 from courant.report.context import plotted_fields
 from courant.report.fields import draw_prediction
 from courant.report.page import number, plain
-from courant.report.verdict import known_verdict
-from courant.runs.directory import RunDirectory
 from flows.settings import check_folder, load_settings
 from flows.terminal import counted, print_line, print_table
 from simgen.cell_mesh import Shape, shape_of
@@ -79,18 +77,21 @@ def error_lines(found: WrittenPrediction) -> list[str]:
     return lines
 
 
-def _verdict(surrogate: courant.Surrogate) -> str:
-    return str(known_verdict(RunDirectory(surrogate.url)) or "")
-
-
 def write_prediction(
-    run: str, case: str, start_s: float | None, steps: int | None, out: Path, dataset: str | None
+    run: str,
+    case: str,
+    start_s: float | None,
+    steps: int | None,
+    out: Path,
+    dataset: str | None,
+    verdict: str = "",
 ) -> str:
     """Predict a stored case into `out`; return a line that describes what was written.
 
     `start_s` and `steps` are for transient runs; `dataset` is where the dataset lies by now, if it
-    was moved. .npz holds points (N, 3) m, one array per component, (N,) steady, (T, N) transient,
-    and time (T,) s; .vtu holds the last step, .pvd names a .vtu for each step.
+    was moved; .vtu files have the `verdict` on the run's fields. .npz holds points (N, 3) m, one
+    array per component, (N,) steady, (T, N) transient, and time (T,) s; .vtu holds the last step,
+    .pvd names a .vtu for each step.
     """
     surrogate = load_for(run, out)
     opened = surrogate.open_dataset(dataset)
@@ -113,7 +114,7 @@ def write_prediction(
         stored.parameters,
         bands.field,
         solved,
-        verdict=_verdict(surrogate),
+        verdict=verdict,
     )
     extent = found.write(out)
     beside = "" if solved is None else ", with the solver's field and the error"
@@ -133,6 +134,7 @@ def predict_to_files(
     verify: bool = False,
     dataset: str | None = None,
     reference: str | None = None,
+    verdict: str = "",
 ) -> str:
     """Predict a design into `out`, with a picture; return whose fields: empty for the network."""
     surrogate = load_for(run, out)
@@ -157,7 +159,7 @@ def predict_to_files(
         bands.field,
         design.solved,
         reference,
-        _verdict(surrogate),
+        verdict,
     )
     extent = found.write(out)
     picture = out.with_suffix(".png")

@@ -51,10 +51,8 @@ def snippets_of(page: str) -> list[Snippet]:
     """All blocks of a page in their order."""
     text, found = (ROOT / page).read_text(), list[Snippet]()
     if page == NOTEBOOK:
-        cells = [
-            "".join(c["source"]) for c in json.loads(text)["cells"] if c["cell_type"] == "code"
-        ]
-        return [Snippet(page, number, "python", cell) for number, cell in enumerate(cells, 1)]
+        code = ["".join(c["source"]) for c in json.loads(text)["cells"] if c["cell_type"] == "code"]
+        return [Snippet(page, number, "python", cell) for number, cell in enumerate(code, 1)]
     for block in BLOCK.finditer(text):
         line, kind = text.count("\n", 0, block.start()) + 1, block["kind"]
         if kind is not None:
