@@ -27,7 +27,8 @@ def solved_states(
     problem: Problem, case: StoredCase, times: Sequence[float] | None
 ) -> np.ndarray | None:
     """Return a case's states (T, N, C) at times, NaN at those without one, or its field (N, C)."""
-    states = [problem.solution(case, time) for time in times or [None]]
+    asked: Sequence[float | None] = [None] if times is None else times
+    states = [problem.solution(case, time) for time in asked]
     known = next((each for each in states if each is not None), None)
     if known is None or times is None:
         return known
