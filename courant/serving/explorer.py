@@ -188,6 +188,7 @@ class NearestRequest(DesignRequest):
     """A design whose solved neighbours are wanted."""
 
     newest: bool = False  # look first whether the dataset has a newer version
+    errors: bool = False  # predict those that the fields were not fitted to, at first a second each
 
 
 class SolvedDesign(BaseModel):
@@ -199,7 +200,7 @@ class SolvedDesign(BaseModel):
     added: bool  # whether it joined the dataset after the training
     parameters: dict[str, float]
     quantities: dict[str, float | None]
-    errors: dict[str, float] | None  # NMAE of fields there; null where they were fitted to it
+    errors: dict[str, float] | None  # NMAE of fields, if wanted and they were not fitted to it
 
 
 class NearestDesigns(BaseModel):
@@ -666,7 +667,7 @@ class Explored:
                 added=case not in self.trained.cases(),
                 parameters={name: float(row[name]) for name in names},
                 quantities={name: finite_or_none(float(row[name])) for name in quantities},
-                errors=self._errors(case),
+                errors=self._errors(case) if request.errors else None,
             )
             found.append(solved)
         return NearestDesigns(version=dataset.version, designs=found, reason="")

@@ -203,8 +203,8 @@ def solved_by(surrogate: Surrogate) -> explorer.Explored:
     return explorer.Explored(surrogate, Limits(), surrogate.open_dataset().url)
 
 
-def nearest(solved: explorer.Explored, design: Any, newest: bool = False) -> Any:
-    return solved.nearest(explorer.NearestRequest(parameters=design, newest=newest))
+def nearest(solved: explorer.Explored, design: Any, **more: bool) -> Any:
+    return solved.nearest(explorer.NearestRequest(parameters=design, **more))
 
 
 def test_the_nearest_solved_designs_have_their_parameters_split_and_the_solvers_quantities(
@@ -231,7 +231,8 @@ def test_the_nearest_solved_designs_have_their_parameters_split_and_the_solvers_
     case = dataset[dataset.cases("validation")[0]]
     truth = surrogate.problem.solution(case, None)
     error = np.abs(surrogate.predict_case(case) - truth).sum() / np.abs(truth).sum()
-    found = {each.case: each.errors for each in nearest(solved, dict(case.parameters)).designs}
+    near = nearest(solved, dict(case.parameters), errors=True).designs
+    found = {each.case: each.errors for each in near}
     assert found[case.id] == {"velocity": pytest.approx(error, rel=1e-5)}
     assert all(found[id_] is None for id_ in set(found) & set(dataset.cases("train")))
 

@@ -269,7 +269,7 @@ def test_a_solved_neighbour_sets_the_sliders_and_stands_beside_its_prediction(pa
     assert heads.split() == ["A", "B", "A", "−", "B"] and shares.count("±") == 3
     assert "in these fields" not in shares
     assert "These fields give no branch1 share" in text(page, "missing")
-    assert "these fields" in text(page, "caution")
+    wait_for_text(page, "caution", "these fields")
     assert all(each in text(page, "range") for each in ("A from ", "; B from ", "; A − B from "))
     # A saved picture says in itself what it shows.
     page.see(

@@ -300,9 +300,13 @@ async function compare(asked, newest = false) {
   const found = await showNearest(model, asked, frame.section, go, beside, newest, isCurrent);
   if (!isCurrent()) return;
   solved = found[0]?.distance < SAME ? found[0] : null;
-  const [text, is_bad] = errorNear(found);
-  element("caution").textContent = text;
-  element("caution").className = is_bad ? "warning" : "note";
+  // Predictions of solved cases, which no move waits for.
+  ask("nearest", { parameters: asked, errors: true }).then(({ designs }) => {
+    if (!isCurrent()) return;
+    const [text, is_bad] = errorNear(designs);
+    element("caution").textContent = text;
+    element("caution").className = is_bad ? "warning" : "note";
+  }, () => {});
   element("beside").options[1].disabled = !solved;
   if (frame.section.other && value("beside") === "solver") element("second-name").textContent = ofSolver();
   showQuantities();
@@ -413,7 +417,7 @@ function beyondOf({ values, scale: { limits: [low, high] } }) {
   return there.filter((each) => each < low || each > high).length / (there.length || 1);
 }
 
-function draw() {
+function draw(turning = false) {
   const { unit, name } = field(), all = panes(), [first] = all, { section } = frame;
   element("limits").hidden = value("colouring") !== "typed" || value("shown") === "widths";
   if (!value("low") && !value("high")) ["low", "high"].forEach((id, n) => { element(id).value = number(field().limits[n], 3); });
@@ -439,7 +443,7 @@ function draw() {
   element("arrows").nextElementSibling.textContent = `arrows of ${words((vector?.name || "").replaceAll("|", ""))}`;
   for (const each of all) {
     if (turnable()) {
-      if (each.surface) drawSurface(element(each.id), each.surface, each.values, each.scale, most);
+      if (each.surface) drawSurface(element(each.id), each.surface, each.values, each.scale, { most, turning });
       continue;
     }
     const arrows = with_arrows && each.channels && { flow: vector.columns.map((n) => each.channels[n]), fastest: vector.limits[1] };
@@ -752,8 +756,9 @@ for (const id of ["picture", "second", "difference"]) {
     if (!turnable() || !frame.surface || !event.buttons) return;
     if (event.shiftKey || event.buttons > 1) shiftBy(event.movementX, event.movementY);
     else turnBy(event.movementX / 150, event.movementY / 150);
-    draw();
+    draw(true);
   });
+  for (const end of ["pointerup", "pointercancel"]) element(id).addEventListener(end, () => turnable() && drawAgain());
 }
 element("view").addEventListener("change", () => { // what is white far from the ends of all designs shows no form
   if (turnable() && value("colouring") === "all") element("colouring").value = "own";
@@ -815,7 +820,7 @@ for (const kind of ["vtu", "csv"]) {
     element(kind).disabled = false;
   });
 }
-const drawAgain = () => frame && picture.clientWidth && draw(); // 0 while the page is left
+function drawAgain() { if (frame && picture.clientWidth) draw(); } // 0 while the page is left
 window.addEventListener("resize", drawAgain);
 // What is above the picture leaves it another room.
 const above = new ResizeObserver(drawAgain);

@@ -17,7 +17,7 @@ export function scaleOf(limits, colours, signed) {
   return { limits, shades };
 }
 
-export function colour({ limits: [low, high], shades }, value) {
+function colour({ limits: [low, high], shades }, value) {
   const place = Math.min(Math.max((value - low) / (high - low || 1), 0), 1);
   return shades[Math.round(place * (SHADES - 1))];
 }

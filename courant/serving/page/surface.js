@@ -1,6 +1,6 @@
 /* Draws the boundary of a 3D design, turned by drag and keys: each pixel has what is nearest to the eye. */
 
-import { colour, ends } from "./picture.js";
+import { ends } from "./picture.js";
 import { density } from "./tables.js";
 
 const STEP = Math.PI / 18;
@@ -42,44 +42,47 @@ function seen(points) {
   });
 }
 
-export function drawSurface(canvas, surface, values, scale, most) {
+export function drawSurface(canvas, surface, values, scale, { most, turning }) {
   const ratio = density(), pen = canvas.getContext("2d");
   canvas.style.height = `${most}px`;
   canvas.width = canvas.clientWidth * ratio;
   canvas.height = canvas.clientHeight * ratio;
-  const places = seen(surface.points), { width, height } = canvas;
+  const places = seen(surface.points), { width, height } = canvas, fine = turning ? 1 : FINE;
   const [xs, ys] = [0, 1].map((axis) => ends(places.map((place) => place[axis])));
   const size = 0.94 * nearer * Math.min(width / (xs[1] - xs[0]), height / (ys[1] - ys[0]));
-  const pixels = places.map(([x, y, z]) => [width / 2 + ratio * nearer * shift[0] + size * (x - (xs[0] + xs[1]) / 2),
-    height / 2 + ratio * nearer * shift[1] - size * (y - (ys[0] + ys[1]) / 2), z]);
-  const facing = facings(surface.triangles, places), [wide, high] = [FINE * width, FINE * height];
-  const image = pen.createImageData(wide, high), depth = new Float32Array(wide * high).fill(Infinity);
-  const at = new Int32Array(wide * high).fill(-1);
-  surface.triangles.forEach((corners, number) => {
-    const [[ax, ay, az], [bx, by, bz], [cx, cy, cz]] = corners.map((n) => [FINE * pixels[n][0], FINE * pixels[n][1], pixels[n][2]]);
-    const [va, vb, vc] = corners.map((n) => values[n]), [fa, fb, fc] = corners.map((n) => facing[n]);
-    const area = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay);
-    const [last_x, last_y] = [Math.min(Math.ceil(Math.max(ax, bx, cx)), wide - 1), Math.min(Math.ceil(Math.max(ay, by, cy)), high - 1)];
-    for (let y = Math.max(Math.floor(Math.min(ay, by, cy)), 0); area && y <= last_y; y += 1) {
-      for (let x = Math.max(Math.floor(Math.min(ax, bx, cx)), 0); x <= last_x; x += 1) {
-        const second = ((x - ax) * (cy - ay) - (cx - ax) * (y - ay)) / area;
-        const third = ((bx - ax) * (y - ay) - (x - ax) * (by - ay)) / area, first = 1 - second - third;
-        if (Math.min(first, second, third) < -1e-6) continue; // neighbours leave no gap
-        const place = y * wide + x, z = first * az + second * bz + third * cz;
+  const pixels = places.map(([x, y, z]) => [fine * (width / 2 + ratio * nearer * shift[0] + size * (x - (xs[0] + xs[1]) / 2)),
+    fine * (height / 2 + ratio * nearer * shift[1] - size * (y - (ys[0] + ys[1]) / 2)), z]);
+  const facing = facings(surface.triangles, places), [wide, high] = [fine * width, fine * height], { limits: [low, top], shades } = scale;
+  const image = pen.createImageData(wide, high), { data } = image, depth = new Float32Array(wide * high).fill(Infinity);
+  const at = new Int32Array(wide * high).fill(-1), last = shades.length - 1, steps = last / (top - low || 1);
+  surface.triangles.forEach(([a, b, c], number) => {
+    const [ax, ay, az] = pixels[a], [bx, by, bz] = pixels[b], [cx, cy, cz] = pixels[c], area = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay);
+    if (!area) return;
+    const [first_x, last_x] = [Math.max(Math.ceil(Math.min(ax, bx, cx)), 0), Math.min(Math.floor(Math.max(ax, bx, cx)), wide - 1)];
+    const last_y = Math.min(Math.floor(Math.max(ay, by, cy)), high - 1);
+    const [second_x, third_x] = [(cy - ay) / area, (ay - by) / area]; // from one pixel to the next
+    for (let y = Math.max(Math.ceil(Math.min(ay, by, cy)), 0); y <= last_y; y += 1) {
+      let second = ((first_x - ax) * (cy - ay) - (cx - ax) * (y - ay)) / area, third = ((bx - ax) * (y - ay) - (first_x - ax) * (by - ay)) / area;
+      for (let x = first_x, place = y * wide + x; x <= last_x; x += 1, place += 1, second += second_x, third += third_x) {
+        const first = 1 - second - third;
+        if (first < -1e-6 || second < -1e-6 || third < -1e-6) continue; // neighbours leave no gap
+        const z = first * az + second * bz + third * cz;
         if (z >= depth[place]) continue;
-        [depth[place], at[place]] = [z, number];
-        const [red, green, blue] = colour(scale, first * va + second * vb + third * vc), light = LIGHT + (1 - LIGHT) * (first * fa + second * fb + third * fc);
-        image.data[4 * place] = light * red;
-        image.data[4 * place + 1] = light * green;
-        image.data[4 * place + 2] = light * blue;
-        image.data[4 * place + 3] = 255;
+        depth[place] = z;
+        at[place] = number;
+        const shade = shades[Math.round(Math.min(Math.max((first * values[a] + second * values[b] + third * values[c] - low) * steps, 0), last))];
+        const light = LIGHT + (1 - LIGHT) * (first * facing[a] + second * facing[b] + third * facing[c]);
+        data[4 * place] = light * shade[0];
+        data[4 * place + 1] = light * shade[1];
+        data[4 * place + 2] = light * shade[2];
+        data[4 * place + 3] = 255;
       }
     }
   });
-  const fine = new OffscreenCanvas(wide, high);
-  fine.getContext("2d").putImageData(image, 0, 0);
-  pen.drawImage(fine, 0, 0, width, height);
-  drawn.set(canvas, { surface, values, at, wide, pixels });
+  const drawing = new OffscreenCanvas(wide, high);
+  drawing.getContext("2d").putImageData(image, 0, 0);
+  pen.drawImage(drawing, 0, 0, width, height);
+  drawn.set(canvas, { surface, values, at, wide, pixels, fine });
   const corner = [36 * ratio, height - 36 * ratio];
   Object.assign(pen, { strokeStyle: getComputedStyle(canvas).color, fillStyle: getComputedStyle(canvas).color,
     lineWidth: ratio, font: `${11 * ratio}px system-ui, sans-serif` });
@@ -94,8 +97,9 @@ export function drawSurface(canvas, surface, values, scale, most) {
 }
 
 /* The place and the value that are seen at a pixel of a canvas; null beside the surface. */
-export function seenAt(canvas, x, y) {
-  const of = drawn.get(canvas), number = of?.at[Math.round(FINE * y) * of.wide + Math.round(FINE * x)] ?? -1;
+export function seenAt(canvas, px, py) {
+  const of = drawn.get(canvas), [x, y] = of ? [of.fine * px, of.fine * py] : [0, 0];
+  const number = of?.at[Math.round(y) * of.wide + Math.round(x)] ?? -1;
   if (number < 0) return null;
   const corners = of.surface.triangles[number], [[ax, ay], [bx, by], [cx, cy]] = corners.map((n) => of.pixels[n]);
   const area = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay);
