@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 import simgen
+from bench.synthetic_cases import publish_cases
 from courant.evaluation.calibrate import calibrate
 from courant.experiment import Experiment
 from courant.recipes import get_recipe
@@ -25,7 +26,6 @@ from simgen.cases import get_family
 from simgen.point_cloud import PointCloud
 from simgen.store.schema import Schema
 from simgen.store.split import Split
-from simgen.store.write import DatasetWriter
 from tests.declared import ROOT
 from tests.imports.darcy import import_darcy
 from tests.imports.foam_cases import write_case
@@ -114,12 +114,7 @@ def demo_settings() -> dict[str, float]:
 
 def _publish(path: Path, cases: Iterable[tuple[CaseResult, PointCloud]]) -> None:
     """Publish cases of the family that the folder is named for, as the next version."""
-    writer = DatasetWriter.open(str(path), Schema.of(get_family(path.name)))
-    fork = writer.fork()
-    for result, cloud in cases:
-        fork.write(result, cloud)
-    writer.commit([fork])
-    writer.publish("made for the pages")
+    publish_cases(str(path), Schema.of(get_family(path.name)), cases, "made for the pages")
 
 
 def _demo_cases() -> Iterator[tuple[CaseResult, PointCloud]]:

@@ -13,9 +13,6 @@ import pytest
 
 from courant.experiment import Experiment
 from courant.recipes import get_recipe
-from simgen.cases import get_family
-from simgen.store.schema import Schema
-from simgen.store.write import DatasetWriter
 from tests.conftest import free_ports
 
 ROOT = Path(__file__).parents[2]
@@ -139,25 +136,20 @@ def solvers(scratch: Path) -> list[int]:
     return found
 
 
-def start_courant(environment: Mapping[str, str], *arguments: str) -> subprocess.Popen[bytes]:
-    """The command at work, from the repository's root; what it prints goes to its stdout."""
-    return subprocess.Popen(
-        [str(BIN / "courant"), *arguments],
-        env=environment,
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+@contextlib.contextmanager
+def courant_at_work(
+    environment: Mapping[str, str], *arguments: str
+) -> Iterator[subprocess.Popen[str]]:
+    """The command, from the repository's root; it does not outlive the block."""
+    command, out = [str(BIN / "courant"), *arguments], subprocess.PIPE
+    process = subprocess.Popen(
+        command, env=environment, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, text=True
     )
-
-
-def done_cases(url: str, family: str = "cylinder-flow") -> list[str]:
-    """Cases on record at `url`, published or not."""
-    if not (Path(url) / "refs").exists():
-        return []
     try:
-        return list(DatasetWriter.open(url, Schema.of(get_family(family))).design())
-    except Exception:  # the repository is being created at this moment
-        return []
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def tiny_recipe(epochs: int) -> Experiment:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import simgen
-from tests.end_to_end.conftest import MINUTE, run, solvers, start_courant, wait_for
+from tests.end_to_end.conftest import MINUTE, courant_at_work, run, solvers, wait_for
 from tests.ray_nodes import ray_head
 
 LONG = ("--set", "end_time=300", "--set", "mesh_size=2")
@@ -44,8 +43,17 @@ def test_designs_that_are_all_rejected_make_no_version(environment, tmp_path):
 def test_a_failed_case_is_archived_and_solved_again_on_request(environment, tmp_path):
     store = tmp_path / "store"
     command = ("generate", "cylinder-flow", "--cases", "1", *LONG, "--store", str(store))
-    exit_code, output = end_its_solver(environment, tmp_path, signal.SIGSEGV, *command)
-    assert exit_code == 1 and "icoFoam ended with exit code -11" in output
+    scratch = tmp_path / "scratch"
+
+    def has_stepped():
+        logs = scratch.glob("*/icoFoam.logfile")
+        return any(b"Solving for Ux" in log.read_bytes() for log in logs)
+
+    with courant_at_work({**environment, "COURANT_SCRATCH": str(scratch)}, *command) as driver:
+        wait_for(lambda: solvers(scratch) and has_stepped(), 600)
+        os.kill(solvers(scratch)[0], signal.SIGSEGV)
+        output, _ = driver.communicate(timeout=600)
+    assert driver.returncode == 1 and "icoFoam ended with exit code -11" in output
     (archive,) = store.glob("failed/cylinder-flow/*.tar.gz")
     with tarfile.open(archive) as packed:
         log = packed.extractfile(f"{archive.name.partition('.')[0]}/icoFoam.logfile")
@@ -53,35 +61,6 @@ def test_a_failed_case_is_archived_and_solved_again_on_request(environment, tmp_
     retried = run(environment, "courant", *command, "--retry-failed", "--archive-raw")
     assert retried.returncode == 0, retried.stderr
     assert (store / "raw/cylinder-flow" / archive.name).is_file()
-
-
-@pytest.mark.openfoam
-def test_a_killed_solver_is_the_machines_fault_and_its_case_is_solved_again(environment, tmp_path):
-    """Without --retry-failed: a kill, such as that of a full memory, is no verdict on a design."""
-    store = str(tmp_path / "store")
-    command = ("generate", "cylinder-flow", "--cases", "1", *LONG, "--store", store)
-    exit_code, output = end_its_solver(environment, tmp_path, signal.SIGKILL, *command)
-    assert exit_code == 0, output
-    (status,) = simgen.open_dataset(f"{store}/cylinder-flow").design["status"]
-    assert status == "accepted"
-
-
-def end_its_solver(environment, folder, number, *command):
-    """Start a command, and send a signal to its solver once that has stepped: exit code, output."""
-    scratch = folder / "scratch"
-    driver = start_courant({**environment, "COURANT_SCRATCH": str(scratch)}, *command)
-
-    def has_stepped():
-        logs = scratch.glob("*/icoFoam.logfile")
-        return any(b"Solving for Ux" in log.read_bytes() for log in logs)
-
-    try:
-        wait_for(lambda: solvers(scratch) and has_stepped(), 600)
-        os.kill(solvers(scratch)[0], number)
-        output = driver.communicate(timeout=600)[0].decode()
-    finally:
-        driver.kill()
-    return driver.returncode, output
 
 
 @pytest.mark.openfoam

@@ -8,7 +8,7 @@ import pytest
 import courant
 import simgen
 from courant.runs.directory import RunDirectory
-from tests.end_to_end.conftest import SHORT, run, start_courant
+from tests.end_to_end.conftest import SHORT, courant_at_work, run
 from tests.end_to_end.processes import listeners_until_end
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
@@ -20,14 +20,10 @@ MAIN_JOB = ("run", "cylinder-flow", "--cases", "4", *SHORT)
 def out(environment, tiny_experiment, tmp_path_factory) -> Path:
     """The folder of a main job that has ended, and that was watched meanwhile."""
     out = tmp_path_factory.mktemp("main_job") / "out"
-    process = start_courant(
-        environment, *MAIN_JOB, "--experiment", str(tiny_experiment), "--out", str(out)
-    )
-    try:
+    options = ("--experiment", str(tiny_experiment), "--out", str(out))
+    with courant_at_work(environment, *MAIN_JOB, *options) as process:
         found = listeners_until_end(process, 400)
-        printed = process.stdout.read().decode()
-    finally:
-        process.kill()
+        printed = process.stdout.read()
     assert process.returncode == 0, printed
     assert "Traceback" not in printed and "Warning" not in printed
     assert found == set()
@@ -111,9 +107,9 @@ def test_a_sweep_between_dataset_and_report(environment, tiny_experiment, tmp_pa
     space.write_text(SPACE)
     command = ["run", "cylinder-flow", "--cases", "4", *SHORT, "--out", str(tmp_path / "out")]
     command += ["--experiment", str(tiny_experiment), "--sweep", str(space), "--trials", "2"]
-    first = start_courant(environment, *command)
-    found = listeners_until_end(first, 400)
-    told = first.stdout.read().decode()
+    with courant_at_work(environment, *command) as first:
+        found = listeners_until_end(first, 400)
+        told = first.stdout.read()
     assert first.returncode == 0, told
     assert found
     assert not [one for one in found if not one.on_loopback]

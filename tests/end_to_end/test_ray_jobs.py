@@ -4,7 +4,6 @@ import contextlib
 import os
 import secrets
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from courant.experiment import Experiment
 from courant.runs.checkpoint import checkpoint_epochs
 from courant.runs.directory import RunDirectory
 from courant.runs.record import is_finished, read_records
-from tests.end_to_end.conftest import BIN, ROOT, run, wait_for
+from tests.end_to_end.conftest import courant_at_work, run, wait_for
 from tests.ray_nodes import RayNode, ray_head
 from tests.world import publish_waves, tiny_experiment
 
@@ -49,20 +48,6 @@ def submitter(environment, s3, head):
 @pytest.fixture
 def place(s3, request) -> str:
     return f"{s3.url}/{request.node.name[:24]}"
-
-
-@contextlib.contextmanager
-def submitted(environment, *arguments) -> Iterator[subprocess.Popen[str]]:
-    """The command at work; it does not outlive the block."""
-    command, out = [str(BIN / "courant"), *arguments], subprocess.PIPE
-    flow = subprocess.Popen(
-        command, env=environment, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, text=True
-    )
-    try:
-        yield flow
-    finally:
-        flow.kill()
-        flow.wait()
 
 
 def jobs(head: RayNode, word: str) -> dict[str, str]:
@@ -109,13 +94,13 @@ def test_one_job_a_request_found_again_stopped_with_its_flow_and_continued(
         return list(jobs(head, "story").values())
 
     # Killed, the flow leaves its job at work. Started again it finds it, and Ctrl-C ends both.
-    with submitted(submitter, *command) as first:
+    with courant_at_work(submitter, *command) as first:
         wait_for(lambda: first.poll() is not None or checkpoint_epochs(run_), 150)
         assert first.poll() is None, first.communicate()[0]
         first.send_signal(signal.SIGKILL)
         first.wait()
     assert attempts() == ["RUNNING"]
-    with submitted(submitter, *command) as again:
+    with courant_at_work(submitter, *command) as again:
         assert next(line for line in again.stdout if "epoch " in line), "the job's log"
         again.send_signal(signal.SIGINT)
         output, _ = again.communicate(timeout=300)
@@ -125,7 +110,7 @@ def test_one_job_a_request_found_again_stopped_with_its_flow_and_continued(
     kept = read_records(run_)[: max(checkpoint_epochs(run_))]
 
     # So does SIGTERM, in whatever state the job is.
-    with submitted(submitter, *command) as second:
+    with courant_at_work(submitter, *command) as second:
         wait_for(lambda: len(attempts()) == 2, 300)
         second.send_signal(signal.SIGTERM)
         output, _ = second.communicate(timeout=300)

@@ -8,15 +8,14 @@ import threading
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 import courant
+from tests.conftest import free_ports
 from tests.end_to_end.conftest import BIN, ROOT, wait_for
 from tests.end_to_end.processes import listeners, tree
-from tests.ray_nodes import free_ports
 
 pytestmark = pytest.mark.end_to_end
 
@@ -27,24 +26,12 @@ CROWD = {"points": [[0.1 * x - 15, 5.0] for x in range(400)], "initial": [[1.0, 
 
 
 @pytest.fixture(scope="module")
-def run_url(world) -> str:
-    return world.waves_run()
-
-
-@pytest.fixture(scope="module")
-def server(run_url):
-    """The command as a person starts it, ended as a person ends it."""
-    with serving(run_url) as url:
-        yield url
-
-
-@contextmanager
-def serving(run_url):
-    """Start the command; yields its address."""
+def server(waves_run):
+    """The address of the command as a person starts it, ended as a person ends it."""
     (port,) = free_ports(1)
     limits = [f"--{name}={value}" for name, value in LIMITS.items()]
     process = subprocess.Popen(
-        [str(BIN / "courant"), "serve", run_url, "--port", str(port), *limits],
+        [str(BIN / "courant"), "serve", waves_run, "--port", str(port), *limits],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -97,7 +84,7 @@ def expected(run_url: str, request: dict) -> np.ndarray:
     return courant.load(run_url).predict(**given, parameters=PARAMETERS, steps=request["steps"])
 
 
-def test_the_server_says_what_it_is_and_that_it_is_well(server, run_url):
+def test_the_server_says_what_it_is_and_that_it_is_well(server, waves_run):
     assert ask(f"{server}/health") == (200, {"status": "ready"})
     status, card = ask(f"{server}/model")
     assert status == 200
@@ -105,20 +92,20 @@ def test_the_server_says_what_it_is_and_that_it_is_well(server, run_url):
     assert [parameter["name"] for parameter in card["parameters"]] == list(PARAMETERS)
     assert card["limits"]["max_points"] == 500
     assert (card["run"], card["dataset"], card["version"]) == ("tiny", "cylinder-flow", "v1")
-    folder = run_url.rsplit("/", 2)[0]
+    folder = waves_run.rsplit("/", 2)[0]
     for path in ("/model", "/openapi.json", "/docs"):
         with urllib.request.urlopen(f"{server}{path}", timeout=60) as answered:
             page = answered.read().decode()
         assert folder not in page and "/tmp" not in page, "nothing of the machine's folders"
 
 
-def test_concurrent_requests_get_the_predictors_own_numbers(server, run_url):
+def test_concurrent_requests_get_the_predictors_own_numbers(server, waves_run):
     requests = [case(num, seed=number) for number, num in enumerate([30, 30, 20, 30, 20, 30])]
     with ThreadPoolExecutor(len(requests)) as pool:
         answers = list(pool.map(lambda request: ask(f"{server}/predict", request), requests))
     for (status, answer), request in zip(answers, requests, strict=True):
         assert status == 200, answer
-        np.testing.assert_allclose(answer["values"], expected(run_url, request), atol=1e-5)
+        np.testing.assert_allclose(answer["values"], expected(waves_run, request), atol=1e-5)
         assert answer["times_s"] == [3.0, 6.0, 9.0]
         assert answer["warnings"] == []
     outside = {**case(), "parameters": {"radius": 4.5, "center_x": -8.0, "center_y": -5.0}}

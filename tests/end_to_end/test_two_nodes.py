@@ -15,8 +15,8 @@ import simgen
 from courant.runs.checkpoint import checkpoint_epochs
 from courant.runs.directory import RunDirectory
 from courant.runs.record import is_finished, read_records
-from tests.end_to_end.conftest import SHORT, tiny_recipe, wait_for
-from tests.end_to_end.test_ray_jobs import experiment_file, submitted
+from tests.end_to_end.conftest import SHORT, courant_at_work, tiny_recipe, wait_for
+from tests.end_to_end.test_ray_jobs import experiment_file
 from tests.ray_nodes import RayNode, ray_head, ray_worker
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam, pytest.mark.nightly]
@@ -64,7 +64,7 @@ def base(s3_server) -> str:
 def test_cases_are_solved_on_both_nodes(cluster, submitter, base):
     command = ["generate", "cylinder-flow", "--cases", "4", *SHORT, "--store", f"{base}/store"]
     seen: set[tuple[Path, str]] = set()
-    with submitted({**submitter, "COURANT_LOG_FORMAT": "json"}, *command) as flow:
+    with courant_at_work({**submitter, "COURANT_LOG_FORMAT": "json"}, *command) as flow:
         while flow.poll() is None:
             seen |= {(node, case.name) for node in cluster.scratch for case in node.iterdir()}
             time.sleep(0.2)
@@ -85,7 +85,7 @@ def test_training_on_two_workers_outlives_a_node(cluster, submitter, base, tmp_p
     file, experiment = experiment_file(tmp_path, "two-workers", tiny_recipe(2), **given)
     run_ = RunDirectory(f"{base}/runs") / experiment.run_id(dataset.snapshot_id)
     given = ("--experiment", str(file), "--runs", f"{base}/runs")
-    with submitted(submitter, "train", dataset.url, *given) as flow:
+    with courant_at_work(submitter, "train", dataset.url, *given) as flow:
         wait_for(lambda: checkpoint_epochs(run_), 180)
         cluster.second.kill()
         assert not is_finished(run_)
@@ -108,7 +108,7 @@ def test_a_sweep_of_six_trials_outlives_a_node(cluster, submitter, base, tmp_pat
     )
     command = ["--experiment", str(file), "--space", str(tmp_path / "space.yaml")]
     command += ["--runs", f"{base}/runs", "--to-the-end"]
-    with submitted(submitter, "sweep", dataset.url, *command) as flow:
+    with courant_at_work(submitter, "sweep", dataset.url, *command) as flow:
         wait_for(lambda: num_begun(base) >= 3, 180)
         cluster.second.kill()
         output, _ = flow.communicate(timeout=600)
