@@ -198,7 +198,7 @@ def test_a_click_in_the_field_names_the_anchors_that_made_the_value(page: Page) 
     page.send("Input.dispatchMouseEvent", type="mouseMoved", **place)
     wait_for_text(page, "readout", "m/s")
     page.click("#picture")
-    page.wait_for("document.querySelectorAll('#contributions tr').length > 3")
+    page.wait_for("document.querySelectorAll('#contributions th').length > 3")
     shown = text(page, "contributions")
     assert "the offset" in shown and "anchor " in shown and "all other anchors" in shown
     first = text(page, "place")

@@ -609,10 +609,10 @@ function showContributions() {
   element("place").textContent =
     `${section.across} ${number(chosen.x, 3)} m, ${section.up} ${number(chosen.y, 3)} m: ` +
     `${section.fields_by && "the network's "}${withUnit(chosen.value, unit, 3)} is the sum of`;
-  fill(element("contributions"), ["part", named("value", unit)], [
-    ["the offset", number(chosen.offset, 3)],
+  const parts = [["part", named("value", unit)], ["the offset", number(chosen.offset, 3)],
     ...chosen.anchors.map((each) => [`anchor ${each.anchor}`, number(each.value, 3)]),
-    ["all other anchors", number(chosen.anchors.reduce((rest, each) => rest - each.value, chosen.value - chosen.offset), 3)]]);
+    ["all other anchors", number(chosen.anchors.reduce((rest, each) => rest - each.value, chosen.value - chosen.offset), 3)]];
+  fill(element("contributions"), parts.map(([name]) => name), [parts.map(([, of]) => of)]);
 }
 
 /* An answer that another section, channel or place has overtaken is dropped. */
