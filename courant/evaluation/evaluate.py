@@ -1,21 +1,24 @@
 """Evaluate a trained run on a split, beside the references, into <run>/evaluation.json.
 
-Errors are by component, case and step, over every window of every case, in one loop.
+Errors are by component, case and step, over every window of every case. The fields that are given,
+the network's or clearly better ones, are compared with the validation cases as well.
 """
 
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import numpy as np
 import torch
 
 from courant.evaluation import record as records
-from courant.evaluation.metrics import ALL, ErrorSums
+from courant.evaluation.metrics import ErrorSums
 from courant.evaluation.quantities import ensure_answers, measure_quantities, scaled_designs
 from courant.evaluation.record import MODEL, Evaluation, MetricValues, Split
 from courant.evaluation.references import references
 from courant.prediction.surrogate import load
 from courant.runs.directory import RunDirectory
+from simgen.design_space import shown_unit
 from simgen.errors import InputError
 
 
@@ -39,35 +42,44 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
         )
     beside = references(problem, dataset)
     total = {name: ErrorSums(components) for name in (MODEL, *beside)}
-    cases: dict[str, records.CaseErrors] = {}
-    walls: list[float] = []
-    processor: list[float] = []
-    solved: list[float] = []
-    # The first prediction also loads libraries, so it is not timed.
-    surrogate.predict_case(dataset[ids[0]])
-    for case in map(dataset.__getitem__, ids):
-        sums = {name: ErrorSums(components) for name in total}
+    on_gpu = surrogate.device.type == "cuda"
+    clock = time.perf_counter if on_gpu else time.process_time
+    spent: dict[str, list[float]] = {name: [] for name in total}
+
+    def compare(id_: str, total: Mapping[str, ErrorSums]) -> records.CaseErrors:
+        """Compare predictions with a case's every window; those of the first are timed."""
+        case, sums = dataset[id_], {name: ErrorSums(components) for name in total}
         mean = np.asarray(problem.normaliser.at(case.parameters).mean)
         for window in problem.windows(case):
-            began, processor_began = time.perf_counter(), time.process_time()
-            predicted = surrogate.predict_case(case, start_s=window.start_s)
-            walls.append(time.perf_counter() - began)
-            processor.append(time.process_time() - processor_began)
-            sums[MODEL].add(predicted.reshape(window.truth.shape), window.truth, mean)
-            for name, reference in beside.items():
-                sums[name].add(reference.predict(case, window), window.truth, mean)
-        # The solver's time for the share of a case that a prediction covers.
-        solve = case.provenance.get("wall_time_s", {}).get("solve")
-        if solve and (share := problem.share_of_solve(case)):
-            solved.append(solve * share)
-        cases[case.id] = records.CaseErrors(
-            windows=len(sums[MODEL].windows),
+            for name, of in sums.items():
+                began = clock()
+                if name == MODEL:
+                    found = surrogate.predict_case(case, start_s=window.start_s)
+                else:
+                    found = beside[name].predict(case, window)
+                if not of.windows:  # in a case's later windows a regression is known
+                    spent[name].append(clock() - began)
+                of.add(found.reshape(window.truth.shape), window.truth, mean)
+        for name, of in sums.items():
+            total[name].windows += of.windows
+        return records.CaseErrors(
+            design=", ".join(
+                f"{each.name.replace('_', ' ')} {case.parameters[each.name]:.3g}"
+                f" {shown_unit(each.unit)}".strip()
+                for each in dataset.schema.parameters
+            ),
+            windows=len(next(iter(sums.values())).windows),
             overall={name: MetricValues(of.total()) for name, of in sums.items()},
             nmae={name: of.nmae() for name, of in sums.items()},
         )
-        for name, of in sums.items():
-            total[name].windows += of.windows
-    on_gpu = surrogate.device.type == "cuda"
+
+    # The first prediction also loads libraries, so it is not timed.
+    surrogate.predict_case(dataset[ids[0]])
+    cases = {id_: compare(id_, total) for id_ in ids}
+    overall = {name: MetricValues(of.total()) for name, of in total.items()}
+    given = records.better_fields(overall) or MODEL
+    others = [] if split == "validation" else dataset.cases("validation")
+    unseen = {id_: compare(id_, {given: ErrorSums(components)}) for id_ in others}
     trained, designs = (scaled_designs(dataset, of) for of in (dataset.cases("train"), ids))
     beyond = ((designs < trained.min(axis=0)) | (designs > trained.max(axis=0))).any(axis=1)
     record = Evaluation(
@@ -81,8 +93,9 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
         step_s=surrogate.step_s,
         num_windows=len(total[MODEL].windows),
         cases=cases,
+        validation=unseen,
         beyond=tuple(np.array(ids)[beyond].tolist()),
-        overall={name: MetricValues(of.total(ALL)) for name, of in total.items()},
+        overall=overall,
         by_component={
             name: {component: MetricValues(of.total(component)) for component in components}
             for name, of in total.items()
@@ -91,12 +104,10 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
         relative_l2={name: of.relative_l2() for name, of in total.items()},
         **measure_quantities(surrogate, dataset, ids, ensure_answers(surrogate, dataset)),
         timing=records.Timing(
-            prediction_s=float(np.median(walls)),
-            prediction_total_s=sum(walls),
-            prediction_processor_s=float(np.median(walls if on_gpu else processor)),
+            prediction_processor_s=float(np.median(spent[MODEL])),
+            given_processor_s=float(np.median(spent[given][len(ids) :])) if unseen else None,
             prediction_device=torch.cuda.get_device_name(surrogate.device) if on_gpu else "CPU",
             prediction_threads=torch.get_num_threads(),
-            solver_s=float(np.mean(solved)) if solved else None,
             solver_host=str(dataset[ids[0]].provenance.get("host_class", "unknown")),
         ),
     )

@@ -7,6 +7,7 @@ measures where several fields are modelled.
 
 import math
 import zlib
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import BaseModel, Field, RootModel
@@ -24,7 +25,7 @@ MODES = POD_GP, POD_RBF = "POD + GP", "POD + RBF"  # regressed on the parameters
 DMD = "DMD"
 
 EVALUATION = "evaluation.json"
-REVISION = 12  # raise this when the same weights would give other numbers
+REVISION = 13  # raise this when the same weights would give other numbers
 MOST_ALIKE = 1e-3  # of the true values' range: answers that differ less have no order
 CLEAR_RATIO = 1.2  # of the model's error to a reference's, from which on that is clearly better
 USEFUL_BAND, FINE_BAND = 0.5, 0.03  # if designs differ by more, and in any case
@@ -48,6 +49,7 @@ StepErrors = dict[str, tuple[float, ...]]  # A measure for each step, for "all" 
 class CaseErrors(BaseModel, frozen=True, extra="forbid"):
     """Errors on one case, by predictor."""
 
+    design: str = ""  # in words, such as `radius 2 m, center x 0.5 m`
     windows: int
     overall: dict[str, MetricValues]
     nmae: dict[str, StepErrors]
@@ -87,14 +89,12 @@ def is_useful(band: float, spread: float | None) -> bool:
 
 
 class Timing(BaseModel, frozen=True, extra="forbid"):
-    """The time of a prediction beside the solver's, each on the machine that it ran on."""
+    """The time of a prediction, on the machine that it ran on."""
 
-    prediction_s: float  # median over the evaluation's, from stored arrays to numpy
-    prediction_total_s: float
-    prediction_processor_s: float  # median of CPU seconds of all threads; on a GPU as above
+    prediction_processor_s: float  # median of CPU seconds of all threads; on a GPU of wall seconds
+    given_processor_s: float | None = None  # of the fields that are given, on validation cases
     prediction_device: str
     prediction_threads: int
-    solver_s: float | None  # the solver's mean time for the same span; None without a record
     solver_host: str
 
 
@@ -111,6 +111,7 @@ class Evaluation(BaseModel, frozen=True, extra="forbid"):
     step_s: float | None  # time between predicted states; None in steady problems
     num_windows: int  # predictions over all cases
     cases: dict[str, CaseErrors] = Field(min_length=1)
+    validation: dict[str, CaseErrors] = {}  # of the fields that are given alone
     beyond: tuple[str, ...] = ()  # those of them with a parameter beyond the training's cases
     overall: dict[str, MetricValues]
     by_component: dict[str, dict[str, MetricValues]]
@@ -134,10 +135,14 @@ class Evaluation(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def better_fields(self) -> str:
-        """The regression of modes whose fields are clearly better than the model's; else empty."""
-        errors = {self.overall[name].nmae: name for name in MODES if name in self.overall}
-        least = min(errors, default=math.inf)
-        return errors[least] if self.overall[MODEL].nmae > CLEAR_RATIO * least else ""
+        return better_fields(self.overall)
+
+
+def better_fields(overall: Mapping[str, MetricValues]) -> str:
+    """Return the regressed modes whose fields are clearly better than the model's; else empty."""
+    errors = {overall[name].nmae: name for name in MODES if name in overall}
+    least = min(errors, default=math.inf)
+    return errors[least] if overall[MODEL].nmae > CLEAR_RATIO * least else ""
 
 
 def read_evaluation(run: RunDirectory, split: Split | None = None) -> Evaluation | None:

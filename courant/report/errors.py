@@ -301,7 +301,7 @@ def lead_table(
     A band is the median over the evaluated cases. None for a model without quantities.
     """
     bands, rows = context.surrogate.bands, []
-    kinds = dict.fromkeys(str(band) for of in around.values() for band in of if band)
+    kinds = dict.fromkeys(f"{band.level:.0%}" for of in around.values() for band in of if band)
     for name, score in context.evaluation.quantities.items():
         row: dict[str, str | Cell] = {"quantity": with_unit(plain(name), score.unit)}
         row["answered by"] = _source(score)
@@ -311,7 +311,7 @@ def lead_table(
             half = np.median([band.half_width for band in known]) if known else 0.0
             share = half / (float(np.nanmean(np.abs(_values(score.predicted)))) or np.inf)
             band = f"± {number(half, 2)} ({share:.0%})" if known else "none"
-            row[f"band, {'; '.join(kinds)}"] = band
+            row[f"band ({' or '.join(kinds)})"] = band
         if bands is not None:
             mesh, why = bands.grid.get(name), bands.no_grid.get(name, "not studied")
             row["on a fine mesh"] = f"{mesh.low:+.1%} to {mesh.high:+.1%}" if mesh else why
@@ -320,7 +320,7 @@ def lead_table(
 
 
 def _source(score: record.QuantityScore) -> str | Cell:
-    return Cell("not known", "bad") if score.constant else score.source
+    return Cell("no trend, its mean", "bad") if score.constant else score.source
 
 
 def quantity_table(of: record.Evaluation, alone: Mapping[str, float | None], by: str) -> PanelTable:

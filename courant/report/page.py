@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from courant.data.normalisation import Channel
 
 PAGE, INPUTS, SUMMARY = "index.html", "report.json", "summary.json"
-GENERATOR = 45  # Raise this when the same inputs would give another report
+GENERATOR = 46  # Raise this when the same inputs would give another report
 
 
 @dataclass(frozen=True)
@@ -241,6 +241,9 @@ def write_page(
         width=_width,
         columns=_columns,
         coded=_coded,
+        cases=[
+            row["case"] for of in panels for each in of.tables for row in each.rows if "case" in row
+        ],
     )
     folder.write_bytes(PAGE, page.encode())
     return drawn
@@ -258,9 +261,14 @@ def _columns(picture: Picture) -> int:
     return picture.columns or max((each.get_gridspec().ncols for each in grids if each), default=1)
 
 
-def _coded(text: str) -> Markup:
-    """Escape text, with what is between backticks as code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+def _coded(text: str, cases: Collection[str] = ()) -> Markup:
+    """Escape text, with what is between backticks as code, and links to the rows of cases."""
+    coded = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    names = "|".join(re.escape(str(escape(name))) for name in cases)
+    linked = r'\1 <a href="#\2">\2</a>'
+    return Markup(
+        re.sub(rf"\b(case) ({names})(?!\S)", linked, coded, flags=re.I) if cases else coded
+    )
 
 
 def current_page(run: RunDirectory, folder: RunDirectory, evaluation: Evaluation) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from courant.evaluation import record as names
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 MOST_RAE, GOOD_RATIO, GOOD_RAE, GOOD_QUANTITY, LEAST_CASES = 0.5, 0.5, 0.2, 0.1, 3
 TIED_RATIO, CLOSE_RATIO = 0.9, 0.95  # of what is about as good, and of what may be chance
+OUTLYING = 2.0  # from this ratio of a case's error to the mean one on, the case is named
 
 Word = Literal["not usable", "unproven", "for trends", "usable"]
 
@@ -38,11 +40,13 @@ class Verdict(NamedTuple):
     """Which quantities can be used without the fields: a sentence after a space, or empty"""
     given: str = ""  # the modes that are judged, as their fields are given; empty for the network
     vague: Sequence[str] = ()  # sentences on answers that are of no use
+    outlier: str = ""
+    """The case with the largest error, of those that the model was not trained on, if far off"""
 
     def __str__(self) -> str:
         """A sentence on each line, the word first."""
         by = f" by {reference(self.given)}:" if self.given else ""
-        said = filter(None, [*self.worst, self.measured, *self.reasons])
+        said = filter(None, [*self.worst, self.measured, self.outlier, *self.reasons])
         texts = [f"fields{by} {self.word}.", *(f"{text[0].upper()}{text[1:]}." for text in said)]
         return "\n".join(filter(None, [*texts, self.besides.strip(), *self.vague]))
 
@@ -61,6 +65,7 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     beyond = "beyond the designs of the training, " if evaluation.beyond else ""
     few = f", {beyond}which prove{'s' * (num_cases == 1)} little," * (num_cases < LEAST_CASES)
     measured = f"On {cases}{few} the mean error is {ours.nmae:.1%} of the mean value (NMAE)"
+    outlier, lost_case = _outlier(evaluation, judged)
     behind = {name: _behind(evaluation, judged, name) for name in others}
     rival = min(behind, key=lambda name: behind[name][:1] or [(1.0, "")])
     worst, worse = list[str](), ""
@@ -77,23 +82,27 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         for name, each in evaluation.quantities.items()
         if each.source != REGRESSION and (each.error or 0.0) > (each.null_error or math.inf)
     ]
-    wide, regressed, vague = list[str](), list[str](), list[str]()
+    wrong, regressed, wide, vague = list[str](), list[str](), list[str](), list[str]()
+    unfit = 0
     for name, each in evaluation.quantities.items():
-        mesh = grid.get(name)
+        mesh, error, band = grid.get(name), each.error or 0.0, each.band
         tolerated = max(GOOD_QUANTITY, *(map(abs, (mesh.low, mesh.high)) if mesh else [0.0]))
+        is_banded = each.source == REGRESSION and band is not None and not each.constant
+        is_wide = is_banded and not names.is_useful(band, each.spread)
+        unfit += each.constant or is_wide or error > tolerated
+        if is_wide:
+            differ = f", designs differ by ± {each.spread:.0%}" if each.spread else ""
+            wide.append(f"{plain(name)} (± {band:.0%}{differ})")
         if each.constant:
-            vague.append(f"{plain(name).capitalize()} is not known: all designs have one answer.")
-        elif each.error is not None and each.error > tolerated:
-            wide.append(f"{plain(name)} is wrong by {each.error:.0%}")
-        elif each.error is not None and each.source == REGRESSION and each.band is not None:
-            if each.error > each.band:
-                wide.append(f"{plain(name)} is off by more than its band")
-            elif names.is_useful(each.band, each.spread):
-                regressed.append(plain(name))
-            else:
-                text = f"The band of {plain(name)}, ± {each.band:.0%}, is too wide to be of use"
-                text += f": designs differ by ± {each.spread:.0%}" if each.spread else ""
-                vague.append(f"{text}.")
+            vague.append(f"The regression found no trend in {plain(name)}: it gives its mean.")
+        elif error > tolerated:
+            wrong.append(f"{plain(name)} is wrong by {error:.0%}")
+        elif is_banded and error > band:
+            wrong.append(f"{plain(name)} is off by more than its band")
+        elif is_banded and not is_wide and each.error is not None:
+            regressed.append(plain(name))
+    if wide:
+        vague.append(f"Bands that are too wide to be of use: {listed(wide)}.")
     other = reference(best)
     beaten = f"{other} is about as good, without a network"
     close = f"that is {times(ratio)} the error of {other}, which needs no network"
@@ -110,7 +119,7 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         close: not given and ratio > GOOD_RATIO,
         f"{rae}: a usable model has {GOOD_RAE:.0%} at most": ours["rae"] > GOOD_RAE,
         f"a regression on the design parameters answers {listed(lost)} better": bool(lost),
-        listed(wide): bool(wide),
+        listed(wrong): bool(wrong),
         worse: bool(worse),
     }
     word: Word = "not usable"
@@ -118,14 +127,30 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     if not found:
         word, found = "for trends", [reason for reason, holds in limits.items() if holds]
         word = "unproven" if few else word
-    if not found and not few and not worst:
+    if not (found or few or worst or lost_case):
         word, found = "usable", [f"{rae}, and every quantity is within its limit"]
-    besides = ""
+    all_unfit = unfit and unfit == len(evaluation.quantities)
+    besides = " None of the quantities can be used." if all_unfit else ""
     if regressed:
         besides = f" By a regression on the parameters, {listed(regressed)} can"
         within = "their bands" if regressed[1:] else "its band"
         besides += f"{' perhaps' * bool(few)} be used within {within}."
-    return Verdict(word, [*filter(None, found)], measured, worst, besides, given, vague)
+    return Verdict(word, [*filter(None, found)], measured, worst, besides, given, vague, outlier)
+
+
+def _outlier(evaluation: Evaluation, judged: str) -> tuple[str, bool]:
+    """Name the case of the largest error, if it is far off, and return if it has no use there."""
+    cases = {**evaluation.validation, **evaluation.cases}
+    name = max(cases, key=lambda case: cases[case].overall[judged].nmae)
+    case, split = cases[name], "validation" if name in evaluation.validation else evaluation.split
+    if (error := case.overall[judged]).nmae < OUTLYING * evaluation.overall[judged].nmae:
+        return "", False
+    parts = {of: fmean(case.nmae[judged][of]) for of in evaluation.components}
+    worst = max(parts, key=parts.__getitem__)
+    at = f"case {name} ({', '.join(filter(None, [split, case.design]))})"
+    seen = ", not trained on either," * (split == "validation")
+    of = f", that of {component_name(worst)} {parts[worst]:.1%}" * (len(parts) > 1)
+    return f"in {at}{seen} the NMAE is {error.nmae:.1%}{of}", error["rae"] > MOST_RAE
 
 
 def _behind(evaluation: Evaluation, judged: str, name: str) -> list[tuple[float, str]]:

@@ -97,13 +97,16 @@ def test_markup_in_data_is_shown_and_not_obeyed(tmp_path: Path) -> None:
 def judged(nmae: float, rae: float, cases: int = 3, **quantities: tuple[float, bool]) -> Any:
     """An evaluation beside a reference of 0.2; by quantity the error, and whether it is lost."""
     errors = {"model": nmae, "persistence": 0.4, "POD + GP": 0.2}
+    overall = {name: Errors(nmae=value, rae=rae) for name, value in errors.items()}
     return SimpleNamespace(
         split="test",
-        cases=dict.fromkeys(range(cases)),
+        components=("u.x", "p.p"),
+        cases={f"case{n}": SimpleNamespace(overall=overall) for n in range(cases)},
+        validation={},
         beyond=(),
         by_component={name: {} for name in errors},
         better_fields="POD + GP" * (nmae > 1),
-        overall={name: Errors(nmae=value, rae=rae) for name, value in errors.items()},
+        overall=overall,
         references=tuple(errors)[1:],
         quantities={
             name: SimpleNamespace(
@@ -151,16 +154,30 @@ def test_quantities_without_the_fields_can_be_used_where_they_are_close() -> Non
     alone = "By a regression on the parameters, head can"
     assert judge(found, {}).besides == f" {alone} be used within its band."
     found.quantities["head"].band = 1.5
-    wide = "The band of head, ± {}%, is too wide to be of use"
-    assert judge(found, {}).vague == [f"{wide.format(150)}."] and not judge(found, {}).besides
-    found.quantities["head"].band, found.quantities["head"].spread = 0.3, 0.25
-    assert judge(found, {}).vague == [f"{wide.format(30)}: designs differ by ± 25%."]
-    assert str(judge(found, {})).endswith(f"\n{wide.format(30)}: designs differ by ± 25%.")
+    wide = "Bands that are too wide to be of use: head (± {}"
+    assert judge(found, {}).vague == [f"{wide.format('150%')})."]
+    assert judge(found, {}).besides == " None of the quantities can be used."
+    for each in found.quantities.values():
+        each.band, each.spread = 0.3, 0.25
+    differ = ", designs differ by ± 25%)"
+    both = f"{wide.format('30%')}{differ} and drag (± 30%{differ}."
+    assert judge(found, {}).vague == [both] and str(judge(found, {})).endswith(f"\n{both}")
     found.quantities["head"].constant = True
-    assert judge(found, {}).vague == ["Head is not known: all designs have one answer."]
+    assert judge(found, {}).vague[0] == "The regression found no trend in head: it gives its mean."
     found.quantities["head"].constant, found.quantities["head"].spread = False, 0.4
-    found.cases = {0: None}
-    assert str(judge(found, {})).endswith(f"\n{alone} perhaps be used within its band.")
+    found.cases = {"case0": found.cases["case0"]}
+    assert f"\n{alone} perhaps be used within its band.\n" in str(judge(found, {}))
+
+
+def test_a_case_that_is_far_off_is_named_and_no_model_is_usable_there() -> None:
+    found = judged(0.05, 0.1)
+    assert judge(found, {}).word == "usable" and not judge(found, {}).outlier
+    case = SimpleNamespace(design="speed 2 m/s", overall={"model": Errors(nmae=0.4, rae=0.6)})
+    case.nmae = {"model": {"u.x": (0.1, 0.3), "p.p": (0.6, 0.6)}}
+    found.validation["far"] = case
+    where = "in case far (validation, speed 2 m/s), not trained on either, the NMAE is 40.0%"
+    assert judge(found, {}).outlier == f"{where}, that of p 60.0%"
+    assert judge(found, {}).word == "for trends" and where[1:] in str(judge(found, {}))
 
 
 def test_an_error_is_so_many_times_the_best_references() -> None:
