@@ -289,6 +289,8 @@ def score_quantities(
             error=error,
             rank_correlation=rank,
             fields_error=_error_and_rank(column(each.name, 1), column(each.name, 0))[0],
+            of_fields=by_case(column(each.name, 1)),
+            of_solved_fields=by_case(column(each.name, 0)),
             null_error=null_error,
             null_rank_correlation=null_rank,
         )

@@ -72,8 +72,17 @@ class QuantityScore(BaseModel, frozen=True, extra="forbid"):
     error: float | None
     rank_correlation: float | None
     fields_error: float | None = None  # of predicted fields against solved ones, without regression
+    of_fields: dict[str, float | None] = {}  # by case, of the predicted fields alone
+    of_solved_fields: dict[str, float | None] = {}
     null_error: float | None = None
     null_rank_correlation: float | None = None
+
+    def error_of(self, values: Mapping[str, float | None]) -> float | None:
+        """Return the error of other answers by case; None where one is missing."""
+        pairs = [(values.get(case), x) for case, x in self.truth.items() if x is not None]
+        size = sum(abs(x) for _, x in pairs)
+        known = [abs(value - x) for value, x in pairs if value is not None]
+        return sum(known) / size if size and len(known) == len(pairs) else None
 
     @property
     def constant(self) -> bool:

@@ -41,6 +41,11 @@ class PlottedField:
             return values[..., self.columns[0]]
         return np.asarray(np.linalg.norm(values[..., list(self.columns)], axis=-1))
 
+    def is_seen(self, values: np.ndarray, drawn: np.ndarray) -> bool:
+        """Return whether values (..., C) show it in some cells: across a symmetry there is none."""
+        largest = np.abs(self.of(values)[..., drawn]).max()
+        return not self.vector or bool(largest >= self.least(values))
+
     def least(self, values: np.ndarray) -> float:
         """Return the least end of a scale around zero: 5 % of the largest of values (..., C).
 

@@ -1,6 +1,7 @@
 """Figures and tables of dataset and training, the ledger of costs, and how to use the model."""
 
 import math
+from collections.abc import Sequence
 from json import dumps as quote
 
 import numpy as np
@@ -8,30 +9,47 @@ import pandas
 from matplotlib.figure import Figure
 
 from courant.evaluation.ledger import Interval, Ledger, solver_times
+from courant.evaluation.quantities import recorded
+from courant.evaluation.record import MODEL
 from courant.report import drawing
 from courant.report.context import Context
-from courant.report.page import Cell, Panel, PanelTable, Picture, count, listed, number, plain
+from courant.report.page import (
+    Cell,
+    Panel,
+    PanelTable,
+    Picture,
+    called,
+    count,
+    listed,
+    number,
+    plain,
+)
 from courant.runs.directory import RunDirectory
 from courant.sweeps.sweep import TABLE, sweep_of
 from simgen.design_space import with_unit
-from simgen.publish.figures import designs, sample_cases
-from simgen.store.read import Dataset
+from simgen.point_cloud import point_tree
+from simgen.publish.figures import designs, last_state, sample_cases
+from simgen.store.read import Dataset, StoredCase
 
 
 def cases_panel(context: Context) -> Panel:
     """Show the designs, the first modelled field of some cases, and a table of all."""
     dataset, field = context.dataset, context.channels[0].field
-    accepted = [dataset[name] for name in dataset.cases()[:6]]
+    accepted = [dataset[name] for name in dataset.cases()[:MOST_CASES]]
+    odd, far = odd_one(accepted, field)
+    drawn = [each for each in accepted if each is not odd][:5]
     ended = dataset.design["status"].value_counts().to_dict()
     outcomes = listed([f"{total} {status}" for status, total in ended.items()])
     when = " at the last snapshot" if dataset.schema.transient else ""
     pictures = [
         Picture(
             "cases.png",
-            f"The solved {plain(field)}{when} of {count(len(accepted), 'accepted case')}, on one"
-            " colour scale; of a 3D case in its middle plane.",
-            sample_cases(accepted, field),
-            look_for="This is what the solver made of the designs: an odd one stands out here.",
+            f"The solved {plain(field)}{when} of {count(len(drawn) + 1, 'accepted case')}, on one"
+            f" colour scale; of a 3D case in its middle plane. Case {odd.id} is the odd one of"
+            f" {count(len(accepted), 'case')}: over its size, its field is {far:.2g} times as far"
+            " from their mean as the median one's.",
+            sample_cases([*drawn, odd], field),
+            look_for="This is what the solver made of the designs; the last one is the odd one.",
             score=f"{outcomes} of {count(len(dataset.design), 'case')}",
         )
     ]
@@ -48,6 +66,19 @@ def cases_panel(context: Context) -> Panel:
     return Panel("cases", "Designs and cases", pictures, [case_table(dataset)])
 
 
+MOST_CASES, PROBES = 200, 1000  # that the odd case is looked for among, and at
+
+
+def odd_one(cases: Sequence[StoredCase], field: str) -> tuple[StoredCase, float]:
+    """Return the case whose field, over its size, is farthest from their mean, and how far."""
+    probes = cases[0].points[:: max(1, len(cases[0].points) // PROBES)]
+    found = [last_state(each, field)[point_tree(each.points).query(probes)[1]] for each in cases]
+    shapes = np.stack([each.ravel() / (np.linalg.norm(each) or 1.0) for each in found])
+    distances = np.linalg.norm(shapes - shapes.mean(axis=0), axis=1)
+    worst = int(distances.argmax())
+    return cases[worst], float(distances[worst] / (np.median(distances) or 1.0))
+
+
 def case_table(dataset: Dataset) -> PanelTable:
     """One row for each case, rejected and failed ones included."""
     rows = []
@@ -59,6 +90,10 @@ def case_table(dataset: Dataset) -> PanelTable:
             row[with_unit(plain(each.name), each.unit)] = number(case.parameters[each.name])
         row["status"] = Cell.judged(ended, None if is_accepted else False)
         row["split"] = case.split or ""
+        for quantity in dataset.computed:
+            (solved,) = recorded(dataset, quantity.name, [case.id]).tolist()
+            text = number(solved) if math.isfinite(solved) else ""
+            row[with_unit(plain(quantity.name), quantity.unit)] = text
         row["cells"] = f"{case.num_points:,}" if is_accepted else ""
         row["gates passed"] = f"{passed} of {len(case.gates)}"
         for name in ("max_courant", "mass_imbalance"):
@@ -114,8 +149,9 @@ def costs_panel(context: Context) -> Panel:
     evaluation, unknown = context.evaluation, "not on record"
     timing = evaluation.timing
     span = (evaluation.step_s or 0.0) * evaluation.num_steps
-    what = f"A prediction is a rollout of the network over {span:g} s" if span else ""
-    what = what or "A prediction is the network's of one case"
+    what = f"a rollout over {span:g} s" if span else "one case"
+    what = f"A prediction is of {what} by {called(context.by)}"
+    what += ", a regression included; the training is the network's" * (context.by != MODEL)
     threads = count(timing.prediction_threads, "CPU thread")
     where = threads if timing.prediction_device == "CPU" else timing.prediction_device
     ledger = ledger_of(context)
@@ -149,18 +185,19 @@ def costs_panel(context: Context) -> Panel:
         " time times cores where it printed none), of training and of prediction (on a GPU the time"
         " that it was held for). Designs are those of training and validation, rejected and failed"
         " ones included. Meshing is not saved: a prediction needs points as well. The interval is"
-        " the 95 % one of the solver's time over the predicted cases.",
+        " the 95 % one of the solver's time over the accepted cases.",
     )
 
 
 def ledger_of(context: Context) -> Ledger:
     """Return the costs of the run, and the savings of its predictions."""
-    cases, problem = tuple(context.evaluation.cases), context.surrogate.problem
+    cases, timing = context.dataset.cases(), context.evaluation.timing
+    own = None if context.by == MODEL else timing.given_processor_s
     return Ledger(
-        solver=solver_times(context.dataset, problem, cases),
+        solver=solver_times(context.dataset, context.surrogate.problem, cases),
         training=Interval(sum(record.processor_s for record in context.records), None, 1),
         tuning_s=tuning_seconds(context.run),
-        prediction_s=context.evaluation.timing.prediction_processor_s,
+        prediction_s=timing.prediction_processor_s if own is None else own,
     )
 
 

@@ -59,10 +59,10 @@ def legend_above(figure: Figure, axes: Sequence[Axes], columns: int = 10) -> Non
         for axis in axes
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
     }
-    # A legend that is wider than its figure is cut on both sides.
-    fit = int(figure.get_figwidth() / (0.6 + 0.07 * max(map(len, handles), default=0)))
-    columns = max(1, min(columns, fit))
-    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=columns)
+    # On a phone the left 5.5 inches of a figure are in sight; one that is wider is cut.
+    width = min(5.5, float(figure.get_figwidth()))
+    columns = max(1, min(columns, int(width / (0.6 + 0.07 * max(map(len, handles), default=0)))))
+    figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=columns)
 
 
 def top_limits(values: np.ndarray) -> tuple[float, float]:
@@ -147,14 +147,19 @@ def draw_maps(
         is_first = axis is np.ravel(group)[0]
         draw_map(figure, axis, rows[row][column], group if is_first else None, shrink=0.85)
         if ticks and axis.images:
-            axis.grid(visible=False)
-            axis.tick_params(labelsize=7, pad=1.5)
-            axis.tick_params("y", labelrotation=90)  # which takes least width
-            axis.xaxis.set(major_locator=MaxNLocator(4), major_formatter="{x:g} m")
-            # One at the lower end would be in the way of the first of x.
-            few = MaxNLocator(2 if aspect < FLAT else 3, prune="lower")
-            axis.yaxis.set(major_locator=few, major_formatter="{x:g}")
+            mark_metres(axis, aspect)
     return figure
+
+
+def mark_metres(axis: Axes, aspect: float) -> None:
+    """Draw few ticks at the sides of a map, in m."""
+    axis.grid(visible=False)
+    axis.tick_params(labelsize=7, pad=1.5)
+    axis.tick_params("y", labelrotation=90)  # which takes least width
+    axis.xaxis.set(major_locator=MaxNLocator(4), major_formatter="{x:g} m")
+    # One at the lower end would be in the way of the first of x.
+    few = MaxNLocator(2 if aspect < FLAT else 3, prune="lower")
+    axis.yaxis.set(major_locator=few, major_formatter="{x:g}")
 
 
 PANE_DPI = 150  # of maps that are shown one by one, and enlarged

@@ -1,4 +1,4 @@
-"""Figures of long rollouts: frequencies, modes, eigenvalues, and the monitor."""
+"""Figures of long rollouts: frequencies, latents, and the monitor."""
 
 import numpy as np
 from matplotlib import colormaps
@@ -30,7 +30,7 @@ def rhythm_panel(context: Context) -> Panel | None:
 
 
 def latents_panel(context: Context) -> Panel | None:
-    """Show spectra at probes, latents and eigenvalues; None where there is no rhythm."""
+    """Show the spectra of latents, and a table of frequencies; None where there is no rhythm."""
     if (found := context.dynamics) is None:
         return None
     arrays = {}
@@ -40,7 +40,7 @@ def latents_panel(context: Context) -> Panel | None:
     return Panel(
         "latents",
         "Frequencies of the latents",
-        [scalogram_picture(found), latents_picture(found), eigenvalues_picture(found)],
+        [scalogram_picture(found), latents_picture(found)],
         [frequency_table(found)],
         note="Frequencies of the flow are peaks of a zero-padded periodogram. Latents also drift"
         " slowly, so theirs is the frequency at which they change fastest: of the principal"
@@ -83,6 +83,23 @@ def _locked_in(found: CaseDynamics) -> str:
 def _mark_horizon(axis: Axes, found: CaseDynamics) -> None:
     """Shade the steps that the model was trained on."""
     axis.axvspan(0, found.times[found.horizon - 1], color=drawing.MODEL_COLOR, alpha=0.07, lw=0)
+
+
+def fading(found: CaseDynamics) -> str:
+    """Return from when on the rollout's oscillation has less than half of its size; or nothing."""
+    period = max(2, round(1 / (found.reference_hz * found.interval_s)))
+    solved, own = (
+        np.lib.stride_tricks.sliding_window_view(of[:, 0], period).std(axis=-1)
+        for of in (found.true_series, found.predicted_series)
+    )
+    kept = np.flatnonzero(own >= 0.5 * solved)
+    first = int(kept[-1]) + 1 if len(kept) else 0
+    if first >= len(own):
+        return ""
+    return (
+        f"in a rollout of {found.times[-1]:g} s the network's oscillation has less than half of the"
+        f" size of the solution's from {found.times[first + period // 2]:g} s on"
+    )
 
 
 def rhythm_picture(found: CaseDynamics, case: StoredCase) -> Picture:
@@ -179,39 +196,6 @@ def latents_picture(found: CaseDynamics) -> Picture:
     )
 
 
-def eigenvalues_picture(found: CaseDynamics) -> Picture:
-    """Draw mu of the step in the complex plane; red: undamped at the solution's rhythm."""
-    figure = Figure(figsize=(0.5 * drawing.WIDTH, 4.6))
-    axis = figure.subplots()
-    for marker, (time, each) in zip("os", found.jacobians, strict=False):
-        eigenvalues, name = (each.step.real, each.step.imag), f"at {time:g} s"
-        axis.plot(*eigenvalues, marker, ms=4.5, mfc="none", label=name)
-    time, first = found.jacobians[0]
-    angle = 2 * np.pi * found.reference_hz * first.unit_s * first.step_size
-    circle = np.linspace(0, 2 * np.pi, 200)
-    axis.plot(np.cos(circle), np.sin(circle), color="#b9bec4", lw=0.8)
-    for sign in (1, -1):
-        axis.plot([0, 1.3 * np.cos(angle)], [0, sign * 1.3 * np.sin(angle)], **LIMIT)
-    axis.set(aspect="equal", xlabel="Re μ of one step", ylabel="Im μ")
-    axis.legend(loc="best")
-    nearest, score = first.nearest(found.reference_hz), f"No pair oscillates at {time:g} s"
-    if nearest is not None:
-        score = (
-            f"The nearest pair at {time:g} s has {first.frequencies[nearest]:.3g} Hz and keeps"
-            f" {abs(first.step[nearest]):.1%} of its size in a step"
-        )
-    return Picture(
-        "eigenvalues.png",
-        f"{'All' if first.exact else 'The largest'} eigenvalues of one step of the processor,"
-        f" {' and '.join(f'at {time:g} s' for time, _ in found.jacobians)} of the rollout. An"
-        " undamped oscillation at the frequency of the solution lies on the circle and a red ray.",
-        figure,
-        look_for="A pair of markers near the circle and a red ray oscillates for long at the"
-        " right frequency; markers inside the circle decay, those outside grow.",
-        score=score,
-    )
-
-
 #: Test cases, and rollouts of a split; `courant analyse monitor` takes more.
 MOST_CASES, ROLLOUTS = 4, 24
 
@@ -253,6 +237,8 @@ def monitor_panel(context: Context) -> Panel | None:
     if flag is not None:
         flagged = f"is flagged at step {flag}, after {times[flag - 1]:g} s (dashed)"
         score = f"Flag after {times[flag - 1]:g} s of {times[-1]:g} s"
+    if context.dynamics and (faded := fading(context.dynamics)):
+        score += f"; {faded}"
     picture = Picture(
         "monitor.png",
         "Left: the departure of the network's latents from those of training rollouts, usually"

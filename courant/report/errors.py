@@ -16,6 +16,7 @@ from courant.report.context import Context
 from courant.report.page import Cell, Panel, PanelTable, Picture, listed, number, percent, plain
 from simgen.design_space import with_unit
 from simgen.publish.figures import axes_grid
+from simgen.quantities import obtainable
 
 
 def errors_panel(context: Context) -> Panel:
@@ -198,21 +199,20 @@ def quantities_panel(context: Context) -> Panel | None:
             else "The fields are part of every answer",
         )
         pictures += [picture] * (len(evaluation.cases) >= LEAST_DRAWN)
-        of_fields = {name: each.fields_error for name, each in scores.items()}
+        of_fields = {name: dict(each.of_fields) for name, each in scores.items()}
         if by := context.better[1]:
-            dataset, cases = context.dataset, map(context.dataset.__getitem__, evaluation.cases)
-            pairs = [solved_and_predicted(context.surrogate, dataset, of, by) for of in cases]
-            for name in pairs[0][1]:
-                solved, found = np.array([[of[name] for of in pair] for pair in pairs]).T
-                of_fields[name] = finite_or_none(abs(found - solved).sum() / abs(solved).sum())
-        tables.append(quantity_table(evaluation, of_fields, context.by))
+            for case in map(context.dataset.__getitem__, evaluation.cases):
+                found = solved_and_predicted(context.surrogate, context.dataset, case, by)[1]
+                for name, values in of_fields.items():
+                    values[case.id] = finite_or_none(found.get(name, np.nan))
+        tables.append(quantity_table(context, of_fields))
         arrays["cases"] = np.array(list(evaluation.cases), dtype=str)
         notes.append(
             "An answer is a regression on the design parameters, fitted to training and validation"
             " cases, and what the predicted fields add to it, which is chosen on validation cases:"
             " on a few test cases the fields may look better alone. An error is the sum of absolute"
-            " errors over the sum of absolute values; that of the fields alone is against"
-            " solved fields."
+            " errors over the sum of absolute values that the solver measured. Fields alone are put"
+            " through a formula in their cells; what solved fields are off by is the formula's."
         )
     for name, each in scores.items():
         arrays[f"{name}.truth"] = _values(each.truth)
@@ -323,14 +323,18 @@ def _source(score: record.QuantityScore) -> str | Cell:
     return Cell("no trend, its mean", "bad") if score.constant else score.source
 
 
-def quantity_table(of: record.Evaluation, alone: Mapping[str, float | None], by: str) -> PanelTable:
+def quantity_table(context: Context, alone: Mapping[str, Mapping[str, float | None]]) -> PanelTable:
     """Compare errors and rank correlations, the better of two in green."""
-    rows = []
-    for name, score in of.quantities.items():
+    rows, by = [], pages.called(context.by).removeprefix("the ")
+    lacking = obtainable(context.dataset.computed, context.surrogate.channels)[1]
+    for name, score in context.evaluation.quantities.items():
         row: dict[str, str | Cell] = {"quantity": plain(name), "meaning": score.meaning}
         row |= {"answered by": _source(score), "error": percent(score.error)}
-        if (error := alone.get(name)) is not None:
-            row[f"error, {pages.called(by).removeprefix('the ')}'s fields alone"] = percent(error)
+        if (error := score.error_of(alone[name])) is not None:
+            row[f"error, {by}'s fields alone"] = percent(error)
+            row["error, solved fields alone"] = percent(score.error_of(score.of_solved_fields))
+        else:
+            row[f"error, {by}'s fields alone"] = plain(lacking.get(name, "not finite"))
         if score.rank_correlation is not None:
             row["rank correlation"] = number(score.rank_correlation)
         # Of a regression that would be much the same, of fewer cases.

@@ -1,15 +1,18 @@
 """Figures of predicted fields beside the solver's: states, rollouts, streamlines and surfaces."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
-from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.collections import PolyCollection
 from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 from PIL import Image
+from scipy.spatial import cKDTree
 
 from courant.data.normalisation import Channel
 from courant.evaluation.metrics import ALL, ErrorSums
@@ -21,7 +24,15 @@ from courant.report.page import Panel, Picture, channel_label, webp
 from simgen.cell_mesh import CellMesh
 from simgen.point_cloud import point_tree
 from simgen.publish.colours import ERRORS, SIGNED, VALUES
-from simgen.publish.figures import Layer, Triangles, draw_field, spanning, symmetric
+from simgen.publish.figures import (
+    Layer,
+    Raster,
+    Triangles,
+    draw_field,
+    section,
+    spanning,
+    symmetric,
+)
 
 
 def prediction_panel(context: Context) -> Panel:
@@ -56,6 +67,24 @@ def prediction_panel(context: Context) -> Panel:
         arrays[f"{slug}_points"] = shown.case.points
         arrays[f"{slug}_truth"] = shown.truth
         arrays[f"{slug}_prediction"] = shown.predicted
+    shown, across = context.shown[0], 3 - sum(context.shown[0].layer.axes)
+    for each in plotted if context.dataset.schema.dimension == 3 else ():
+        if each.is_seen(shown.truth, shown.layer.drawn) or not isinstance(shown.layer, Triangles):
+            continue
+        column = context.channels[each.columns[0]].name
+        beside = shown.layer.position + 0.25 * float(np.ptp(shown.case.points[:, across]))
+        plane = section(replace(shown.case.cloud({}), mesh=shown.case.mesh), across, beside)
+        pictures.append(
+            Picture(
+                f"prediction_{column}.png",
+                f"Case {shown.case.id}, in the layer of cells at {plane.plane}: in that of the"
+                f" pictures above {pages.component_name(column)} is zero, by symmetry.",
+                draw_prediction(plane, shown.truth, shown.predicted, [each], shown.by),
+                panes=True,
+                look_for="The prediction should look like the solution here, too.",
+                score=f"NMAE {evaluation.by_component[context.by][column].nmae:.3f} over all cases",
+            )
+        )
     return Panel(
         "prediction",
         f"Prediction after {pages.count(evaluation.num_steps, 'step')}"
@@ -87,8 +116,7 @@ def draw_prediction(
     width = (10.2 if columns > 1 else 5.4) if lead else 11.0 if columns > 1 else 7.2
     for each in plotted:
         ours, values = each.of(predicted), each.of(state)
-        # Across a plane of symmetry there is nothing to see.
-        if each.vector and np.abs(values[..., drawn]).max() < each.least(state):
+        if plotted[1:] and not each.is_seen(state, drawn):
             continue
         limits, cmap = scale_of(each, state, drawn)
         error, first = ours - values, 0 if values.ndim > 1 else ...
@@ -233,32 +261,28 @@ def streamlines_panel(context: Context) -> Panel | None:
     axes, turning = figure.subplots(*((2, 2) if wide else (1, 4)), squeeze=False).reshape(2, 2)
     extent = (*plane.box[:, 0], *plane.box[:, 1])
     spins = [vorticity(plane, of) for of in (truth, predicted)]
-    density = 1 / float(np.sqrt(plane.pixels.inside.mean()))
-    lines: LineCollection
     for axis, (title, field) in zip(
         axes, {"solution": truth, shown.by: predicted}.items(), strict=True
     ):
         u, v = (raster.image(each) for each in field.T)
         arrays[f"{title}_velocity"] = np.stack([u, v], axis=-1)
-        style: drawing.Style = {"color": np.hypot(u, v), "linewidth": 0.8, "density": density}
-        style |= {"arrowsize": 1e-3}  # Those of lines side by side would lie in heaps
-        lines = axis.streamplot(raster.x, raster.y, u, v, **style).lines
-        lines.set_clim(*limits)
-        at, size = slice(ACROSS // 32, None, ACROSS // 16), np.hypot(u, v)
-        heads: drawing.Style = {"angles": "xy", "color": "#444444", "scale": 150, "width": 1.2e-3}
-        heads |= {"headwidth": 8, "headlength": 8, "headaxislength": 6, "minlength": 0}
+        lines = draw_streamlines(axis, raster, u, v, limits, plane.stretch)
+        at, size = slice(ACROSS // 24, None, ACROSS // 12), np.hypot(u, v)
+        heads: drawing.Style = {"angles": "xy", "color": "#444444", "scale": 60, "width": 2e-3}
+        heads |= {"headwidth": 7, "headlength": 8, "headaxislength": 7, "minlength": 0}
         ways = ((of / size)[at, at] for of in (u, v))
         axis.quiver(raster.x[at], raster.y[at], *ways, **heads)
         # Grey where there is no fluid.
         solid = np.where(plane.pixels.inside, np.nan, 1.0)
         axis.imshow(solid, "Greys", vmin=0, vmax=4, extent=extent, origin="lower", zorder=0)
-        axis.set(aspect=plane.stretch, xticks=[], yticks=[], title=title)
+        axis.set(aspect=plane.stretch, title=title)
+        drawing.mark_metres(axis, plane.aspect)
     figure.colorbar(lines, ax=axes, label="speed (m/s)", shrink=0.8, pad=0.01)
     bounds = symmetric(spins[0][plane.drawn])
     for axis, title, spin in zip(turning, ("solution", shown.by), spins, strict=True):
         drawn = draw_field(axis, plane, spin, limits=bounds, cmap=SIGNED)
         axis.set(title=f"{title}, vorticity", facecolor=NO_FLUID)
-        axis.grid(visible=False)
+        drawing.mark_metres(axis, plane.aspect)
         arrays[f"{title}_vorticity"] = spin
     assert drawn is not None
     figure.colorbar(
@@ -278,6 +302,40 @@ def streamlines_panel(context: Context) -> Panel | None:
         score=score,
     )
     return Panel("streamlines", "Streamlines and vorticity", [picture], arrays=arrays)
+
+
+HOLE, MOST_LINES = 0.025, 100  # radius of a hole that is left, over the root of the fluid's area
+
+
+def draw_streamlines(
+    axis: Axes,
+    raster: Raster,
+    u: np.ndarray,
+    v: np.ndarray,
+    limits: tuple[float, float],
+    stretch: float,
+) -> ScalarMappable:
+    """Draw unbroken lines, each from the middle of the largest hole between those before it."""
+    moves = raster.inside & (u**2 + v**2 > 0)
+    places = np.stack(np.meshgrid(raster.x, raster.y), axis=-1)[1:-1, 1:-1][moves[1:-1, 1:-1]]
+    scale = np.array([1, stretch])
+    area = float(np.ptp(raster.x) * np.ptp(raster.y)) * stretch * raster.inside.mean()
+    style: drawing.Style = {"color": np.hypot(u, v), "linewidth": 0.8, "arrowsize": 1e-3}
+    style |= {
+        "broken_streamlines": False,
+        "maxlength": 2.0,
+        "minlength": 0.02,
+        "norm": Normalize(*limits),
+    }
+    holes = np.full(len(places), np.inf)
+    for _ in range(MOST_LINES):
+        if not len(places) or holes.max() < HOLE * np.sqrt(area):
+            break
+        start = places[[holes.argmax()]]
+        lines = axis.streamplot(raster.x, raster.y, u, v, start_points=start, **style).lines
+        drawn = np.concatenate([start, *lines.get_segments()])
+        holes = np.minimum(holes, cKDTree(drawn * scale).query(places * scale)[0])
+    return ScalarMappable(style["norm"])
 
 
 def vorticity(plane: Triangles, velocity: np.ndarray) -> np.ndarray:

@@ -6,7 +6,9 @@ from matplotlib.figure import Figure
 
 from courant.report import drawing
 from courant.report.context import Context, in_plane
-from courant.report.page import Panel, Picture, plain
+from courant.report.drawing import FieldMap, draw_maps
+from courant.report.fields import scale_of
+from courant.report.page import Panel, Picture, listed, plain
 from simgen.design_space import with_unit
 from simgen.publish.figures import Triangles
 from simgen.quantities import CaseFields
@@ -39,7 +41,10 @@ def profiles_panel(context: Context) -> Panel | None:
     arrays, sums = dict[str, np.ndarray](), np.zeros((2, len(plotted)))  # Errors and sizes
     for column, (name, ends) in enumerate(lines.items()):
         line = np.linspace(ends[0], ends[1], ON_LINE)
-        along = np.linalg.norm(line - line[0], axis=1)
+        ways = np.flatnonzero(ends[0] != ends[1])
+        # Over a coordinate, where it is the only one that changes.
+        along = line[:, ways[0]] if len(ways) == 1 else np.linalg.norm(line - line[0], axis=1)
+        over = f"{'xyz'[plane.axes[ways[0]]]} (m)" if len(ways) == 1 else "along the line (m)"
         arrays[f"{name}.points"] = line
         for axis, each, total in zip(grid[:, column], plotted, sums.T, strict=True):
             found = [along_line(plane, each.of(of), line) for of in (shown.truth, shown.predicted)]
@@ -48,7 +53,7 @@ def profiles_panel(context: Context) -> Panel | None:
                 arrays[f"{name}.{each.label.partition(' (')[0]}.{who}"] = values
             total += [np.nansum(np.abs(of)) for of in (found[1] - found[0], found[0])]
         grid[0, column].set_title(name)
-        grid[-1, column].set_xlabel("along the line (m)")
+        grid[-1, column].set_xlabel(over)
     for axis, each in zip(grid[:, 0], plotted, strict=True):
         axis.set_ylabel(each.label)
     drawing.legend_above(figure, grid[0, :1].tolist())
@@ -65,7 +70,22 @@ def profiles_panel(context: Context) -> Panel | None:
             for each, e, s in zip(plotted, *sums, strict=True)
         ),
     )
-    return Panel("profiles", "Profiles", [picture], arrays=arrays)
+    first = context.plotted[0]
+    limits, colours = scale_of(first, shown.truth, plane.drawn)
+    shape = FieldMap(plane, first.of(shown.truth), first.label, "", limits, colours)
+    where = draw_maps([[shape]], "each", 6.6, ticks=True)
+    for place, ends in enumerate(lines.values(), 1):
+        where.axes[0].plot(*ends.T, color="k", lw=1.2)
+        box = {"boxstyle": "circle,pad=0.2", "fc": "w"}
+        where.axes[0].annotate(str(place), ends[-1], fontsize=7, bbox=box, ha="center", va="center")
+    places = Picture(
+        "profile_lines.png",
+        f"Case {shown.case.id}{when}{shown.inside}: the solution, and the lines of the profiles.",
+        where,
+        look_for="Profiles are along these lines.",
+        score=listed([f"{place}: {name}" for place, name in enumerate(lines, 1)]),
+    )
+    return Panel("profiles", "Profiles", [places, picture], arrays=arrays)
 
 
 def sample_lines(case: StoredCase, plane: Triangles) -> dict[str, np.ndarray]:

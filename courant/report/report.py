@@ -89,8 +89,9 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     keys["cases accepted"] = f"{int((status == 'accepted').sum())} of {len(status)}"
     ledger = data_and_training.ledger_of(context)
     per = ledger.solver.per_prediction
-    # Not where the solver's times differ by as much as they are, or the network is not to be taken.
-    is_taken = context.by == MODEL and verdict.word != "not usable"
+    # Not where the solver's times differ by as much as they are, or the fields are not to be taken.
+    is_taken = context.by == MODEL or evaluation.timing.given_processor_s is not None
+    is_taken &= verdict.word != "not usable"
     if per is not None and per.low > 0 and ledger.prediction_s and is_taken:
         saved = times(per.mean / ledger.prediction_s)
         keys["fewer core-seconds than the solver, meshing aside"] = saved
@@ -105,6 +106,8 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
         why = f"Predict quantities of a design, with their bands. {why}"
         command = f"{predict_command(run, 'design')}\n{command}".strip()
     said = [*verdict.worst, verdict.measured, verdict.outlier, *verdict.reasons]
+    if context.by == MODEL and (found := context.dynamics) is not None:
+        said.append(dynamics.fading(found))
     said += [each.rstrip(".") for each in verdict.vague]
     lead = pages.Lead(
         verdict.word,

@@ -85,9 +85,9 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
     wrong, regressed, wide, vague = list[str](), list[str](), list[str](), list[str]()
     unfit = 0
     for name, each in evaluation.quantities.items():
-        mesh, error, band = grid.get(name), each.error or 0.0, each.band
+        mesh, error, band = grid.get(name), each.error or 0.0, each.band or 0.0
         tolerated = max(GOOD_QUANTITY, *(map(abs, (mesh.low, mesh.high)) if mesh else [0.0]))
-        is_banded = each.source == REGRESSION and band is not None and not each.constant
+        is_banded = each.source == REGRESSION and each.band is not None and not each.constant
         is_wide = is_banded and not names.is_useful(band, each.spread)
         unfit += each.constant or is_wide or error > tolerated
         if is_wide:

@@ -100,6 +100,11 @@ def test_an_answer_is_the_regression_where_fields_add_nothing(ducts: Dataset) ->
     found = measure_quantities(surrogate, ducts, ids, answers)["quantities"]
     loss, share, speed = (found[name] for name in found)
     assert loss.fields_error == pytest.approx(0.3, rel=1e-4)
+    # What the formula is off by is beside what the fields are off by.
+    off = {case: each and each * 1.1 for case, each in speed.truth.items()}
+    assert speed.error_of(off) == pytest.approx(0.1) and speed.error_of({}) is None
+    of_solved = speed.error_of(speed.of_solved_fields)
+    assert of_solved is not None and of_solved > 0.05, "its record is noise"
     # Smooth in the parameters, unknown of some training cases.
     assert loss.null_error is not None and loss.null_error < 0.1
     assert loss.error is not None and loss.error <= loss.null_error

@@ -4,7 +4,7 @@ import io
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -17,10 +17,13 @@ from courant.data.normalisation import Channel
 from courant.report import drawing, flow
 from courant.report import page as pages
 from courant.report.context import PlottedField, in_plane
+from courant.report.data_and_training import odd_one
 from courant.report.drawing import FieldMap, cut_panes, draw_maps, legend_above
 from courant.report.fields import (
+    HOLE,
     VIEW,
     draw_prediction,
+    draw_streamlines,
     faces_of,
     scale_of,
     shown_channel,
@@ -180,15 +183,44 @@ def test_figures_are_transparent_in_the_page_and_on_white_in_their_files(tmp_pat
     assert "--columns: 3" in (tmp_path / pages.PAGE).read_text()
 
 
-def test_the_legend_of_a_narrow_figure_has_as_many_columns_as_fit() -> None:
-    figure = Figure(figsize=(6, 3), layout="constrained")
+@pytest.mark.parametrize("width", [5.5, 13.5])
+def test_a_legend_has_as_many_columns_as_are_in_sight_on_a_phone(width: float) -> None:
+    figure = Figure(figsize=(width, 3), layout="constrained")
     axis = figure.subplots()
     for number in range(7):
         axis.plot([0, 1], label=f"a long predictor {number}")
     legend_above(figure, [axis])
     FigureCanvasAgg(figure).draw()
     box = figure.legends[0].get_window_extent()
-    assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
+    assert figure.bbox.x0 <= box.x0 and box.x1 <= 5.5 * figure.dpi
+
+
+def test_streamlines_leave_no_large_hole() -> None:
+    x = np.linspace(0.0, 1, 60)
+    raster: Any = SimpleNamespace(x=x, y=x, inside=np.ones((60, 60), bool))
+    axis, (right, up) = Figure().subplots(), np.meshgrid(x - 0.4, x - 0.4)
+    draw_streamlines(axis, raster, -up, right, (0, 1), 1.0)
+    drawn = np.concatenate([part for of in axis.collections for part in of.get_segments()])  # type: ignore[attr-defined]
+    places = np.stack(np.meshgrid(x, x), axis=-1)[1:-1, 1:-1].reshape(-1, 2)
+    assert np.linalg.norm(places[:, None] - drawn, axis=2).min(axis=1).max() < 2 * HOLE
+
+
+def test_the_odd_case_is_that_whose_field_has_another_shape() -> None:
+    points, schema = np.random.default_rng(0).random((50, 3)), SimpleNamespace(transient=False)
+    shapes = [(1 + number) * points for number in range(4)] + [points[::-1]]
+    cases: Any = [Shaped(of, points, SimpleNamespace(schema=schema)) for of in shapes]
+    assert odd_one(cases, "velocity")[0] is cases[-1]
+
+
+class Shaped(NamedTuple):
+    """A case with one field."""
+
+    field: Any
+    points: Any
+    dataset: Any
+
+    def __getitem__(self, name: Any) -> Any:
+        return self.field
 
 
 def test_only_the_chosen_faces_of_a_mesh_are_drawn() -> None:
