@@ -4,7 +4,6 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 
 from courant.analysis.case_dynamics import CaseDynamics
 from courant.analysis.dynamics import BAND, spectrum
@@ -14,7 +13,6 @@ from courant.report import drawing
 from courant.report.context import Context
 from courant.report.page import Panel, PanelTable, Picture
 from simgen.errors import InputError
-from simgen.publish.colours import MAGNITUDES
 from simgen.store.read import StoredCase
 
 TIME = "time from the start (s)"
@@ -33,20 +31,15 @@ def latents_panel(context: Context) -> Panel | None:
     """Show the spectra of latents, and a table of frequencies; None where there is no rhythm."""
     if (found := context.dynamics) is None:
         return None
-    arrays = {}
-    for number, (_, each) in enumerate(found.jacobians):
-        arrays[f"derivative_eigenvalues_{number}"] = each.derivative
-        arrays[f"step_eigenvalues_{number}"] = each.step
     return Panel(
         "latents",
         "Frequencies of the latents",
-        [scalogram_picture(found), latents_picture(found)],
+        [latents_picture(found)],
         [frequency_table(found)],
         note="Frequencies of the flow are peaks of a zero-padded periodogram. Latents also drift"
         " slowly, so theirs is the frequency at which they change fastest: of the principal"
         " components of all anchors, fitted on the steps that the model was trained on."
         " docs/analysis.md defines each number.",
-        arrays=arrays,
     )
 
 
@@ -88,18 +81,13 @@ def _mark_horizon(axis: Axes, found: CaseDynamics) -> None:
 def fading(found: CaseDynamics) -> str:
     """Return from when on the rollout's oscillation has less than half of its size; or nothing."""
     period = max(2, round(1 / (found.reference_hz * found.interval_s)))
-    solved, own = (
-        np.lib.stride_tricks.sliding_window_view(of[:, 0], period).std(axis=-1)
-        for of in (found.true_series, found.predicted_series)
-    )
-    kept = np.flatnonzero(own >= 0.5 * solved)
-    first = int(kept[-1]) + 1 if len(kept) else 0
-    if first >= len(own):
+    series = np.stack([found.true_series[:, 0], found.predicted_series[:, 0]])
+    solved, own = np.lib.stride_tricks.sliding_window_view(series, period, axis=1).std(axis=-1)
+    first = int(np.flatnonzero([True, *(own >= 0.5 * solved)])[-1])
+    if first == len(own):
         return ""
-    return (
-        f"in a rollout of {found.times[-1]:g} s the network's oscillation has less than half of the"
-        f" size of the solution's from {found.times[first + period // 2]:g} s on"
-    )
+    since = f"from {found.times[first + period // 2]:g} s of {found.times[-1]:g} s on"
+    return f"in a rollout the network's oscillation has less than half of its true size {since}"
 
 
 def rhythm_picture(found: CaseDynamics, case: StoredCase) -> Picture:
@@ -131,34 +119,6 @@ def rhythm_picture(found: CaseDynamics, case: StoredCase) -> Picture:
     )
 
 
-def scalogram_picture(found: CaseDynamics) -> Picture:
-    """Draw the scalogram of the leading anchor (fig:cf_latent_scalogram)."""
-    figure = Figure(figsize=(drawing.WIDTH, 3.4))
-    axis, times, heat = figure.subplots(), found.times, found.scalogram
-    decibels: drawing.Style = {"vmin": -40, "vmax": 0, "cmap": MAGNITUDES, "rasterized": True}
-    drawn = axis.pcolormesh(times, heat.frequencies, heat.decibels, **decibels)
-    veil = np.where(heat.trusted, np.nan, 1.0)
-    axis.pcolormesh(times, heat.frequencies, veil, cmap="gray", vmin=0, vmax=1, alpha=0.7)
-    axis.axhline(found.reference_hz, **LIMIT)
-    halo = [withStroke(linewidth=3.5, foreground="white")]
-    axis.plot(times, heat.peaks, ":", color=drawing.MODEL_COLOR, lw=2.2, path_effects=halo)
-    # With room for a line on the lowest frequency.
-    axis.set(yscale="log", ylim=(0.9 * heat.frequencies.min(), None))
-    axis.set(xlabel=TIME, ylabel="frequency (Hz)")
-    axis.set_title(f"anchor {found.leading_anchor}, first component")
-    axis.grid(visible=False)
-    figure.colorbar(drawn, ax=axis, label="dB", pad=0.01)
-    kept = "to the end" if found.lost_s is None else f"until {found.lost_s:g} s"
-    return Picture(
-        "scalogram.png",
-        "The strength of each frequency in the leading anchor. Its strongest is dotted, the"
-        " solution's is red. Under the white veil the ends of the record change the strength.",
-        figure,
-        look_for="The dotted line should stay on the red one.",
-        score=f"The leading anchor's frequency is within {BAND:.0%} of it {kept}",
-    )
-
-
 def latents_picture(found: CaseDynamics) -> Picture:
     """Draw series and spectra of two components: anchors of most and least power at the rhythm."""
     series = found.components.series[..., :2]
@@ -184,6 +144,7 @@ def latents_picture(found: CaseDynamics) -> Picture:
         power.axvline(found.reference_hz, **LIMIT)
         power.set(xlabel="frequency (Hz)", ylabel=f"f PSD of component {row + 1}", ylim=(0, None))
     drawing.legend_above(figure, axes[0, :1].tolist())
+    kept = "to the end" if found.lost_s is None else f"until {found.lost_s:g} s"
     return Picture(
         "latents.png",
         "Each line is one anchor: its latent on the two directions in which latents vary most"
@@ -192,7 +153,7 @@ def latents_picture(found: CaseDynamics) -> Picture:
         figure,
         look_for="Anchors whose lines oscillate and peak at the red line follow the rhythm of the"
         " flow; flat lines hold its steady part.",
-        score=f"{_locked_in(found)} of the frequency",
+        score=f"{_locked_in(found)} of the frequency; the leading one stays there {kept}",
     )
 
 

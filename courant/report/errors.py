@@ -224,16 +224,6 @@ def quantities_panel(context: Context) -> Panel | None:
     missing = [f"{plain(name)} ({why})" for name, why in sorted(evaluation.not_predicted.items())]
     if missing:
         notes.append(f"This model does not predict {', '.join(missing)}.")
-    if bands:
-        notes.append(
-            "A band is the median half-width over these cases, with its probability. One that is"
-            " left out was found by leaving each case out of the regression."
-        )
-        if context.surrogate.bands is not None:
-            notes.append(
-                "On a fine mesh the solver's value differs by so much, with 90 % probability; no"
-                " band has that."
-            )
     return Panel(
         "quantities", "Quantities of interest", pictures, tables, " ".join(notes), arrays=arrays
     )

@@ -266,7 +266,7 @@ def streamlines_panel(context: Context) -> Panel | None:
     ):
         u, v = (raster.image(each) for each in field.T)
         arrays[f"{title}_velocity"] = np.stack([u, v], axis=-1)
-        lines = draw_streamlines(axis, raster, u, v, limits, plane.stretch)
+        lines = draw_streamlines(axis, raster, np.stack([u, v]), limits, plane.stretch)
         at, size = slice(ACROSS // 24, None, ACROSS // 12), np.hypot(u, v)
         heads: drawing.Style = {"angles": "xy", "color": "#444444", "scale": 60, "width": 2e-3}
         heads |= {"headwidth": 7, "headlength": 8, "headaxislength": 7, "minlength": 0}
@@ -308,25 +308,15 @@ HOLE, MOST_LINES = 0.025, 100  # radius of a hole that is left, over the root of
 
 
 def draw_streamlines(
-    axis: Axes,
-    raster: Raster,
-    u: np.ndarray,
-    v: np.ndarray,
-    limits: tuple[float, float],
-    stretch: float,
+    axis: Axes, raster: Raster, ways: np.ndarray, limits: tuple[float, float], stretch: float
 ) -> ScalarMappable:
-    """Draw unbroken lines, each from the middle of the largest hole between those before it."""
-    moves = raster.inside & (u**2 + v**2 > 0)
-    places = np.stack(np.meshgrid(raster.x, raster.y), axis=-1)[1:-1, 1:-1][moves[1:-1, 1:-1]]
-    scale = np.array([1, stretch])
+    """Draw lines along ways (2, R, C), each from the middle of the largest hole that is left."""
+    (u, v), sizes, scale = ways, np.hypot(*ways), np.array([1, stretch])
+    inner = (raster.inside & (sizes > 0))[1:-1, 1:-1]
+    places = np.stack(np.meshgrid(raster.x[1:-1], raster.y[1:-1]), axis=-1)[inner]
     area = float(np.ptp(raster.x) * np.ptp(raster.y)) * stretch * raster.inside.mean()
-    style: drawing.Style = {"color": np.hypot(u, v), "linewidth": 0.8, "arrowsize": 1e-3}
-    style |= {
-        "broken_streamlines": False,
-        "maxlength": 2.0,
-        "minlength": 0.02,
-        "norm": Normalize(*limits),
-    }
+    style: drawing.Style = {"color": sizes, "linewidth": 0.8, "norm": Normalize(*limits)}
+    style |= {"broken_streamlines": False, "minlength": 0.02, "maxlength": 2, "arrowsize": 1e-3}
     holes = np.full(len(places), np.inf)
     for _ in range(MOST_LINES):
         if not len(places) or holes.max() < HOLE * np.sqrt(area):

@@ -101,13 +101,14 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
         note += " Bands are of the middle design: what was evaluated is beyond the known designs."
         inside = " Within the known designs, take quantities with the bands below."
     kinds = {(band.kind, band.num_cases) for of in bands.values() for band in of if band}
-    note += f" Bands are {pages.listed([FOUND[kind].format(num) for kind, num in sorted(kinds)])}."
+    found = [f"{num} cases, {kind}{' of the regression' * ('out' in kind)}" for kind, num in kinds]
+    note += f" Bands are of {pages.listed(found)}."
     if bands and not verdict.given and verdict.word in ("not usable", "unproven"):
         why = f"Predict quantities of a design, with their bands. {why}"
         command = f"{predict_command(run, 'design')}\n{command}".strip()
     said = [*verdict.worst, verdict.measured, verdict.outlier, *verdict.reasons]
-    if context.by == MODEL and (found := context.dynamics) is not None:
-        said.append(dynamics.fading(found))
+    if context.by == MODEL and (rhythm := context.dynamics) is not None:
+        said.append(dynamics.fading(rhythm))
     said += [each.rstrip(".") for each in verdict.vague]
     lead = pages.Lead(
         verdict.word,
@@ -164,8 +165,6 @@ def inputs_and_outputs(context: Context) -> str:
     return f"In: {into or 'no parameters'}. Out: {', '.join(map(pages.plain, out))}{steps}."
 
 
-FOUND = {"left out": "from {} solved designs, each left out of the regression"}
-FOUND["calibrated"] = "from {} calibration cases"
 MOST_UNSOLVED = 0.25
 LEARNED = 2.0  # from this ratio of validation to training loss on, designs are what is lacking
 

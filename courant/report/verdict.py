@@ -82,8 +82,7 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
         for name, each in evaluation.quantities.items()
         if each.source != REGRESSION and (each.error or 0.0) > (each.null_error or math.inf)
     ]
-    wrong, regressed, wide, vague = list[str](), list[str](), list[str](), list[str]()
-    unfit = 0
+    (wrong, regressed, wide, vague), unfit = (list[str]() for _ in range(4)), 0
     for name, each in evaluation.quantities.items():
         mesh, error, band = grid.get(name), each.error or 0.0, each.band or 0.0
         tolerated = max(GOOD_QUANTITY, *(map(abs, (mesh.low, mesh.high)) if mesh else [0.0]))

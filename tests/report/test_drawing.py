@@ -199,7 +199,7 @@ def test_streamlines_leave_no_large_hole() -> None:
     x = np.linspace(0.0, 1, 60)
     raster: Any = SimpleNamespace(x=x, y=x, inside=np.ones((60, 60), bool))
     axis, (right, up) = Figure().subplots(), np.meshgrid(x - 0.4, x - 0.4)
-    draw_streamlines(axis, raster, -up, right, (0, 1), 1.0)
+    draw_streamlines(axis, raster, np.stack([-up, right]), (0, 1), 1.0)
     drawn = np.concatenate([part for of in axis.collections for part in of.get_segments()])  # type: ignore[attr-defined]
     places = np.stack(np.meshgrid(x, x), axis=-1)[1:-1, 1:-1].reshape(-1, 2)
     assert np.linalg.norm(places[:, None] - drawn, axis=2).min(axis=1).max() < 2 * HOLE
