@@ -59,8 +59,8 @@ def legend_above(figure: Figure, axes: Sequence[Axes], columns: int = 10) -> Non
         for axis in axes
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
     }
-    # On a phone the left 5.5 inches of a figure are in sight; one that is wider is cut.
-    width = min(5.5, float(figure.get_figwidth()))
+    # A phone shows so many inches of the left of a figure; a legend that is wider is cut.
+    width = max(3.3, 0.4 * float(figure.get_figwidth()))
     columns = max(1, min(columns, int(width / (0.6 + 0.07 * max(map(len, handles), default=0)))))
     figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=columns)
 

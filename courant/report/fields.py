@@ -316,7 +316,7 @@ def draw_streamlines(
     places = np.stack(np.meshgrid(raster.x[1:-1], raster.y[1:-1]), axis=-1)[inner]
     area = float(np.ptp(raster.x) * np.ptp(raster.y)) * stretch * raster.inside.mean()
     style: drawing.Style = {"color": sizes, "linewidth": 0.8, "norm": Normalize(*limits)}
-    style |= {"broken_streamlines": False, "minlength": 0.02, "maxlength": 2, "arrowsize": 1e-3}
+    style |= {"broken_streamlines": False, "minlength": 0.02, "maxlength": 4, "arrowsize": 1e-3}
     holes = np.full(len(places), np.inf)
     for _ in range(MOST_LINES):
         if not len(places) or holes.max() < HOLE * np.sqrt(area):
