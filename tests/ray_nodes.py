@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,9 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.conftest import free_ports
+from tests.end_to_end.processes import tree
 
 BIN = Path(sys.executable).parent
 START_S = 600.0
@@ -52,20 +54,10 @@ class RayNode:
         """As a power cut would: every process of the node at once."""
         if self.process.poll() is not None:
             return
-        for process in [*_descendants(self.process.pid), self.process.pid]:
+        for process in reversed(tree(self.process.pid)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         self.process.wait()
-
-
-def _descendants(parent: int) -> list[int]:
-    """Process ids of what a process has started, and what that has started."""
-    found: list[int] = []
-    for listed in Path(f"/proc/{parent}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            for child in map(int, listed.read_text().split()):
-                found += [child, *_descendants(child)]
-    return found
 
 
 @contextlib.contextmanager
@@ -171,12 +163,3 @@ def _wait_for_another(head: RayNode, known: set[str]) -> None:
     while not _alive(head) - known:
         assert time.monotonic() < deadline, f"no other node than {known} after {START_S} s"
         time.sleep(0.5)
-
-
-def free_ports(num: int) -> list[int]:
-    """Ports that nobody listens on at this moment."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(num)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
