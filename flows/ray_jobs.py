@@ -113,12 +113,10 @@ def run_job(name: str, place: str, stage: Any, on_line: Callable[[str], None]) -
     with _as_input_errors(address):
         client = JobSubmissionClient(address)
         jobs = {(job.submission_id or "").rpartition("-"): job for job in client.list_jobs()}
-        attempts = {
-            int(n): job for (of, _, n), job in jobs.items() if of == known and n.isdecimal()
-        }
-        running = sorted(n for n, job in attempts.items() if not job.status.is_terminal())
+        tries = {int(n): job for (of, _, n), job in jobs.items() if of == known and n.isdecimal()}
+        running = sorted(n for n, job in tries.items() if not job.status.is_terminal())
         # A number that none had: older attempts may have been deleted.
-        number = running[-1] if running else max(attempts, default=0) + 1
+        number = running[-1] if running else max(tries, default=0) + 1
     job = f"{known}-{number}"
     try:
         if not running:
@@ -138,9 +136,7 @@ def run_job(name: str, place: str, stage: Any, on_line: Callable[[str], None]) -
                 time.sleep(0.5)
         raise
     if details.status == JobStatus.STOPPED:
-        raise JobError(
-            f"job {job} on {address} was stopped; run the same again to go on from there"
-        )
+        raise JobError(f"job {job} on {address} was stopped; run the same again to go on")
     if details.status != JobStatus.SUCCEEDED:
         lines = client.get_job_logs(job).splitlines()
         printed = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]

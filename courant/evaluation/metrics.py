@@ -126,9 +126,7 @@ class ErrorSums:
         sums = self._sums(list(range(len(self.components))))
         squared = [sums.squared[..., field].sum(axis=2) for field in self._fields()]
         power = [sums.power[..., field].sum(axis=2) for field in self._fields()]
-        joint = _mean_of_fields(
-            list(map(_mean_ratio, squared, power)), [each.sum(axis=0) for each in power]
-        )
+        joint = _mean_of_fields(list(map(_mean_ratio, squared, power)), [of.sum(0) for of in power])
         return self._named(joint, _mean_ratio(sums.squared, sums.power))
 
     def total(self, component: str = ALL) -> dict[str, float]:
@@ -154,9 +152,7 @@ class ErrorSums:
     def _fields(self) -> list[list[int]]:
         """Return the columns of each field's components."""
         fields = [name.rpartition(".")[0] for name in self.components]
-        return [
-            [c for c, field in enumerate(fields) if field == name] for name in dict.fromkeys(fields)
-        ]
+        return [[c for c, of in enumerate(fields) if of == name] for name in dict.fromkeys(fields)]
 
     def _named(self, joint: np.ndarray, separate: np.ndarray) -> dict[str, tuple[float, ...]]:
         columns = zip(self.components, separate.T, strict=True)

@@ -311,9 +311,7 @@ class TrainingFields:
 
     def at(self, points: np.ndarray, without: str, most: int = MAX_FIELDS) -> np.ndarray:
         """Return `most` training fields (n, N, C) at points, standardised, none of `without`."""
-        others = [
-            each for name, each in zip(self.ids, self._fields, strict=True) if name != without
-        ]
+        others = [of for name, of in zip(self.ids, self._fields, strict=True) if name != without]
         chosen = others[:: max(1, -(-len(others) // most))]
         found = np.zeros((len(chosen), len(points), len(self.normaliser.channels)), np.float32)
         for values, (tree, field) in zip(found, chosen, strict=True):

@@ -157,9 +157,7 @@ class Courant(FieldModel):
     def rollout(self, Z: Tensor, num_steps: int) -> Tensor:
         """Z(0) (B, L, d) -> Z(1), ..., Z(T): (B, T, L, d)."""
         if self.processor is None:
-            raise ValueError(
-                "a steady Courant has no processor to roll out; build it with transient=True"
-            )
+            raise ValueError("a steady Courant has no processor; build it with transient=True")
         return self.processor(Z, num_steps)
 
     def derivative(self, Z: Tensor) -> Tensor:

@@ -346,9 +346,7 @@ def check_array(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
     if array.shape != shape:
         raise InputError(f"{name} has shape {array.shape}, expected {shape}")
     if not np.isfinite(array).all():
-        raise InputError(
-            f"{name} holds {np.count_nonzero(~np.isfinite(array))} values that are not finite"
-        )
+        raise InputError(f"{name} holds {(~np.isfinite(array)).sum()} values that are not finite")
     return array
 
 

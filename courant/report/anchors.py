@@ -104,9 +104,7 @@ def maps_panel(context: Context) -> Panel | None:
     for place, anchor in enumerate(found.chosen):
         at = None if found.places is None else found.places[anchor]
         name, weights = f"anchor {anchor}", found.weights[steps, place]
-        rows.append(
-            [FieldMap(plane, each, name, "weight", limits, MAGNITUDES, at) for each in weights]
-        )
+        rows.append([FieldMap(plane, of, name, "weight", limits, MAGNITUDES, at) for of in weights])
     flat, across = [of[0] for of in rows], 2 if plane.aspect < drawing.FLAT else 5
     side_by_side = [flat[at : at + across] for at in range(0, len(flat), across)]
     used = f"{len(np.unique(found.dominant))} of {scores.fields.num_anchors}"

@@ -136,9 +136,7 @@ def draw_hyperparameters(
         ordered = sorted({value, *(each.setting[key] for each in shown)}, key=rank)
         numbers = [each for each in ordered if isinstance(each, float | int)]
         is_range = FEW < len(ordered) == len(numbers)
-        at: dict[Value, Any] = {
-            each: each if is_range else place for place, each in enumerate(ordered)
-        }
+        at: dict[Value, Any] = {of: of if is_range else place for place, of in enumerate(ordered)}
         finished, stopped = (
             [
                 (at[each.setting[key]], each.nmae)

@@ -122,9 +122,7 @@ class ShownCase:
         """(N, C), in physical units."""
         truth = self.surrogate.problem.solution(self.case, self.end_s)
         if truth is None:
-            raise StoreError(
-                f"case {self.case.id} has no snapshot at {self.end_s:g} s to compare with"
-            )
+            raise StoreError(f"case {self.case.id} has no snapshot at {self.end_s:g} s to compare")
         return truth
 
     @cached_property

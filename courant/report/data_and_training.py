@@ -206,9 +206,7 @@ def tuning_seconds(run: RunDirectory) -> float | None:
     if (sweep := sweep_of(run)) is None:
         return None
     own = f"/{run.url.rstrip('/').rpartition('/')[2]}"
-    return sum(
-        float(row["seconds"]) for row in sweep.read_json(TABLE) if not row["run"].endswith(own)
-    )
+    return sum(float(of["seconds"]) for of in sweep.read_json(TABLE) if not of["run"].endswith(own))
 
 
 def use_panel(context: Context) -> Panel:

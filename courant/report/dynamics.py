@@ -1,4 +1,4 @@
-"""Figures of long rollouts: frequencies, latents, and the monitor."""
+"""Figures of long rollouts: frequencies, modes, eigenvalues, and the monitor."""
 
 import numpy as np
 from matplotlib import colormaps
@@ -13,6 +13,7 @@ from courant.report import drawing
 from courant.report.context import Context
 from courant.report.page import Panel, PanelTable, Picture
 from simgen.errors import InputError
+from simgen.publish.colours import MAGNITUDES
 from simgen.store.read import StoredCase
 
 TIME = "time from the start (s)"
@@ -28,18 +29,23 @@ def rhythm_panel(context: Context) -> Panel | None:
 
 
 def latents_panel(context: Context) -> Panel | None:
-    """Show the spectra of latents, and a table of frequencies; None where there is no rhythm."""
+    """Show spectra at probes, latents and eigenvalues; None where there is no rhythm."""
     if (found := context.dynamics) is None:
         return None
+    arrays = {}
+    for number, (_, each) in enumerate(found.jacobians):
+        arrays[f"derivative_eigenvalues_{number}"] = each.derivative
+        arrays[f"step_eigenvalues_{number}"] = each.step
     return Panel(
         "latents",
         "Frequencies of the latents",
-        [latents_picture(found)],
+        [scalogram_picture(found), latents_picture(found), eigenvalues_picture(found)],
         [frequency_table(found)],
         note="Frequencies of the flow are peaks of a zero-padded periodogram. Latents also drift"
         " slowly, so theirs is the frequency at which they change fastest: of the principal"
         " components of all anchors, fitted on the steps that the model was trained on."
         " docs/analysis.md defines each number.",
+        arrays=arrays,
     )
 
 
@@ -119,6 +125,34 @@ def rhythm_picture(found: CaseDynamics, case: StoredCase) -> Picture:
     )
 
 
+def scalogram_picture(found: CaseDynamics) -> Picture:
+    """Draw the scalogram of the leading anchor (fig:cf_latent_scalogram)."""
+    figure = Figure(figsize=(drawing.WIDTH, 3.4))
+    axis, times, heat = figure.subplots(), found.times, found.scalogram
+    decibels: drawing.Style = {"vmin": -40, "vmax": 0, "cmap": MAGNITUDES, "rasterized": True}
+    drawn = axis.pcolormesh(times, heat.frequencies, heat.decibels, **decibels)
+    veil = np.where(heat.trusted, np.nan, 1.0)
+    axis.pcolormesh(times, heat.frequencies, veil, cmap="gray", vmin=0, vmax=1, alpha=0.7)
+    axis.axhline(found.reference_hz, **LIMIT)
+    axis.plot(times, heat.peaks, color="white", lw=4, alpha=0.6)
+    axis.plot(times, heat.peaks, ":", color=drawing.MODEL_COLOR, lw=2.2)
+    # With room for a line on the lowest frequency.
+    axis.set(yscale="log", ylim=(0.9 * heat.frequencies.min(), None))
+    axis.set(xlabel=TIME, ylabel="frequency (Hz)")
+    axis.set_title(f"anchor {found.leading_anchor}, first component")
+    axis.grid(visible=False)
+    figure.colorbar(drawn, ax=axis, label="dB", pad=0.01)
+    kept = "to the end" if found.lost_s is None else f"until {found.lost_s:g} s"
+    return Picture(
+        "scalogram.png",
+        "The strength of each frequency in the leading anchor. Its strongest is dotted, the"
+        " solution's is red. Under the white veil the ends of the record change the strength.",
+        figure,
+        look_for="The dotted line should stay on the red one.",
+        score=f"The leading anchor's frequency is within {BAND:.0%} of it {kept}",
+    )
+
+
 def latents_picture(found: CaseDynamics) -> Picture:
     """Draw series and spectra of two components: anchors of most and least power at the rhythm."""
     series = found.components.series[..., :2]
@@ -144,7 +178,6 @@ def latents_picture(found: CaseDynamics) -> Picture:
         power.axvline(found.reference_hz, **LIMIT)
         power.set(xlabel="frequency (Hz)", ylabel=f"f PSD of component {row + 1}", ylim=(0, None))
     drawing.legend_above(figure, axes[0, :1].tolist())
-    kept = "to the end" if found.lost_s is None else f"until {found.lost_s:g} s"
     return Picture(
         "latents.png",
         "Each line is one anchor: its latent on the two directions in which latents vary most"
@@ -153,7 +186,40 @@ def latents_picture(found: CaseDynamics) -> Picture:
         figure,
         look_for="Anchors whose lines oscillate and peak at the red line follow the rhythm of the"
         " flow; flat lines hold its steady part.",
-        score=f"{_locked_in(found)} of the frequency; the leading one stays there {kept}",
+        score=f"{_locked_in(found)} of the frequency",
+    )
+
+
+def eigenvalues_picture(found: CaseDynamics) -> Picture:
+    """Draw mu of the step in the complex plane; red: undamped at the solution's rhythm."""
+    figure = Figure(figsize=(0.5 * drawing.WIDTH, 4.6))
+    axis = figure.subplots()
+    for marker, (time, each) in zip("os", found.jacobians, strict=False):
+        eigenvalues, name = (each.step.real, each.step.imag), f"at {time:g} s"
+        axis.plot(*eigenvalues, marker, ms=4.5, mfc="none", label=name)
+    time, first = found.jacobians[0]
+    angle = 2 * np.pi * found.reference_hz * first.unit_s * first.step_size
+    circle = np.linspace(0, 2 * np.pi, 200)
+    axis.plot(np.cos(circle), np.sin(circle), color="#b9bec4", lw=0.8)
+    for sign in (1, -1):
+        axis.plot([0, 1.3 * np.cos(angle)], [0, sign * 1.3 * np.sin(angle)], **LIMIT)
+    axis.set(aspect="equal", xlabel="Re μ of one step", ylabel="Im μ")
+    axis.legend(loc="best")
+    nearest, score = first.nearest(found.reference_hz), f"No pair oscillates at {time:g} s"
+    if nearest is not None:
+        score = (
+            f"The nearest pair at {time:g} s has {first.frequencies[nearest]:.3g} Hz and keeps"
+            f" {abs(first.step[nearest]):.1%} of its size in a step"
+        )
+    return Picture(
+        "eigenvalues.png",
+        f"{'All' if first.exact else 'The largest'} eigenvalues of one step of the processor,"
+        f" {' and '.join(f'at {time:g} s' for time, _ in found.jacobians)} of the rollout. An"
+        " undamped oscillation at the frequency of the solution lies on the circle and a red ray.",
+        figure,
+        look_for="A pair of markers near the circle and a red ray oscillates for long at the"
+        " right frequency; markers inside the circle decay, those outside grow.",
+        score=score,
     )
 
 

@@ -30,9 +30,7 @@ def errors_panel(context: Context) -> Panel:
     scores[ALL] = [evaluation.overall[name] for name in predictors]
     shown = {name: metric for name, metric in METRICS.items() if metric.in_tables}
     # A column for each measure of all components, and for the NMAE of each.
-    columns = {
-        f"{metric.label}, all": [each[key] for each in scores[ALL]] for key, metric in shown.items()
-    }
+    columns = {f"{of.label}, all": [each[key] for each in scores[ALL]] for key, of in shown.items()}
     if len(scores) > 2:
         columns |= {
             f"{METRICS['nmae'].label}, {pages.component_name(name)}": [each.nmae for each in of]
@@ -54,9 +52,7 @@ def errors_panel(context: Context) -> Panel:
     notes = [f"On {pages.count(len(evaluation.cases), f'{evaluation.split} case')}."]
     notes += [metric.meaning.format(over=over, sample=sample) for metric in shown.values()]
     if len({name.rpartition(".")[0] for name in evaluation.components}) > 1:
-        notes.append(
-            "All components together is the mean over the fields, because their units differ."
-        )
+        notes.append("All components together is the mean of fields, because their units differ.")
     notes.append("Green: a twentieth or more below all others; red: above the best of them.")
     return Panel(
         "errors",
@@ -225,7 +221,7 @@ def quantities_panel(context: Context) -> Panel | None:
     if missing:
         notes.append(f"This model does not predict {', '.join(missing)}.")
     return Panel(
-        "quantities", "Quantities of interest", pictures, tables, " ".join(notes), arrays=arrays
+        "quantities", "Quantities of interest", pictures, tables, " ".join(notes), "", arrays
     )
 
 

@@ -200,9 +200,7 @@ def still_panel(context: Context) -> Panel:
     return Panel("lead", "", [picture])
 
 
-ERROR_NOTE = (
-    "Errors are prediction less solution, on a scale that leaves out the largest half percent."
-)
+ERROR_NOTE = "Errors are prediction less solution, on a scale that leaves out the largest 0.5 %."
 WIDE = 0.45
 """Height over width, below which the first pictures are one above the other, beside the words"""
 
@@ -337,9 +335,7 @@ def vorticity(plane: Triangles, velocity: np.ndarray) -> np.ndarray:
     shape = plane.triangulation
     corners = shape.get_masked_triangles()
     cells = plane.cell[corners]
-    corners, cells = (
-        of[(cells != np.roll(cells, 1, axis=1)).all(axis=1)] for of in (corners, cells)
-    )
+    corners, cells = (of[(cells != np.roll(cells, 1, 1)).all(axis=1)] for of in (corners, cells))
     places = np.stack([shape.x, shape.y], axis=1)[corners]
     (x, y), (u, v) = (np.diff(of, axis=1).transpose(2, 1, 0) for of in (places, velocity[cells]))
     # Of twice the area: with it the mean is weighted.

@@ -33,9 +33,7 @@ def profiles_panel(context: Context) -> Panel | None:
         return None
     lines = sample_lines(shown.case, plane)
     unseen = f"{'xyz'[3 - sum(plane.axes)]} ("
-    plotted = [
-        each for each in context.plotted if len(each.columns) == 1 and unseen not in each.label
-    ]
+    plotted = [of for of in context.plotted if len(of.columns) == 1 and unseen not in of.label]
     figure = Figure(figsize=(drawing.WIDTH, 2.5 * len(plotted) + 0.5))
     grid = figure.subplots(len(plotted), len(lines), squeeze=False, sharey="row")
     arrays, sums = dict[str, np.ndarray](), np.zeros((2, len(plotted)))  # Errors and sizes

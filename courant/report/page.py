@@ -263,12 +263,10 @@ def _columns(picture: Picture) -> int:
 
 def _coded(text: str, cases: Collection[str] = ()) -> Markup:
     """Escape text, with what is between backticks as code, and links to the rows of cases."""
-    coded = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
     names = "|".join(re.escape(str(escape(name))) for name in cases)
     linked = r'\1 <a href="#\2">\2</a>'
-    return Markup(
-        re.sub(rf"\b(case) ({names})(?!\S)", linked, coded, flags=re.I) if cases else coded
-    )
+    return Markup(re.sub(rf"\b(case) ({names})(?!\S)", linked, text, flags=re.I) if cases else text)
 
 
 def current_page(run: RunDirectory, folder: RunDirectory, evaluation: Evaluation) -> str | None:

@@ -188,9 +188,7 @@ class RunDirectory:
         if self._is_local:
             place, root = Path(target), Path(self._root).resolve()
             if place.is_symlink() or not place.parent.resolve().is_relative_to(root):
-                raise StoreError(
-                    f"{target} is a link, and nothing is written through it: remove it"
-                )
+                raise StoreError(f"{target} is a link; nothing is written through it: remove it")
         return target
 
     @contextmanager

@@ -41,9 +41,7 @@ from simgen.store.read import Dataset, StoredCase
 logger = logging.getLogger("courant.serving")
 
 NOT_OPENED = "this server does not open the run's dataset; courant explore does"
-UNREACHABLE = (
-    "the run's dataset cannot be read from here; courant explore --dataset URL names its place"
-)
+UNREACHABLE = "the run's dataset cannot be read here; courant explore --dataset URL names its place"
 NO_START = (
     "a transient model needs a state to start from: POST /predict takes one, courant explore starts"
     " from the nearest solved design"

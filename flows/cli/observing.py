@@ -491,10 +491,8 @@ def families(
     quantities = ((each.name, each.unit, each.described) for each in family.quantities)
     terminal.print_table(("quantity", "unit", Column("")), quantities)
     header = ",".join(family.design_space.names)
-    command = (
-        f"courant generate {name} --cases 24{f' --store {shlex.quote(store)}' if store else ''}"
-    )
-    terminal.print_line(f"\nSolve designs: {command}")
+    line = f"courant generate {name} --cases 24{f' --store {shlex.quote(store)}' if store else ''}"
+    terminal.print_line(f"\nSolve designs: {line}")
     terminal.print_line(f"First line of a file for --designs: {header}")
 
 

@@ -335,9 +335,7 @@ def middle_plane(
         shares += np.minimum(1.0, np.array(parts) / whole)
     if axis is None:
         varied = np.flatnonzero(shares >= ABOUT_AS_MUCH * shares.max()).tolist()
-        axis = min(
-            varied, key=lambda each: (round(extents[each] / (extents.max() or 1.0), 3), -each)
-        )
+        axis = min(varied, key=lambda of: (round(extents[of] / (extents.max() or 1.0), 3), -of))
     return section(cloud, axis, float(middle[axis]))
 
 

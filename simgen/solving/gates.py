@@ -78,9 +78,7 @@ def mass_imbalance(flux: Mapping[str, np.ndarray], patches: Mapping[str, str]) -
 
 def back_flow(flux: Mapping[str, np.ndarray], patches: Mapping[str, str]) -> float:
     """Return the inflow through faces of the outlets over the inlets' flow; NaN without inflow."""
-    of_kind = {
-        kind: [flux[patch] for patch in flux if patches.get(patch) == kind] for kind in OPENINGS
-    }
+    of_kind = {kind: [flux[at] for at in flux if patches.get(at) == kind] for kind in OPENINGS}
     inflow = -sum(float(values.sum()) for values in of_kind["inlet"])
     entering = -sum(float(np.minimum(values, 0).sum()) for values in of_kind["outlet"])
     return max(0.0, entering) / inflow if inflow > 0 else float("nan")

@@ -69,9 +69,7 @@ def assign_splits(
             split = lacks[0]
             case = next((case for case in waiting if case not in outer), case)
         else:
-            split = max(
-                RATIOS, key=lambda name: (RATIOS[name] * total - counts[name], name == "train")
-            )
+            split = max(RATIOS, key=lambda of: (RATIOS[of] * total - counts[of], of == "train"))
         design = designs.get(case, case)
         splits[case] = taken[design] = split = taken.get(design, split)
         counts[split] += 1
