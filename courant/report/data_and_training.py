@@ -12,18 +12,9 @@ from courant.evaluation.ledger import Interval, Ledger, solver_times
 from courant.evaluation.quantities import recorded
 from courant.evaluation.record import MODEL
 from courant.report import drawing
+from courant.report import page as pages
 from courant.report.context import Context
-from courant.report.page import (
-    Cell,
-    Panel,
-    PanelTable,
-    Picture,
-    called,
-    count,
-    listed,
-    number,
-    plain,
-)
+from courant.report.page import Cell, Panel, PanelTable, Picture, count, listed, number, plain
 from courant.runs.directory import RunDirectory
 from courant.sweeps.sweep import TABLE, sweep_of
 from simgen.design_space import with_unit
@@ -150,7 +141,7 @@ def costs_panel(context: Context) -> Panel:
     timing = evaluation.timing
     span = (evaluation.step_s or 0.0) * evaluation.num_steps
     what = f"a rollout over {span:g} s" if span else "one case"
-    what = f"A prediction is of {what} by {called(context.by)}"
+    what = f"A prediction is of {what} by {pages.called(context.by)}"
     what += ", a regression included; the training is the network's" * (context.by != MODEL)
     threads = count(timing.prediction_threads, "CPU thread")
     where = threads if timing.prediction_device == "CPU" else timing.prediction_device

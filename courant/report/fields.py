@@ -12,27 +12,18 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 from PIL import Image
-from scipy.spatial import cKDTree
 
 from courant.data.normalisation import Channel
 from courant.evaluation.metrics import ALL, ErrorSums
 from courant.report import drawing
 from courant.report import page as pages
 from courant.report.context import Context, PlottedField, in_plane
-from courant.report.drawing import NO_FLUID, FieldMap, draw_maps
 from courant.report.page import Panel, Picture, channel_label, webp
 from simgen.cell_mesh import CellMesh
 from simgen.point_cloud import point_tree
+from simgen.publish import figures
 from simgen.publish.colours import ERRORS, SIGNED, VALUES
-from simgen.publish.figures import (
-    Layer,
-    Raster,
-    Triangles,
-    draw_field,
-    section,
-    spanning,
-    symmetric,
-)
+from simgen.publish.figures import Layer, Raster, Triangles, draw_field, spanning, symmetric
 
 
 def prediction_panel(context: Context) -> Panel:
@@ -73,7 +64,7 @@ def prediction_panel(context: Context) -> Panel:
             continue
         column = context.channels[each.columns[0]].name
         beside = shown.layer.position + 0.25 * float(np.ptp(shown.case.points[:, across]))
-        plane = section(replace(shown.case.cloud({}), mesh=shown.case.mesh), across, beside)
+        plane = figures.section(replace(shown.case.cloud({}), mesh=shown.case.mesh), across, beside)
         pictures.append(
             Picture(
                 f"prediction_{column}.png",
@@ -122,13 +113,13 @@ def draw_prediction(
         error, first = ours - values, 0 if values.ndim > 1 else ...
         bounds = symmetric(error[..., drawn])
         row = [
-            FieldMap(plane, values[first], f"solution, {each.label}", "", limits, cmap),
-            FieldMap(plane, ours[first], f"{by}, {each.label}", "", limits, cmap),
-            FieldMap(plane, error[first], f"error, {each.label}", "", bounds, ERRORS),
+            drawing.FieldMap(plane, values[first], f"solution, {each.label}", "", limits, cmap),
+            drawing.FieldMap(plane, ours[first], f"{by}, {each.label}", "", limits, cmap),
+            drawing.FieldMap(plane, error[first], f"error, {each.label}", "", bounds, ERRORS),
         ]
         row = row[1:2] if truth is None else row
         rows += [row[at : at + columns] for at in range(0, len(row), columns)]
-    figure = draw_maps(rows, "each", width, ticks=True)
+    figure = drawing.draw_maps(rows, "each", width, ticks=True)
     figure.set_dpi(drawing.PANE_DPI)
     return figure
 
@@ -259,6 +250,7 @@ def streamlines_panel(context: Context) -> Panel | None:
     axes, turning = figure.subplots(*((2, 2) if wide else (1, 4)), squeeze=False).reshape(2, 2)
     extent = (*plane.box[:, 0], *plane.box[:, 1])
     spins = [vorticity(plane, of) for of in (truth, predicted)]
+    bar: drawing.Style = {"shrink": 0.8, "pad": 0.01}
     for axis, (title, field) in zip(
         axes, {"solution": truth, shown.by: predicted}.items(), strict=True
     ):
@@ -275,21 +267,15 @@ def streamlines_panel(context: Context) -> Panel | None:
         axis.imshow(solid, "Greys", vmin=0, vmax=4, extent=extent, origin="lower", zorder=0)
         axis.set(aspect=plane.stretch, title=title)
         drawing.mark_metres(axis, plane.aspect)
-    figure.colorbar(lines, ax=axes, label="speed (m/s)", shrink=0.8, pad=0.01)
+    figure.colorbar(lines, ax=axes, label="speed (m/s)", **bar)
     bounds = symmetric(spins[0][plane.drawn])
     for axis, title, spin in zip(turning, ("solution", shown.by), spins, strict=True):
         drawn = draw_field(axis, plane, spin, limits=bounds, cmap=SIGNED)
-        axis.set(title=f"{title}, vorticity", facecolor=NO_FLUID)
+        axis.set(title=f"{title}, vorticity", facecolor=drawing.NO_FLUID)
         drawing.mark_metres(axis, plane.aspect)
         arrays[f"{title}_vorticity"] = spin
     assert drawn is not None
-    figure.colorbar(
-        drawn,
-        ax=turning,
-        label=f"vorticity {'xyz'[3 - sum(plane.axes)]} (1/s)",
-        shrink=0.8,
-        pad=0.01,
-    )
+    figure.colorbar(drawn, ax=turning, label=f"vorticity {'xyz'[3 - sum(plane.axes)]} (1/s)", **bar)
     picture = Picture(
         "streamlines.png",
         f"Streamlines of case {shown.case.id}{shown.inside}, and the vorticity across the plane,"
@@ -309,7 +295,7 @@ def draw_streamlines(
     axis: Axes, raster: Raster, ways: np.ndarray, limits: tuple[float, float], stretch: float
 ) -> ScalarMappable:
     """Draw lines along ways (2, R, C), each from the middle of the largest hole that is left."""
-    (u, v), sizes, scale = ways, np.hypot(*ways), np.array([1, stretch])
+    (u, v), sizes, scale = ways, np.nan_to_num(np.hypot(*ways)), np.array([1, stretch])
     inner = (raster.inside & (sizes > 0))[1:-1, 1:-1]
     places = np.stack(np.meshgrid(raster.x[1:-1], raster.y[1:-1]), axis=-1)[inner]
     area = float(np.ptp(raster.x) * np.ptp(raster.y)) * stretch * raster.inside.mean()
@@ -322,7 +308,7 @@ def draw_streamlines(
         start = places[[holes.argmax()]]
         lines = axis.streamplot(raster.x, raster.y, u, v, start_points=start, **style).lines
         drawn = np.concatenate([start, *lines.get_segments()])
-        holes = np.minimum(holes, cKDTree(drawn * scale).query(places * scale)[0])
+        holes = np.minimum(holes, point_tree(drawn * scale).query(places * scale)[0])
     return ScalarMappable(style["norm"])
 
 

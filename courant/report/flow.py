@@ -6,7 +6,6 @@ from matplotlib.figure import Figure
 
 from courant.report import drawing
 from courant.report.context import Context, in_plane
-from courant.report.drawing import FieldMap, draw_maps
 from courant.report.fields import scale_of
 from courant.report.page import Panel, Picture, listed, plain
 from simgen.design_space import with_unit
@@ -70,8 +69,8 @@ def profiles_panel(context: Context) -> Panel | None:
     )
     first = context.plotted[0]
     limits, colours = scale_of(first, shown.truth, plane.drawn)
-    shape = FieldMap(plane, first.of(shown.truth), first.label, "", limits, colours)
-    where = draw_maps([[shape]], "each", 6.6, ticks=True)
+    shape = drawing.FieldMap(plane, first.of(shown.truth), first.label, "", limits, colours)
+    where = drawing.draw_maps([[shape]], "each", 6.6, ticks=True)
     for place, ends in enumerate(lines.values(), 1):
         where.axes[0].plot(*ends.T, color="k", lw=1.2)
         box = {"boxstyle": "circle,pad=0.2", "fc": "w"}
