@@ -23,6 +23,7 @@ pytestmark = [
 ]
 PICTURE = "document.getElementById('picture').toDataURL()"
 DIFFERENCE = PICTURE.replace("picture", "difference")
+VERDICT = "for trends.\nThe mean error is 1%.\nIt is slow.\nIn case abc (test) the NMAE is 80%."
 COLOURS = (
     "(() => { const one = document.getElementById('picture');"
     " const seen = one.getContext('2d').getImageData(0, 0, one.width, one.height).data;"
@@ -73,7 +74,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Quick]
         surrogate = courant.load(trained_on_pipes(folder), device="cpu")
         url = surrogate.open_dataset().url
         patch.setattr(surrogate, "answers", answers_of_shares())
-        solving = Solving(solver := Quick(url), commands={"solve": "courant generate"})
+        solving = Solving(
+            solver := Quick(url), commands={"solve": "courant generate"}, verdict=VERDICT
+        )
         with serving_explored(Explored(surrogate, Limits(), url), solving) as address:
             yield f"{address}/explorer#{solving.token}", solver
 
@@ -160,6 +163,9 @@ def test_a_number_is_typed_beside_its_slider(page: Page) -> None:
         page.send("Input.insertText", text=value)
         page.press("Enter")
 
+    slide = "aperture.value = 25; aperture.dispatchEvent(new Event('input'))"
+    named = slide.replace("aperture", of("p-aperture"))
+    assert page.see(f"{named}; document.querySelector('main').className") == "stale", "at once"
     enter("6.1234")
     wait_for_text(page, "nearest", "6.12")
     settled(page)
@@ -269,7 +275,7 @@ def test_a_solved_neighbour_sets_the_sliders_and_stands_beside_its_prediction(pa
     assert heads.split() == ["A", "B", "A", "−", "B"] and shares.count("±") == 3
     assert "in these fields" not in shares
     assert "These fields give no branch1 share" in text(page, "missing")
-    wait_for_text(page, "caution", "these fields")
+    wait_for_text(page, "caution", "No solved case that the fields were not fitted to is near")
     assert all(each in text(page, "range") for each in ("A from ", "; B from ", "; A − B from "))
     # A saved picture says in itself what it shows.
     page.see(
@@ -282,6 +288,9 @@ def test_a_solved_neighbour_sets_the_sliders_and_stands_beside_its_prediction(pa
     written = " ".join(map(str, page.see("saved")))
     shown = (": pipes", "aperture 28.5 mm", "y = ", "A − B", "(m/s)", " branched-pipe-", "B from")
     assert all(each in written for each in shown), written
+    worst = "The mean error is 1%. In case abc (test) the NMAE is 80%."
+    assert worst in text(page, "verdict") and worst in written.replace("  ", " ")
+    assert "slow" not in written and "their error here is not known" in written
     before = page.see(DIFFERENCE)
     page.click("#nearest tr:nth-child(4) button:nth-child(2)")
     page.wait_for(f"{DIFFERENCE} !== {before!r}")

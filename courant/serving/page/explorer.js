@@ -160,18 +160,19 @@ function keep(parameters) {
 }
 
 /* Below the title. */
-function say(text, isWrong = false, isStale = false) {
+function say(text, isWrong = false) {
   element("status").textContent = text;
   element("status").classList.toggle("warning", isWrong);
-  pale(isStale);
+  pale();
 }
 
 /* Picture and numbers, while they are not those of the sliders. */
-const pale = (isStale) => document.querySelector("main").classList.toggle("stale", isStale);
-
+const pale = () => document.querySelector("main").classList.toggle("stale", Boolean(shown) && !sameDesign(design, shown));
 
 /* One request at a time; of the moves meanwhile only the last is asked for. */
 async function move() {
+  pale();
+  element("quantities").classList.remove("early"); // of where the sliders have been
   if (asking) { waiting = true; return; }
   asking = true;
   playing = false;
@@ -186,6 +187,7 @@ async function move() {
     showPosition();
     const is_new = !shown || !sameDesign(asked, shown);
     if (is_new) chosen = solved = null;
+    if (is_new) for (const id of ["caution", "nearest"]) element(id).classList.add("later"); // until they have come
     shown = asked;
     if (!section.known_geometry) meshing = section.seconds.meshing;
     // Answers that are kept are quicker than they once were made.
@@ -200,7 +202,7 @@ async function move() {
     if (!waiting) await compare(asked);
   } catch (error) {
     ended();
-    say(error.message, true, shown && !sameDesign(asked, shown));
+    say(error.message, true);
   }
   asking = false;
   picture.ariaBusy = "false"; // a move that waits makes it busy again at once
@@ -230,13 +232,12 @@ function announce(asked) {
     if (bar.hidden) showEarly(asked, () => !bar.hidden);
     const seconds = (performance.now() - began) / 1000;
     bar.hidden = false;
-    const is_stale = Boolean(shown) && !sameDesign(design, shown);
-    say(`meshing and predicting${meshing ? `, about ${number(meshing, 2)} s for a new mesh` : ""}`, false, is_stale);
+    say(`meshing and predicting${meshing ? `, about ${number(meshing, 2)} s for a new mesh` : ""}`);
     if (meshing) bar.value = Math.min(seconds / meshing, 0.97);
     else bar.removeAttribute("value");
   };
   const timer = setInterval(show, SOON_MS);
-  return () => { clearInterval(timer); bar.hidden = true; pale(false); };
+  return () => { clearInterval(timer); bar.hidden = true; };
 }
 
 /* Quantities that need no mesh, before the fields. */
@@ -245,7 +246,7 @@ async function showEarly(asked, isCurrent) {
   const { section } = frame, { sources, bands } = section, [{ name: over }] = model.parameters;
   const early = Object.keys(section.quantities).filter((name) => sources[name] === "regression");
   const found = await Promise.all(early.map((quantity) => ask("curves", { parameters: asked, quantity, over, here: true }))).catch(() => []);
-  if (!isCurrent() || !found.length) return;
+  if (!isCurrent() || !found.length || !sameDesign(asked, design)) return;
   const empty = (of) => Object.fromEntries(Object.keys(of).map((name) => [name, undefined]));
   const quantities = empty(section.quantities), widths = {};
   early.forEach((name, n) => {
@@ -299,14 +300,12 @@ async function compare(asked, newest = false) {
   const beside = (parameters) => { keep(parameters); element("beside").value = "b"; move(); };
   const found = await showNearest(model, asked, frame.section, go, beside, newest, isCurrent);
   if (!isCurrent()) return;
+  element("nearest").classList.remove("later");
   solved = found[0]?.distance < SAME ? found[0] : null;
   // Predictions of solved cases, which no move waits for.
   ask("nearest", { parameters: asked, errors: true }).then(({ designs }) => {
-    if (!isCurrent()) return;
-    const [text, is_bad] = errorNear(designs);
-    element("caution").textContent = text;
-    element("caution").className = is_bad ? "warning" : "note";
-  }, () => {});
+    if (isCurrent()) [element("caution").textContent, element("caution").className] = errorNear(designs, model.parameters);
+  }, () => { if (isCurrent()) element("caution").textContent = ""; });
   element("beside").options[1].disabled = !solved;
   if (frame.section.other && value("beside") === "solver") element("second-name").textContent = ofSolver();
   showQuantities();
@@ -559,7 +558,7 @@ function showQuantities(section = frame.section) {
       `${all.length > 1 ? shown.filter((name) => section.sources[name] === by).map(words).join(", ") : "Predicted"} by ${by}.`),
     ...[...new Set(kinds)].map((each) => `± holds for ${each}.`),
     ...(kinds.length ? shown.filter((name) => !(name in around)).map((name) => `No band of ${words(name)} holds.`) : []),
-    ...(solved && Object.keys(section.left_out).length ? ["The regression was fitted to this case too: below is what it gives without it."] : []),
+    ...(solved && Object.keys(section.left_out).length ? ["The regression was fitted to this case too: the small print has what it gives without it."] : []),
     ...shown.filter((name) => section.constant.includes(name)).map((name) => `${words(name)} is not known: the regression has one value for all designs.`),
     ...(alone.length ? ["Take the predicted value, where there is one: what these fields give has no band."] : []),
     ...Object.entries(section.off_in_cells).map(([name, off]) => `These fields give no ${words(name)}: that of the solver's own cells is ${number(100 * off, 2)} % off what it recorded.`),
@@ -580,10 +579,10 @@ function showQuantities(section = frame.section) {
   showCommand("calibrate", bands.no_field.startsWith("the run is not calibrated") && commands.calibrate);
 }
 
-/* What the fields are good for: a word, the first reason and the others. */
+/* What the fields are good for: a word, the first reason with the worst case, and the others. */
 function verdictIn() {
-  const [word, first = "", ...more] = verdict.split("\n");
-  return [word, first, more.join(" ")];
+  const [word, ...reasons] = verdict.split("\n"), is_first = (text, n) => n === 0 || text.startsWith("In case ");
+  return [word, reasons.filter(is_first).join(" "), reasons.filter((...of) => !is_first(...of)).join(" ")];
 }
 
 function showVerdict() {
@@ -797,7 +796,7 @@ element("png").addEventListener("click", () => {
   sharp.times = 2;
   draw();
   const by = frame.section.fields_by;
-  savePicture(fileName("png"), [`${model.family}: ${model.run}${by && `, fields by ${by}`}`, verdictIn().slice(0, 2).join(" "), element("start").textContent,
+  savePicture(fileName("png"), [`${model.family}: ${model.run}${by && `, fields by ${by}`}`, verdictIn().slice(0, 2).join(" "), element("caution").classList.contains("later") ? "" : element("caution").textContent, element("start").textContent,
     model.parameters.map(({ name, unit }) => `${words(name)} ${withUnit(shown[name], unit)}`).join(", "),
     [named(words(field().name), field().unit) + (value("shown") === "widths" ? ", half-width of the band" : ""),
       turnable() ? "boundary" : frame.section.plane, element("moment").value].filter(Boolean).join("; "), element("range").textContent].filter(Boolean));

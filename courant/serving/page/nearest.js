@@ -37,14 +37,28 @@ export async function showNearest(model, design, section, go, beside, newest, is
 const NEAR = 0.15, BAD = 0.2; // of the ranges, and of the mean value, from which on an error is red
 export const SAME = 5e-4; // as people round a design
 
-/* How far the fields are off at the worst near design that they were not fitted to, or at the nearest. */
-export function errorNear(designs) {
+/* How far the fields are off at the worst near design that they were not fitted to, and whether that is a
+   "warning", a "note", or "unsure": that no near design tells it. Of one farther away only a large error counts. */
+export function errorNear(designs, parameters) {
+  if (!designs.length) return ["", "note"];
   const known = designs.filter(({ errors }) => errors), worst = ({ errors }) => Math.max(...Object.values(errors));
-  if (!known.length) return [designs.length ? `None of the ${designs.length} nearest solved designs tests these fields: they were fitted to all of them.` : "", false];
   const near = known.filter(({ distance }) => distance <= NEAR), of = near.reduce((one, other) => (worst(other) > worst(one) ? other : one), near[0] || known[0]);
-  const off = Object.entries(of.errors).map(([name, error]) => `${number(100 * error, 2)} % (${words(name)})`).join(", ");
-  const where = of.distance < SAME ? "this design" : `${percent(of.distance)} away`;
-  return [`At the solved ${of.case}, a ${of.split.replace("train", "training")} case, ${where}, these fields are off by ${off} of the mean value.`, worst(of) >= BAD];
+  const is_bad = of && worst(of) >= BAD, far = !near.length && farther(designs, parameters);
+  const unknown = near.length ? "" : "No solved case that the fields were not fitted to is near "
+    + `(${known.length ? `the nearest is ${percent(of.distance)} away` : `they were fitted to the ${designs.length} nearest`}): their error here is not known.`;
+  const off = of && (near.length || is_bad) ? `${unknown ? `At that one, ${of.case}, ` : `At the solved ${of.case}, a ${of.split.replace("train", "training")} case, `
+    + `${of.distance < SAME ? "this design" : `${percent(of.distance)} away`}, `}these fields are off by `
+    + `${Object.entries(of.errors).map(([name, error]) => `${number(100 * error, 2)} % (${words(name)})`).join(", ")} of the mean value.` : "";
+  return [[unknown, off, far].filter(Boolean).join(" "), is_bad ? "warning" : unknown ? "unsure" : "note"];
+}
+
+/* Says so, where the nearest design is farther away than those nearest are from one another, in the median. */
+function farther(designs, parameters) {
+  const apart = (one, other) => Math.sqrt(parameters.reduce((sum, { name, low, high }) =>
+    sum + ((one.parameters[name] - other.parameters[name]) / (high - low)) ** 2, 0) / parameters.length);
+  const others = designs.map((one) => Math.min(...designs.filter((other) => other !== one).map((other) => apart(one, other)))).sort((one, other) => one - other);
+  const usual = others[Math.floor(others.length / 2)], [{ distance }] = designs;
+  return distance > usual && `All solved cases are farther from this design (${percent(distance)} or more) than those nearest are from one another (${percent(usual)}).`;
 }
 
 const percent = (share) => (share < SAME ? "this design" : `${number(100 * share, 2)} %`);
