@@ -27,6 +27,7 @@ DMD = "DMD"
 EVALUATION = "evaluation.json"
 REVISION = 13  # raise this when the same weights would give other numbers
 MOST_ALIKE = 1e-3  # of the true values' range: answers that differ less have no order
+OUTLYING = 2.0  # from this ratio of a case's error to the mean one on, the case is named
 CLEAR_RATIO = 1.2  # of the model's error to a reference's, from which on that is clearly better
 USEFUL_BAND, FINE_BAND = 0.5, 0.03  # if designs differ by more, and in any case
 
@@ -141,6 +142,21 @@ class Evaluation(BaseModel, frozen=True, extra="forbid"):
     @property
     def num_steps(self) -> int:
         return len(self.nmae[MODEL][ALL])
+
+    @property
+    def outlier(self) -> str:
+        """The case that was not trained on of the largest error, where it is far off; or empty."""
+        given = self.better_fields or MODEL
+        errors = {of: each.overall[given].nmae for of, each in self.unseen.items()}
+        worst = max(errors, key=errors.__getitem__)
+        return worst if errors[worst] >= OUTLYING * self.overall[given].nmae else ""
+
+    @property
+    def unseen(self) -> dict[str, CaseErrors]:
+        return {**self.validation, **self.cases}
+
+    def split_of(self, case: str) -> Split:
+        return "validation" if case in self.validation else self.split
 
     @property
     def better_fields(self) -> str:

@@ -225,9 +225,7 @@ class _TiledBlend(torch.autograd.Function):
                 w
             )  # (S, m, L)
             dq[b, h, rows] = torch.bmm(dlogits, k[b, :, h]).sum(0)
-            dk[b, :, h] += torch.bmm(
-                dlogits.transpose(1, 2), q[b, h, rows].expand(k.shape[1], -1, -1)
-            )
+            dk[b, :, h] += torch.bmm(dlogits.mT, q[b, h, rows].expand(k.shape[1], -1, -1))
         return dq, dk, dt.transpose(-1, -2)
 
 

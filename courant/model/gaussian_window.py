@@ -10,8 +10,6 @@ remainder, a = a1 + a2, and a.x is computed as a1 x1 + a1 x2 + a2 x1: the kernel
 distances keep some 16 bits instead of 8.
 """
 
-import math
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, pad
@@ -50,9 +48,7 @@ class GaussianWindows(nn.Module):
             (blocks,) if config.window_in_decoder else ()
         )
         # sigma_0 = alpha domain / sqrt(L)
-        self.initial_width = (
-            config.window_scale * config.domain_extent / math.sqrt(config.num_anchors)
-        )
+        self.initial_width = config.window_scale * config.domain_extent / config.num_anchors**0.5
         self.kappa = nn.Parameter(torch.ones(len(self.in_use), config.num_anchors))
         self.updates = nn.ModuleDict(
             {

@@ -281,11 +281,8 @@ def addresses_panel(context: Context) -> Panel | None:
             error.annotate(str(anchor), tuple(centre), **style)
             named.append(centre)
     share = np.linspace(0, 1, len(parts) + 1)
-    for values, line, label in (
-        (parts, "-", "of the error"),
-        (found.governed, ":", "of the volume"),
-    ):
-        curve.plot(share, np.cumsum([0.0, *values[found.worst]]), line, label=label)
+    for of, line, label in ((parts, "-", "of the error"), (found.governed, ":", "of the volume")):
+        curve.plot(share, np.cumsum([0.0, *of[found.worst]]), line, label=label)
     curve.set(xlabel="share of the anchors, the worst first", ylabel="part")
     curve.set(xlim=(0, 1), ylim=(0, 1.03))
     curve.legend(loc="lower right")

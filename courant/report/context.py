@@ -174,11 +174,13 @@ class Context:
 
     @cached_property
     def shown(self) -> tuple[ShownCase, ...]:
-        """The cases of median and of largest error; of fewer than three only the latter."""
+        """The cases of median and largest error; of fewer than three the latter; and an outlier."""
         ranked, problem = self.ranked, self.surrogate.problem
         chosen = {"largest error" if len(ranked) > 1 else "only case": ranked[-1]}
         if len(ranked) > 2:
             chosen = {"median error": ranked[len(ranked) // 2], **chosen}
+        if (outlier := self.evaluation.outlier) in self.evaluation.validation:
+            chosen["far off"] = outlier
         shown = []
         for label, name in chosen.items():
             case = self.dataset[name]

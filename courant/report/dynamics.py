@@ -119,9 +119,8 @@ def rhythm_picture(found: CaseDynamics, case: StoredCase) -> Picture:
         figure,
         look_for="The blue line should keep oscillating with the black one.",
         score=f"In the second half the network's oscillation has {size:.0%} of the size of the"
-        f" solution's. Its frequency is {found.predicted_hz:.3g} Hz, the solution's"
-        f" {found.reference_hz:.3g} Hz; a record of {times[-1]:g} s tells frequencies apart that"
-        f" differ by {1 / times[-1]:.1g} Hz",
+        f" solution's; what is left has {found.predicted_hz:.3g} Hz, the solution"
+        f" {found.reference_hz:.3g} Hz, known to {1 / times[-1]:.1g} Hz in {times[-1]:g} s",
     )
 
 

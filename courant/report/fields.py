@@ -31,27 +31,25 @@ def prediction_panel(context: Context) -> Panel:
     evaluation, plotted = context.evaluation, context.plotted
     pictures, arrays = list[Picture](), dict[str, np.ndarray]()
     # The lead picture has the first case's magnitude already; of the worst, magnitudes are enough.
-    of_cases = (plotted[len(plotted) > 1 :], [each for each in plotted if len(each.vector) < 2])
-    for shown, drawn in zip(context.shown, of_cases, strict=False):
+    first, sizes = plotted[len(plotted) > 1 :], [each for each in plotted if len(each.vector) < 2]
+    for shown, drawn in zip(context.shown, (first, sizes, sizes), strict=False):
         slug = shown.label.replace(" ", "_")
-        overall, own = evaluation.cases[shown.case.id].overall, context.by
-        best = min(overall.keys() - {own}, key=lambda name: overall[name].nmae)
-        score = f"NMAE of {pages.called(own)} {shown.nmae:.3f}"
-        others = f"{pages.called(best)} has {overall[best].nmae:.3f}"
-        how, score = "", f"{score} in this case; {others}"
+        overall, own = evaluation.unseen[shown.case.id].overall, context.by
+        best = min(overall.keys() - {own}, key=lambda name: overall[name].nmae, default="")
+        others = f"; {pages.called(best)} has {overall[best].nmae:.3f}" if best else ""
+        how, score = "", f"NMAE of {pages.called(own)} {shown.nmae:.3f} in this case{others}"
         if shown.start_s is not None:
             how = f", from the snapshot at t = {shown.start_s:g} s for t = {shown.end_s:g} s"
             score = f"NMAE {shown.nmae:.3f} at this time"
-            score += f"; over all windows of the case {overall[own].nmae:.3f}, and {others}"
+            score += f"; over all windows of the case {overall[own].nmae:.3f}{others}"
         pictures.append(
             Picture(
                 f"prediction_{slug}.png",
-                f"Case {shown.case.id} ({shown.label}) of the {evaluation.split} split{how}"
-                f"{shown.inside}.",
+                f"Case {shown.case.id} ({shown.label}) of the"
+                f" {evaluation.split_of(shown.case.id)} split{how}{shown.inside}.",
                 draw_prediction(shown.layer, shown.truth, shown.predicted, drawn, shown.by),
                 panes=True,
-                look_for="The prediction should look like the solution; the error shows where it"
-                " does not.",
+                look_for="Prediction and solution should look alike.",
                 score=score,
             )
         )
@@ -78,9 +76,8 @@ def prediction_panel(context: Context) -> Panel:
         )
     return Panel(
         "prediction",
-        f"Prediction after {pages.count(evaluation.num_steps, 'step')}"
-        if evaluation.step_s
-        else "Prediction",
+        "Prediction"
+        + f" after {pages.count(evaluation.num_steps, 'step')}" * bool(evaluation.step_s),
         pictures,
         note=f"Solution and prediction share a colour scale. {ERROR_NOTE} Columns of the arrays:"
         f" {', '.join(context.surrogate.channels)}.",
@@ -182,7 +179,8 @@ def still_panel(context: Context) -> Panel:
     shown, plotted, plane = context.shown[0], context.plotted[0], context.shown[0].layer
     picture = Picture(
         "lead.png",
-        f"Case {shown.case.id} ({shown.label}){shown.inside}. {ERROR_NOTE}",
+        f"Case {shown.case.id} ({shown.label} of the {context.evaluation.split} split)"
+        f"{shown.inside}. {ERROR_NOTE}",
         draw_prediction(plane, shown.truth, shown.predicted, [plotted], shown.by, lead=True),
         panes=True,
         look_for="Prediction and solution should look alike.",
@@ -250,13 +248,15 @@ def streamlines_panel(context: Context) -> Panel | None:
     axes, turning = figure.subplots(*((2, 2) if wide else (1, 4)), squeeze=False).reshape(2, 2)
     extent = (*plane.box[:, 0], *plane.box[:, 1])
     spins = [vorticity(plane, of) for of in (truth, predicted)]
-    bar: drawing.Style = {"shrink": 0.8, "pad": 0.01}
+    figure.set_dpi(drawing.PANE_DPI)
+    beside = (1.015, 0, 0.025, 1)
     for axis, (title, field) in zip(
         axes, {"solution": truth, shown.by: predicted}.items(), strict=True
     ):
         u, v = (raster.image(each) for each in field.T)
         arrays[f"{title}_velocity"] = np.stack([u, v], axis=-1)
         lines = draw_streamlines(axis, raster, np.stack([u, v]), limits, plane.stretch)
+        figure.colorbar(lines, cax=axis.inset_axes(beside), label="speed (m/s)")
         at, size = slice(ACROSS // 24, None, ACROSS // 12), np.hypot(u, v)
         heads: drawing.Style = {"angles": "xy", "color": "#444444", "scale": 60, "width": 2e-3}
         heads |= {"headwidth": 7, "headlength": 8, "headaxislength": 7, "minlength": 0}
@@ -267,20 +267,20 @@ def streamlines_panel(context: Context) -> Panel | None:
         axis.imshow(solid, "Greys", vmin=0, vmax=4, extent=extent, origin="lower", zorder=0)
         axis.set(aspect=plane.stretch, title=title)
         drawing.mark_metres(axis, plane.aspect)
-    figure.colorbar(lines, ax=axes, label="speed (m/s)", **bar)
-    bounds = symmetric(spins[0][plane.drawn])
+    bounds, across = symmetric(spins[0][plane.drawn]), "xyz"[3 - sum(plane.axes)]
     for axis, title, spin in zip(turning, ("solution", shown.by), spins, strict=True):
         drawn = draw_field(axis, plane, spin, limits=bounds, cmap=SIGNED)
-        axis.set(title=f"{title}, vorticity", facecolor=drawing.NO_FLUID)
+        assert drawn is not None
+        figure.colorbar(drawn, cax=axis.inset_axes(beside), label="1/s")
+        axis.set(title=f"{title}, vorticity {across}", facecolor=drawing.NO_FLUID)
         drawing.mark_metres(axis, plane.aspect)
         arrays[f"{title}_vorticity"] = spin
-    assert drawn is not None
-    figure.colorbar(drawn, ax=turning, label=f"vorticity {'xyz'[3 - sum(plane.axes)]} (1/s)", **bar)
     picture = Picture(
         "streamlines.png",
         f"Streamlines of case {shown.case.id}{shown.inside}, and the vorticity across the plane,"
         " from differences between neighbouring cells, without those to a wall.",
         figure,
+        panes=True,
         look_for="Compare where lines bend, part and close: a vortex that the prediction lacks"
         " shows here before it does in an error.",
         score=score,

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 MOST_RAE, GOOD_RATIO, GOOD_RAE, GOOD_QUANTITY, LEAST_CASES = 0.5, 0.5, 0.2, 0.1, 3
 TIED_RATIO, CLOSE_RATIO = 0.9, 0.95  # of what is about as good, and of what may be chance
-OUTLYING = 2.0  # from this ratio of a case's error to the mean one on, the case is named
 
 Word = Literal["not usable", "unproven", "for trends", "usable"]
 
@@ -139,11 +138,10 @@ def judge(evaluation: Evaluation, grid: Mapping[str, GridError]) -> Verdict:
 
 def _outlier(evaluation: Evaluation, judged: str) -> tuple[str, bool]:
     """Name the case of the largest error, if it is far off, and return if it has no use there."""
-    cases = {**evaluation.validation, **evaluation.cases}
-    name = max(cases, key=lambda case: cases[case].overall[judged].nmae)
-    case, split = cases[name], "validation" if name in evaluation.validation else evaluation.split
-    if (error := case.overall[judged]).nmae < OUTLYING * evaluation.overall[judged].nmae:
+    if not (name := evaluation.outlier):
         return "", False
+    case, split = evaluation.unseen[name], evaluation.split_of(name)
+    error = case.overall[judged]
     parts = {of: fmean(case.nmae[judged][of]) for of in evaluation.components}
     worst = max(parts, key=parts.__getitem__)
     at = f"case {name} ({', '.join(filter(None, [split, case.design]))})"

@@ -70,11 +70,9 @@ class TrialResult:
 
     def line(self) -> str:
         """Format for a log: `trial 3  num_anchors 32  stopped after 5 epochs  NMAE 0.301`."""
-        settings = "  ".join(f"{label(key)} {value}" for key, value in self.setting.items())
+        given = "  ".join(f"{label(key)} {value}" for key, value in self.setting.items())
         measured = f"NMAE {self.nmae:.3f}" if self.nmae is not None else self.reason
-        return (
-            f"trial {self.number}  {settings}  {self.state} after {self.epochs} epochs  {measured}"
-        )
+        return f"trial {self.number}  {given}  {self.state} after {self.epochs} epochs  {measured}"
 
 
 @dataclass(frozen=True)

@@ -174,10 +174,8 @@ class Dataset:
         if not isinstance(case, str):
             case = self.cases()[case]
         if case not in self.records:
-            listed = (
-                did_you_mean(case, self.records) + f"`courant dataset show {self.url}` lists them"
-            )
-            raise InputError(f"{self.url} {self.version} has no case {case}; {listed}")
+            how = did_you_mean(case, self.records) + f"`courant dataset show {self.url}` lists all"
+            raise InputError(f"{self.url} {self.version} has no case {case}; {how}")
         return StoredCase(self, case)
 
     @functools.cached_property
