@@ -71,6 +71,7 @@ def profiles_panel(context: Context) -> Panel | None:
     limits, colours = scale_of(first, shown.truth, plane.drawn)
     shape = drawing.FieldMap(plane, first.of(shown.truth), first.label, "", limits, colours)
     where = drawing.draw_maps([[shape]], "each", 6.6, ticks=True)
+    where.set_dpi(drawing.PANE_DPI)
     for place, ends in enumerate(lines.values(), 1):
         where.axes[0].plot(*ends.T, color="k", lw=1.2)
         box = {"boxstyle": "circle,pad=0.2", "fc": "w"}
@@ -79,6 +80,7 @@ def profiles_panel(context: Context) -> Panel | None:
         "profile_lines.png",
         f"Case {shown.case.id}{when}{shown.inside}: the solution, and the lines of the profiles.",
         where,
+        panes=True,
         look_for="Profiles are along these lines.",
         score=listed([f"{place}: {name}" for place, name in enumerate(lines, 1)]),
     )

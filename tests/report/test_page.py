@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from courant.evaluation.record import Evaluation
 from courant.prediction.answers import REGRESSION
 from courant.prediction.bands import GridError
 from courant.report import page as pages
@@ -102,7 +103,8 @@ def judged(nmae: float, rae: float, cases: int = 3, **quantities: tuple[float, b
         split="test",
         components=("u.x", "p.p"),
         cases={f"case{n}": SimpleNamespace(overall=overall) for n in range(cases)},
-        validation={},
+        outlier="",
+        split_of=lambda case: "validation",
         beyond=(),
         by_component={name: {} for name in errors},
         better_fields="POD + GP" * (nmae > 1),
@@ -174,7 +176,11 @@ def test_a_case_that_is_far_off_is_named_and_no_model_is_usable_there() -> None:
     assert judge(found, {}).word == "usable" and not judge(found, {}).outlier
     case = SimpleNamespace(design="speed 2 m/s", overall={"model": Errors(nmae=0.4, rae=0.6)})
     case.nmae = {"model": {"u.x": (0.1, 0.3), "p.p": (0.6, 0.6)}}
-    found.validation["far"] = case
+    outlier: Any = Evaluation.outlier
+    found.unseen = {"near": SimpleNamespace(overall={"model": Errors(nmae=0.09)})}
+    assert not outlier.fget(found)
+    found.unseen["far"] = case
+    found.outlier = outlier.fget(found)
     where = "in case far (validation, speed 2 m/s), not trained on either, the NMAE is 40.0%"
     assert judge(found, {}).outlier == f"{where}, that of p 60.0%"
     assert judge(found, {}).word == "for trends" and where[1:] in str(judge(found, {}))
