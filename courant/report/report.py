@@ -96,8 +96,7 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
         saved = times(per.mean / ledger.prediction_s)
         keys["fewer core-seconds than the solver, meshing aside"] = saved
     why, command = next_step(context, verdict)
-    note = f"Errors are means of {number} {noun}, bands their medians, in % of the mean answer."
-    inside = ""
+    note, inside = f"Errors are means of {number} {noun}, bands medians, in % of mean answers.", ""
     if not (bands := errors.bands_of(context)) and (bands := errors.bands_in_the_middle(context)):
         note += " Bands are the middle design's: what was evaluated is beyond the known designs."
         inside = " Within the known designs, take quantities with the bands below."
