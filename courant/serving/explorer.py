@@ -65,7 +65,7 @@ class DesignBandsAnswer(BaseModel):
     """Bands around the answer; that of the fields holds in 90 % of the designs."""
 
     quantities: dict[str, QuantityBand]  # without those that have none
-    too_wide: list[str]  # the quantities whose bands are too wide to be of use
+    too_wide: dict[str, str]  # why a quantity's band is too wide to be of use; empty if it is not
     values: list[list[float]] | None  # (N, C) half-widths of the fields'; null where no band holds
     fine: dict[str, Interval]  # by quantity, on an infinitely fine mesh, but for the model's error
     no_field: str  # why the field has no band; else empty
@@ -287,13 +287,9 @@ class _Shown:
 
     def state(self, asked: int | None) -> tuple[np.ndarray, np.ndarray | None]:
         """Return values and widths of the band (N, C) of a steady field, or of a rollout's step."""
-        widths, step = self.found.bands.field, self.step(asked)
-        values, around = (
-            None if of is None else of.reshape(-1, *of.shape[-2:])[step]
-            for of in (self.found.values, widths)
-        )
-        assert values is not None
-        return values, around
+        known = (of for of in (self.found.values, self.found.bands.field) if of is not None)
+        values, *widths = (of.reshape(-1, *of.shape[-2:])[self.step(asked)] for of in known)
+        return values, widths[0] if widths else None
 
 
 class Explored:
@@ -416,7 +412,7 @@ class Explored:
         off = self._off if others else {}
         answer = DesignBandsAnswer(
             quantities=dict(bands.quantities),
-            too_wide=[n for n, of in bands.quantities.items() if self._too_wide(n, found, of)],
+            too_wide={n: self._too_wide(n, found, of) for n, of in bands.quantities.items()},
             values=None if field is None else field.tolist(),
             fine=dict(found.fine),
             no_field=bands.no_field,
@@ -438,13 +434,17 @@ class Explored:
             "warnings": warned,
         }
 
-    def _too_wide(self, name: str, found: PredictedDesign, band: QuantityBand) -> bool:
-        """Return whether a band is of no use at this design."""
+    def _too_wide(self, name: str, found: PredictedDesign, band: QuantityBand) -> str:
+        """Return why a band is of no use at this design, empty if it is."""
         regressed = self.surrogate.answers.quantities.get(name)
         known = np.array(regressed.values if regressed else [np.nan], dtype=float)
-        size, usual = abs(found.quantities[name]), float(np.nanmean(np.abs(known)))
-        size = usual if np.nanmin(known) < 0 < np.nanmax(known) else size  # near zero no band is
-        return not is_useful(band.half_width / size, float(np.nanstd(known)) / usual)
+        size, spread = abs(found.quantities[name]), float(np.nanstd(known))
+        if np.nanmin(known) < 0 < np.nanmax(known):  # near zero no band is
+            size = float(np.nanmean(np.abs(known)))
+        if is_useful(band.half_width / size, spread / size):
+            return ""
+        differ = f"wider than designs differ, ± {spread:.2g}"
+        return differ if band.half_width > spread else "wider than half of the value"
 
     def section(self, request: SectionRequest) -> Section:
         """Predict a design and cut it."""

@@ -272,10 +272,11 @@ def test_a_solved_neighbour_sets_the_sliders_and_stands_beside_its_prediction(pa
     settled(page)
     assert "aperture" in text(page, "second-name")
     heads, shares = text(page, "quantities").split("\n", 1)
-    assert heads.split() == ["A", "B", "A", "−", "B"] and shares.count("±") == 3
+    assert heads.split() == ["A", "B", "A", "−", "B"] and shares.count("±\xa0") == 3
+    assert "of no use: wider than designs differ, ± 0.65" in shares
     assert "in these fields" not in shares
     assert "These fields give no branch1 share" in text(page, "missing")
-    wait_for_text(page, "caution", "No solved case that the fields were not fitted to is near")
+    page.wait_for("document.querySelector('#caution:not(.later)')?.innerText.includes('error')")
     assert all(each in text(page, "range") for each in ("A from ", "; B from ", "; A − B from "))
     # A saved picture says in itself what it shows.
     page.see(
@@ -320,6 +321,7 @@ def test_a_design_is_solved_from_the_page_however_often_it_is_loaded(
 
 def test_a_finger_moves_a_slider_chooses_a_place_and_turns_the_surface(page: Page) -> None:
     show(page, "surface")
+    assert page.see(f"{of('colouring')}.value") == "own"
     x, y, width, height = page.box("#picture")
     read = set()
     for share in np.linspace(0.2, 0.8, 13):
@@ -328,6 +330,7 @@ def test_a_finger_moves_a_slider_chooses_a_place_and_turns_the_surface(page: Pag
         read.add(text(page, "readout")[-25:])
     assert any(each.endswith("m/s in the cells behind") for each in read)
     show(page, "section")
+    assert page.see(f"{of('colouring')}.value") == "all"
     page.send("Emulation.setTouchEmulationEnabled", enabled=True)
     before = float(page.see(f"{of('p-aperture')}.value"))
     x, y, width, height = page.box("#p-aperture")

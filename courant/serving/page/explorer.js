@@ -88,11 +88,16 @@ const middle = () =>
 
 /* The address is a link to what is shown; what is as it was at first is left out. */
 const CHOICES = ["channel", "shown", "beside", "view", "colouring"];
+
+/* The colours of a view until others are chosen: what is white far from the ends of all designs shows no form. */
+const usualColours = () => (turnable() ? "own" : "all");
+let has_usual = true;
+function setColours() { if (has_usual) element("colouring").value = usualColours(); }
 const KEYS = [...CHOICES, "limits", "b", "anchors", "arrows", "position", "step", "window"];
 
 function remember() {
   const state = new URLSearchParams(shown);
-  for (const id of CHOICES) if (element(id).selectedIndex > 0) state.set(id, value(id));
+  for (const id of CHOICES) if (id === "colouring" ? !has_usual : element(id).selectedIndex > 0) state.set(id, value(id));
   if (value("colouring") === "typed" && typedLimits()) state.set("limits", typedLimits().join(" "));
   if (kept) state.set("b", model.parameters.map(({ name }) => kept[name]).join(" "));
   for (const id of ["anchors", "arrows"]) if (element(id).checked) state.set(id, "1");
@@ -150,6 +155,8 @@ function restore() {
   if (has("limits", typed.length === 2 && Number(typed[0]) < Number(typed[1]), "a low and a high end of the colours")) {
     [element("low").value, element("high").value, element("colouring").value] = [...typed, "typed"];
   }
+  has_usual = value("colouring") === "all" && state.get("colouring") !== "all";
+  setColours();
   setSliders(asked);
   return wrong;
 }
@@ -216,6 +223,7 @@ async function load(parameters) {
   found.section = await ask("sections", { parameters, ...at, anchors, beside });
   if (!found.section.has_surface) element("view").value = "section";
   element("view").parentElement.hidden = !found.section.has_surface;
+  setColours();
   if (value("beside") === "b") found.second = await ask("sections", { parameters: kept, position, step, window: found.section.window });
   if (turnable()) {
     found.surface = await ask("surfaces", { parameters, step, beside: found.second ? null : beside });
@@ -253,7 +261,7 @@ async function showEarly(asked, isCurrent) {
     [quantities[name]] = found[n].values;
     if (found[n].widths[0] !== null && name in bands.quantities) widths[name] = { ...bands.quantities[name], half_width: found[n].widths[0] };
   });
-  showQuantities({ ...section, quantities, left_out: {}, of_fields: empty(section.of_fields), bands: { ...bands, too_wide: [], quantities: widths, fine: empty(bands.fine) } });
+  showQuantities({ ...section, quantities, left_out: {}, of_fields: empty(section.of_fields), bands: { ...bands, too_wide: {}, quantities: widths, fine: empty(bands.fine) } });
 }
 
 async function showStep(wanted) {
@@ -388,20 +396,21 @@ const NOTES = 105; // Px of the range in three lines and what is saved; a height
 /* Places panes of this ratio of height to width in the rows and columns in which they are largest, with what
    is below them where there is room for it. Returns the most that a pane is high, in px. */
 function arrange(ratio, number) {
-  const area = element("field"), small = window.innerWidth <= 720, { left, right, top, bottom } = MARGINS;
+  const area = element("field"), main = area.parentElement, small = window.innerWidth <= 720, { left, right, top, bottom } = MARGINS;
   const above = element("choices").getBoundingClientRect().bottom + window.scrollY;
   area.classList.remove("tall", "four");
-  const wide = area.clientWidth, room = window.innerHeight - above - 30 - element("readout").offsetHeight, low = room - element("tools").offsetHeight - NOTES, line = number > 1 ? 26 : 0;
+  main.classList.remove("under"); // the quantities, which else stand at the right
+  const wide = area.clientWidth, whole = main.getBoundingClientRect().right - area.getBoundingClientRect().left, room = window.innerHeight - above - 30 - element("readout").offsetHeight, low = room - element("tools").offsetHeight - NOTES, line = number > 1 ? 26 : 0;
   // Each way: its class, columns, rows, and the width and height that the panes have. The first is the fullest page.
   const ways = number === 2 ? [["", 2, 1, wide, low], ["", 1, 2, wide, low]]
-    : number > 1 ? [["", 3, 1, wide, low], ["four", 2, 2, wide, room], ["tall", 1, 3, wide - 256, room], ["", 1, 3, wide, low]]
+    : number > 1 ? [["", 3, 1, wide, low], ["four", 2, 2, wide, room], ["tall", 1, 3, wide - 256, room], ["", 1, 3, wide, low], ["under", 3, 1, whole, low]]
     : turnable() ? [["", 1, 1, wide, low]] : [["", 1, 1, wide, low], ["tall", 1, 1, wide - 256, room]];
   const found = (small ? [["", 1, 1, wide, 0.45 * window.innerHeight + line]] : ways).map(([kind, columns, rows, width, height]) => {
     const high = Math.max(height / rows, number > 1 ? 150 : 280) - line;
     return { kind, columns, high, size: Math.min(width / columns - left - right, (high - top - bottom) / ratio) };
   });
   const best = found.reduce((one, other) => (other.size > 1.2 * one.size ? other : one));
-  if (best.kind) area.classList.add(best.kind);
+  if (best.kind) (best.kind === "under" ? main : area).classList.add(best.kind);
   element("panes").style.gridTemplateColumns = `repeat(${best.columns}, minmax(0, 1fr))`;
   return best.high;
 }
@@ -503,7 +512,8 @@ function showQuantities(section = frame.section) {
     const known = solved && of === section && section.sources[name] !== "fields" ? section.left_out[name] : undefined;
     if (section.constant.includes(name)) return "not known";
     const made = known === undefined ? within(of, name) : noted(within(of, name), `${number(known)} without this case`);
-    return of.bands.too_wide.includes(name) ? noted(made, "too wide to be of use", "warning") : made;
+    const why = of.bands.too_wide[name];
+    return why ? noted(made, `of no use: ${why}`, "warning") : made;
   };
   const within = ({ quantities, bands: { quantities: of } }, name) => {
     const at = quantities[name], half = of[name]?.half_width;
@@ -759,9 +769,8 @@ for (const id of ["picture", "second", "difference"]) {
   });
   for (const end of ["pointerup", "pointercancel"]) element(id).addEventListener(end, () => turnable() && drawAgain());
 }
-element("view").addEventListener("change", () => { // what is white far from the ends of all designs shows no form
-  if (turnable() && value("colouring") === "all") element("colouring").value = "own";
-});
+element("colouring").addEventListener("change", () => { has_usual = value("colouring") === usualColours(); });
+element("view").addEventListener("change", setColours);
 for (const id of ["view", "anchors", "beside"]) element(id).addEventListener("change", move);
 for (const id of ["colouring", "arrows", "low", "high"]) element(id).addEventListener("change", () => { draw(); remember(); });
 for (const id of ["channel", "shown"]) {

@@ -40,8 +40,9 @@ export function fill(table, head, rows) {
   table.replaceChildren();
   for (const [tag, cells] of [["th", head], ...rows.map((row) => ["td", row])]) {
     const line = table.insertRow();
-    for (const content of cells) {
+    for (const [n, content] of cells.entries()) {
       const cell = document.createElement(tag);
+      cell.dataset.name = head[n].textContent ?? head[n]; // for narrow screens
       if (tag === "th") cell.scope = "col";
       cell.append(content);
       line.append(cell);
