@@ -47,7 +47,7 @@ NO_START = (
     " from the nearest solved design"
 )
 NUM_NEAREST, MAX_KEPT = 5, 32  # solved designs, kept designs
-MOST_OFF = 0.05  # of a quantity of cells at solved designs
+MOST_OFF, TINY = 0.05, 1e-300  # of a quantity of cells at solved designs; not to divide by zero
 MAX_ALONG = 512  # kept answers along curves
 Interval = tuple[float, float]
 _Key = tuple[tuple[str, float], ...]
@@ -332,8 +332,8 @@ class Explored:
         wanted, _ = obtainable(dataset.computed, self.surrogate.channels)
         found = [of_solved(wanted, dataset[case], None) for case in cases]
         for name in (each.name for each in wanted):
-            shares = np.array([of[name] for of in found]) / recorded(dataset, name, cases)
-            off[name] = float(np.median(np.abs(shares - 1)))
+            truth, values = recorded(dataset, name, cases), [of.get(name, np.nan) for of in found]
+            off[name] = float(np.median(np.abs(values - truth) / np.maximum(np.abs(truth), TINY)))
         return {name: share for name, share in off.items() if share > MOST_OFF}
 
     def _check(self, parameters: Mapping[str, float]) -> None:
@@ -438,7 +438,7 @@ class Explored:
         """Return why a band is of no use at this design, empty if it is."""
         regressed = self.surrogate.answers.quantities.get(name)
         known = np.array(regressed.values if regressed else [np.nan], dtype=float)
-        size, spread = abs(found.quantities[name]), float(np.nanstd(known))
+        size, spread = max(abs(found.quantities[name]), TINY), float(np.nanstd(known))
         if np.nanmin(known) < 0 < np.nanmax(known):  # near zero no band is
             size = float(np.nanmean(np.abs(known)))
         if is_useful(band.half_width / size, spread / size):

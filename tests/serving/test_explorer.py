@@ -4,6 +4,7 @@ neighbours, and curves of quantities."""
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from zipfile import ZipFile
 
@@ -305,3 +306,17 @@ def test_a_curve_of_the_fields_predicts_its_designs(explored: explorer.Explored)
     assert explored._kept.cache_info().currsize == 0, "designs that were looked at are kept"
     last = explored.section(asked(parameters={**DESIGN, "inlet_velocity": 10.0}))
     assert curve.values[-1] == last.quantities["branch1_share"] and curve.solved == []
+
+
+def test_a_band_is_judged_by_the_value_and_by_how_designs_differ_also_around_zero() -> None:
+    known = SimpleNamespace(quantities={"lift": SimpleNamespace(values=[0.0, 0.4, 0.8])})
+    own: Any = SimpleNamespace(surrogate=SimpleNamespace(answers=known))
+
+    def why(value: float, half_width: float) -> str:
+        found: Any = SimpleNamespace(quantities={"lift": value})
+        band: Any = SimpleNamespace(half_width=half_width)
+        return explorer.Explored._too_wide(own, "lift", found, band)
+
+    assert why(0.4, 0.1) == why(0.0, 0.0) == ""
+    assert why(0.4, 0.25) == "wider than half of the value"
+    assert why(0.0, 0.5).startswith("wider than designs differ, ± 0.33")
