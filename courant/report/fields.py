@@ -49,7 +49,7 @@ def prediction_panel(context: Context) -> Panel:
                 f" {evaluation.split_of(shown.case.id)} split{how}{shown.inside}.",
                 draw_prediction(shown.layer, shown.truth, shown.predicted, drawn, shown.by),
                 panes=True,
-                look_for="Prediction and solution should look alike.",
+                look_for=f"Both should be alike{'; these are not' * (shown.label == 'far off')}.",
                 score=score,
             )
         )

@@ -96,13 +96,13 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
         saved = times(per.mean / ledger.prediction_s)
         keys["fewer core-seconds than the solver, meshing aside"] = saved
     why, command = next_step(context, verdict)
-    note, inside = f"Errors are means of {number} {noun}, bands medians, in % of mean answers.", ""
+    note, inside = f"Errors are means over {number} {noun}, bands medians over them.", ""
     if not (bands := errors.bands_of(context)) and (bands := errors.bands_in_the_middle(context)):
         note += " Bands are the middle design's: what was evaluated is beyond the known designs."
         inside = " Within the known designs, take quantities with the bands below."
     kinds = {(band.kind, band.num_cases) for of in bands.values() for band in of if band}
     found = [f"{num} cases, {kind}{' of the regression' * ('out' in kind)}" for kind, num in kinds]
-    note += f" Bands are of {pages.listed(found)}. Validation cases chose what answers."
+    note += f" Bands come from {pages.listed(found)}; in brackets, over the mean answer."
     if bands and not verdict.given and verdict.word in ("not usable", "unproven"):
         why = f"Predict quantities of a design, with their bands. {why}"
         command = f"{predict_command(run, 'design')}\n{command}".strip()

@@ -13,6 +13,7 @@ const FRAME_MS = 250, SOON_MS = 200, ANCHORS = 8, POINT = "Point at a place to r
 const picture = element("picture");
 let model = null; // GET /model
 let commands = {}; // for a terminal, of GET /solving
+let drawn = ""; // what is beside the design that is shown
 let verdict = ""; // what the fields of the network are good for, of GET /solving
 let frame = null; // the last answers to a move: section, surface, and the section of design B
 let frames = new Map(); // those of the design's steps
@@ -125,7 +126,8 @@ function restore() {
   const parts = (state.get("b") || "").split(/[\s,;]+/).filter(Boolean), is_named = parts.some((part) => part.includes("="));
   const other = new Map(parts.map((part, n) => (is_named ? part.split("=") : [names[n], part])));
   if (parts.length && [...other.keys()].every((name) => names.includes(name)) && (is_named || parts.length === names.length)) {
-    keep(designOf(other, asked, "b: "));
+    const before = wrong.length, found = designOf(other, asked, "b: ");
+    if (wrong.length === before) keep(found);
   } else if (state.has("b")) {
     wrong.push(`b = ${state.get("b")} is no design: write b=${model.parameters.map(({ name }) => `${name}=${number(asked[name])}`).join(",")}, `
       + `or a number for each of ${names.join(", ")}`);
@@ -174,7 +176,8 @@ function say(text, isWrong = false) {
 }
 
 /* Picture and numbers, while they are not those of the sliders. */
-const pale = () => document.querySelector("main").classList.toggle("stale", Boolean(shown) && !sameDesign(design, shown));
+const pale = () => document.querySelector("main").classList.toggle("stale", Boolean(shown) && !(sameDesign(design, shown) && drawn === withBeside()));
+const withBeside = () => value("beside") + (value("beside") === "b" ? JSON.stringify(kept) : "");
 
 /* One request at a time; of the moves meanwhile only the last is asked for. */
 async function move() {
@@ -185,7 +188,7 @@ async function move() {
   playing = false;
   element("readout").textContent = POINT;
   picture.ariaBusy = "true";
-  const began = performance.now(), asked = { ...design }, ended = announce(asked);
+  const began = performance.now(), asked = { ...design }, other = withBeside(), ended = announce(asked);
   try {
     frames = new Map();
     const found = await load(asked);
@@ -195,7 +198,7 @@ async function move() {
     const is_new = !shown || !sameDesign(asked, shown);
     if (is_new) chosen = solved = null;
     if (is_new) for (const id of ["caution", "nearest"]) element(id).classList.add("later"); // until they have come
-    shown = asked;
+    [shown, drawn] = [asked, other];
     if (!section.known_geometry) meshing = section.seconds.meshing;
     // Answers that are kept are quicker than they once were made.
     const made = 1000 * (section.seconds.meshing + section.seconds.prediction) <= took;
@@ -312,7 +315,7 @@ async function compare(asked, newest = false) {
   solved = found[0]?.distance < SAME ? found[0] : null;
   // Predictions of solved cases, which no move waits for.
   ask("nearest", { parameters: asked, errors: true }).then(({ designs }) => {
-    if (isCurrent()) [element("caution").textContent, element("caution").className] = errorNear(designs, model.parameters);
+    if (isCurrent()) [element("caution").textContent, element("caution").className] = errorNear(designs, model);
   }, () => { if (isCurrent()) element("caution").textContent = ""; });
   element("beside").options[1].disabled = !solved;
   if (frame.section.other && value("beside") === "solver") element("second-name").textContent = ofSolver();
@@ -507,6 +510,7 @@ function showQuantities(section = frame.section) {
     made.append(text, small);
     return made;
   };
+  const outside = (name) => Math.abs(section.of_fields[name] - section.quantities[name]) > around[name]?.half_width;
   /* As many digits as the band's two, and at least three. */
   const banded = (of, name) => {
     const known = solved && of === section && section.sources[name] !== "fields" ? section.left_out[name] : undefined;
@@ -552,7 +556,7 @@ function showQuantities(section = frame.section) {
   const rows = shown.flatMap((name) => [[
     titled(name), banded(section, name),
     ...(second ? [banded(second, name), less(name)] : []),
-    ...(alone.length && !second ? [name in section.of_fields ? told(section.of_fields[name]) : "–"] : []),
+    ...(alone.length && !second ? [name in section.of_fields ? noted(told(section.of_fields[name]), outside(name) && "outside the band", "warning") : "–"] : []),
     ...(meshes ? [name in fine ? range(fine[name]) : "not studied"] : []),
     ...(solved ? [is_early ? "…" : number(solved.quantities[name])] : [])],
   ...(second && alone.includes(name) ? [inFields(name)] : [])]);
@@ -592,7 +596,7 @@ function showQuantities(section = frame.section) {
 /* What the fields are good for: a word, the first reason with the worst case, and the others. */
 function verdictIn() {
   const [word, ...reasons] = verdict.split("\n"), is_first = (text, n) => n === 0 || text.startsWith("In case ");
-  return [word, reasons.filter(is_first).join(" "), reasons.filter((...of) => !is_first(...of)).join(" ")];
+  return [word.charAt(0).toUpperCase() + word.slice(1), reasons.filter(is_first).join(" "), reasons.filter((...of) => !is_first(...of)).join(" ")];
 }
 
 function showVerdict() {

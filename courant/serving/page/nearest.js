@@ -39,7 +39,7 @@ export const SAME = 5e-4; // as people round a design
 
 /* How far the fields are off at the worst near design that they were not fitted to, and whether that is a
    "warning", a "note", or "unsure": that no near design tells it. Of one farther away only a large error counts. */
-export function errorNear(designs, parameters) {
+export function errorNear(designs, { parameters, step_s, num_steps }) {
   if (!designs.length) return ["", "note"];
   const known = designs.filter(({ errors }) => errors), worst = ({ errors }) => Math.max(...Object.values(errors));
   const near = known.filter(({ distance }) => distance <= NEAR), of = near.reduce((one, other) => (worst(other) > worst(one) ? other : one), near[0] || known[0]);
@@ -48,7 +48,7 @@ export function errorNear(designs, parameters) {
     + `(${known.length ? `the nearest is ${percent(of.distance)} away` : `they were fitted to the ${designs.length} nearest`}): their error here is not known.`;
   const off = of && (near.length || is_bad) ? `${unknown ? `At that one, ${of.case}, ` : `At the solved ${of.case}, a ${of.split.replace("train", "training")} case, `
     + `${of.distance < SAME ? "this design" : `${percent(of.distance)} away`}, `}these fields are off by `
-    + `${Object.entries(of.errors).map(([name, error]) => `${number(100 * error, 2)} % (${words(name)})`).join(", ")} of the mean value.` : "";
+    + `${Object.entries(of.errors).map(([name, error]) => `${number(100 * error, 2)} % (${words(name)})`).join(", ")} of the mean value${step_s ? `, over its first ${num_steps} steps` : ""}.` : "";
   return [[unknown, off, far].filter(Boolean).join(" "), is_bad ? "warning" : unknown ? "unsure" : "note"];
 }
 
