@@ -12,7 +12,7 @@ normalised.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -99,10 +99,6 @@ class FieldModel(nn.Module, ABC):
             for start in range(0, queries.points.shape[1], chunk)
         ]
         return torch.cat(parts, dim=2)
-
-    def reader(self, inputs: Inputs, num_steps: int = 1) -> Callable[[Queries, int | None], Tensor]:
-        """Return what predicts at queries, by chunks; a model that encodes does so only once."""
-        return lambda queries, chunk: self.predict(inputs, queries, num_steps, chunk)
 
 
 class Contributions(Protocol):

@@ -95,12 +95,9 @@ class Courant(FieldModel):
         self, inputs: Inputs, queries: Queries, num_steps: int = 1, chunk: int | None = None
     ) -> Tensor:
         """Predict like `forward`; encode once, however many chunks of queries there are."""
-        return self.reader(inputs, num_steps)(queries, chunk)
-
-    def reader(self, inputs: Inputs, num_steps: int = 1) -> Callable[[Queries, int | None], Tensor]:
         inputs = self._with_anchors(inputs)
         Z = self._advance(self.encode(inputs), num_steps)
-        return lambda queries, chunk: self.decode(Z, queries, anchors=inputs.anchors, chunk=chunk)
+        return self.decode(Z, queries, anchors=inputs.anchors, chunk=chunk)
 
     def place_anchors(self, points: Tensor, mask: Tensor | None = None) -> Tensor | None:
         """Return p^(0) (B, L, d_c), sampled or learned; None for abstract queries."""

@@ -280,6 +280,7 @@ class Surrogate:
         """Return the inputs of `predict_case` as a batch of one on the model's device."""
         return self.problem.case_inputs(case, start_s, steps).map(lambda of: of.to(self.device))
 
+    @torch.inference_mode()
     def predict_prepared(self, requests: Sequence[Batch]) -> list[np.ndarray]:
         """Predict each request; those of the same sizes go through the model as one batch."""
         groups: dict[tuple[Any, ...], list[int]] = {}
@@ -289,23 +290,13 @@ class Surrogate:
         predicted: dict[int, np.ndarray] = {}
         for numbers in groups.values():
             batch = Batch.joined([requests[number] for number in numbers])
-            predicted |= zip(numbers, self.reader(batch)(batch), strict=True)
-        return [predicted[number] for number in range(len(requests))]
-
-    def reader(self, batch: Batch) -> Callable[[Batch], list[np.ndarray]]:
-        """Encode requests of one size; the result predicts them at the queries of any batch."""
-        with torch.inference_mode():
-            read = self.model.reader(batch.for_model(self.model.config)[0], batch.num_steps)
-
-        @torch.inference_mode()
-        def predict(asked: Batch) -> list[np.ndarray]:
-            states = read(asked.for_model(self.model.config)[1], QUERY_CHUNK)
+            inputs, queries = batch.for_model(self.model.config)
+            states = self.model.predict(inputs, queries, batch.num_steps, QUERY_CHUNK)
             values = self.normaliser.restore(states.cpu().numpy())
             if batch.scale is not None:
                 values = values * batch.scale.cpu().numpy()[:, None, None]
-            return [self.problem.presented(each) for each in values]
-
-        return predict
+            predicted |= zip(numbers, map(self.problem.presented, values), strict=True)
+        return [predicted[number] for number in range(len(requests))]
 
     def decomposition(
         self,
