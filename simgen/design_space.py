@@ -94,6 +94,10 @@ class Parameter:
         value = round(value) if self.unit == COUNT else value
         return float(f"{value:.{SIGNIFICANT_DIGITS}g}") + 0.0  # -0.0 is 0.0, and the same design
 
+    def stated(self, value: float) -> str:
+        """`center x 0.5 m`"""
+        return f"{self.name.replace('_', ' ')} {value:.3g} {shown_unit(self.unit)}".strip()
+
     @property
     def changes_mesh(self) -> bool:
         """Whether its place in a case's dictionaries, its description, is in one of the mesh."""

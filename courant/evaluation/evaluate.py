@@ -18,7 +18,6 @@ from courant.evaluation.record import MODEL, Evaluation, MetricValues, Split
 from courant.evaluation.references import references
 from courant.prediction.surrogate import load
 from courant.runs.directory import RunDirectory
-from simgen.design_space import shown_unit
 from simgen.errors import InputError
 
 
@@ -64,9 +63,7 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
             total[name].windows += of.windows
         return records.CaseErrors(
             design=", ".join(
-                f"{each.name.replace('_', ' ')} {case.parameters[each.name]:.3g}"
-                f" {shown_unit(each.unit)}".strip()
-                for each in dataset.schema.parameters
+                each.stated(case.parameters[each.name]) for each in dataset.schema.parameters
             ),
             windows=len(next(iter(sums.values())).windows),
             overall={name: MetricValues(of.total()) for name, of in sums.items()},

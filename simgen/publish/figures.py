@@ -527,7 +527,7 @@ def sample_cases(cases: Sequence[StoredCase], field: str) -> Figure:
             axis.set(xlim=across, ylim=up, aspect=stretch)
         title = [case.id, case.split or ""]
         for each in schema.parameters[:1]:
-            title.append(f"{_plain(each.name)} {case.parameters[each.name]:.3g} {each.unit}")
+            title.append(each.stated(case.parameters[each.name]))
         axis.set_title("  ".join(title), fontsize=8, loc="left")
     label = with_unit(_plain(field) if is_scalar else f"|{_plain(field)}|", of.unit)
     if artist is None:  # a line has its own axis

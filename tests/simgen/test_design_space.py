@@ -156,3 +156,10 @@ def test_no_content_is_anything_but_designs_or_one_line(tmp_path_factory, conten
         assert "\n" not in str(error)
     else:
         assert all(SPACE.check(design) == design for design in designs)
+
+
+def test_a_value_is_stated_with_its_name_and_unit_but_for_a_plain_number():
+    assert (
+        Parameter("lid_velocity", "m2/s2", 0.0, 1.0).stated(0.123456) == "lid velocity 0.123 m²/s²"
+    )
+    assert Parameter("share", "1", 0.0, 1.0).stated(0.5) == "share 0.5"
