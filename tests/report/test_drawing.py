@@ -16,9 +16,10 @@ from PIL import Image
 from courant.data.normalisation import Channel
 from courant.report import drawing, flow
 from courant.report import page as pages
-from courant.report.context import PlottedField, in_plane
+from courant.report.context import Context, PlottedField, in_plane
 from courant.report.data_and_training import odd_one
 from courant.report.drawing import FieldMap, cut_panes, draw_maps, legend_above
+from courant.report.dynamics import fading
 from courant.report.fields import (
     HOLE,
     VIEW,
@@ -210,6 +211,38 @@ def test_the_odd_case_is_that_whose_field_has_another_shape() -> None:
     shapes = [(1 + number) * points for number in range(4)] + [points[::-1]]
     cases: Any = [Shaped(of, points, SimpleNamespace(schema=schema)) for of in shapes]
     assert odd_one(cases, "velocity")[0] is cases[-1]
+
+
+@pytest.mark.parametrize("outlier", ["far", "b", ""])
+def test_a_case_that_is_far_off_is_drawn_too_where_it_is_of_the_validation_split(
+    outlier: str,
+) -> None:
+    evaluation = SimpleNamespace(outlier=outlier, validation={"far": None})
+    problem = SimpleNamespace(start=lambda case: None)
+    context: Any = SimpleNamespace(
+        evaluation=evaluation,
+        ranked=["a", "b"],
+        surrogate=SimpleNamespace(problem=problem),
+        dataset={"b": "case b", "far": "case far"},
+        better=("", None),
+    )
+    shown: Any = vars(Context)["shown"]
+    drawn = {each.label: each.case for each in shown.func(context)}
+    far = {"far off": "case far"} if outlier == "far" else {}
+    assert drawn == {"largest error": "case b"} | far
+
+
+def test_an_oscillation_fades_from_when_on_it_stays_below_half_of_its_size() -> None:
+    times = np.arange(1.0, 101.0)
+    wave = np.sin(2 * np.pi * times / 10)[:, None]
+    dying = wave * np.where(times < 60, 1.0, 0.1)[:, None]
+    found: Any = SimpleNamespace(
+        times=times, reference_hz=0.1, interval_s=1.0, true_series=wave, predicted_series=dying
+    )
+    since = float(fading(found).partition("from ")[2].partition(" s")[0])
+    assert 55 < since < 66 and fading(found).endswith(" s of 100 s on")
+    found.predicted_series = wave
+    assert fading(found) == ""
 
 
 class Shaped(NamedTuple):
