@@ -217,6 +217,8 @@ def quantities_panel(context: Context) -> Panel | None:
             arrays[f"{name}.null"] = _values(each.null)
         if name in widths:
             arrays[f"{name}.half_width"] = widths[name]
+    if widths:
+        notes.append(f"Cases whose solved value is inside the band: {inside(scores, widths)}.")
     missing = [f"{plain(name)} ({why})" for name, why in sorted(evaluation.not_predicted.items())]
     if missing:
         notes.append(f"This model does not predict {', '.join(missing)}.")
@@ -228,6 +230,15 @@ def quantities_panel(context: Context) -> Panel | None:
 def _values(by_case: Mapping[str, float | None]) -> np.ndarray:
     """Return (n,), NaN where a value is not known."""
     return np.array([np.nan if value is None else value for value in by_case.values()])
+
+
+def inside(scores: Mapping[str, record.QuantityScore], widths: Mapping[str, np.ndarray]) -> str:
+    """Count the bands that the solved value is in, of those that hold: `head 9 of 10`."""
+    found = []
+    for name, width in widths.items():
+        share = np.abs(_values(scores[name].truth) - _values(scores[name].predicted)) / width
+        found.append(f"{plain(name)} {(share <= 1).sum()} of {np.isfinite(share).sum()}")
+    return listed(found)
 
 
 def bands_of(context: Context) -> dict[str, list[QuantityBand | None]]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from courant.data.normalisation import Channel
 
 PAGE, INPUTS, SUMMARY = "index.html", "report.json", "summary.json"
-GENERATOR = 46  # Raise this when the same inputs would give another report
+GENERATOR = 47  # Raise this when the same inputs would give another report
 
 
 @dataclass(frozen=True)

@@ -229,6 +229,10 @@ def test_a_calibrated_run_has_both_bands_and_the_error_of_the_mesh() -> None:
     expected = ["fields", "10.0%", "± 0.31 (50%)", "+10.0% to +20.0%"]
     assert rows["peak speed (m²/s²)"] == expected
     assert "band (90%)" in table.rows[0]
+    truth = {"a": 0.6, "b": 0.9, "c": None, "d": 0.5}
+    score: Any = SimpleNamespace(truth=truth, predicted=dict.fromkeys("abcd", 0.64))
+    widths = np.array([0.1, 0.1, 0.1, np.nan])
+    assert errors.inside({"head": score}, {"head": widths}) == "head 1 of 2"
     context.surrogate.bands = None
     vars(context.evaluation.quantities["peak_speed"])["constant"] = True
     uncalibrated = errors.lead_table(context, {})
