@@ -369,14 +369,19 @@ class Surrogate:
                 f" of revision {family.revision}: generate the dataset anew and train on it"
             )
         point, begin, problem = family.point(parameters, settings), None, self.problem
-        if isinstance(family, SharedMesh) and (verify or from_solver_s is not None):
+        if isinstance(family, SharedMesh):
+            if verify or from_solver_s is not None:
+                raise InputError(
+                    f"the cases of {family.dataset.url} were solved elsewhere: nothing here solves"
+                    " a design; leave out --verify and --from-solver, or make a case a family:"
+                    f" {family.dataset.schema.template_command()}"
+                )
+        elif verify and from_solver_s is None and self.step_s is not None:
+            every, end = settings.get(family.snapshot_interval, self.step_s), settings["end_time"]
             raise InputError(
-                f"the cases of {family.dataset.url} were solved elsewhere: nothing here solves"
-                " a design; leave out --verify and --from-solver, or make a case a family:"
-                f" {family.dataset.schema.template_command()}"
+                "--verify of a transient model needs --from-solver SECONDS, where the rollout"
+                f" starts: from {every:g} to {end:g} s, a multiple of {every:g} s"
             )
-        if verify and from_solver_s is None:
-            record.check_verified(RunDirectory(self.url))
         if self.step_s is not None and start_of is None and from_solver_s is None:
             of = family.dataset if isinstance(family, SharedMesh) else self.open_dataset(place)
             nearest, away = next(iter(of.distances(parameters).items()))

@@ -238,7 +238,7 @@ def write_page(
         inside=INSIDE,
         drawn=drawn,
         embedded=data_url,
-        width=_width,
+        width=lambda pane, columns: columns * Image.open(io.BytesIO(pane)).width,  # in pixels
         columns=_columns,
         coded=_coded,
         cases=[
@@ -247,11 +247,6 @@ def write_page(
     )
     folder.write_bytes(PAGE, page.encode())
     return drawn
-
-
-def _width(pane: bytes, columns: int) -> int:
-    """Return the width of so many panes in pixels."""
-    return columns * Image.open(io.BytesIO(pane)).width
 
 
 def _columns(picture: Picture) -> int:

@@ -379,17 +379,6 @@ def predict_command(run: RunDirectory, name: str) -> str:
     return shlex.join(words) * bool(space)
 
 
-def check_verified(run: RunDirectory) -> None:
-    """Raise InputError for a run whose rollouts need a start before the solver can verify them."""
-    settings, data = read_dataset_record(run)["settings"], run.read_object(EXPERIMENT)["data"]
-    interval = settings.get("write_interval") or settings.get("snapshot_interval")
-    if interval and "step_s" in data:
-        raise InputError(
-            "--verify of a transient model needs --from-solver SECONDS, where the rollout starts:"
-            f" from {interval:g} to {settings['end_time']:g} s, a multiple of {interval:g} s"
-        )
-
-
 def open_recorded(run_url: str, record: Mapping[str, Any], place: str | None = None) -> Dataset:
     """Open the dataset version of a run's record, at `place` or else where the record points.
 

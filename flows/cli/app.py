@@ -410,8 +410,6 @@ def predict(
             raise InputError(f"{named} belongs to {needed}, not to {kind}; leave it out")
     if design is not None:
         record.check_trained(RunDirectory(absolute(run)))
-    if verify and from_solver is None:
-        record.check_verified(RunDirectory(absolute(run)))
     from courant.report.verdict import known_verdict
     from flows.cli.prediction_files import predict_file, predict_to_files, write_prediction
 

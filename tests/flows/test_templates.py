@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import courant
 import simgen
 from courant.prediction.surrogate import load
 from simgen.cases import FAMILIES, TEMPLATES
@@ -88,7 +87,6 @@ def test_a_case_is_varied_trained_on_and_asked_for_a_design(
     forget()
     assert "cavity-case" in called("families", "--store", "store").output
     assert "average(U.x, lid)" in called("families", "cavity-case", "--store", "store").output
-    monkeypatch.setattr(courant, "load", None, raising=False)  # is not reached
     asked = f"predict {folder} --design speed=1.1,W=0.8,nu=0.01 --verify --out x.vtu".split()
     assert "starts: from 0.05 to 0.15 s, a multiple of 0.05 s" in called(*asked, exit_code=1).output
     assert "name a family" in called("generate", "--store", "store", exit_code=2).output
