@@ -217,8 +217,6 @@ def quantities_panel(context: Context) -> Panel | None:
             arrays[f"{name}.null"] = _values(each.null)
         if name in widths:
             arrays[f"{name}.half_width"] = widths[name]
-    if widths:
-        notes.append(f"Cases whose solved value is inside the band: {inside(scores, widths)}.")
     missing = [f"{plain(name)} ({why})" for name, why in sorted(evaluation.not_predicted.items())]
     if missing:
         notes.append(f"This model does not predict {', '.join(missing)}.")
@@ -230,15 +228,6 @@ def quantities_panel(context: Context) -> Panel | None:
 def _values(by_case: Mapping[str, float | None]) -> np.ndarray:
     """Return (n,), NaN where a value is not known."""
     return np.array([np.nan if value is None else value for value in by_case.values()])
-
-
-def inside(scores: Mapping[str, record.QuantityScore], widths: Mapping[str, np.ndarray]) -> str:
-    """Count the bands that the solved value is in, of those that hold: `head 9 of 10`."""
-    found = []
-    for name, width in widths.items():
-        share = np.abs(_values(scores[name].truth) - _values(scores[name].predicted)) / width
-        found.append(f"{plain(name)} {(share <= 1).sum()} of {np.isfinite(share).sum()}")
-    return listed(found)
 
 
 def bands_of(context: Context) -> dict[str, list[QuantityBand | None]]:
@@ -304,11 +293,17 @@ def lead_table(
         row["answered by"] = _source(score)
         row["error"] = percent(score.error)
         if around:
-            known = [band for band in around.get(name, ()) if band]
+            of = around.get(name, ())
+            known = [band for band in of if band]
             half = np.median([band.half_width for band in known]) if known else 0.0
             share = half / (float(np.nanmean(np.abs(_values(score.predicted)))) or np.inf)
             band = f"± {number(half, 2)} ({share:.0%})" if known else "none"
             row[f"band ({' or '.join(kinds)})"] = band
+            off = np.abs(_values(score.truth) - _values(score.predicted))
+            if len(of) == len(off) > 1:
+                pairs = zip(off, of, strict=True)
+                held = [each <= band.half_width for each, band in pairs if band and each == each]
+                row["cases inside"] = f"{sum(held)} of {len(held)}"
         if bands is not None:
             mesh, why = bands.grid.get(name), bands.no_grid.get(name, "not studied")
             row["on a fine mesh"] = f"{mesh.low:+.1%} to {mesh.high:+.1%}" if mesh else why
