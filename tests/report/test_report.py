@@ -214,15 +214,15 @@ def test_a_calibrated_run_has_both_bands_and_the_error_of_the_mesh() -> None:
         no_grid={"branch1_share": "no trend"},
     )
     of = {"unit": "m2/s2", "source": "fields", "error": 0.1, "fields_error": None}
-    of |= {"constant": False, "predicted": {"a": 0.6, "b": 0.64, "c": 0.62}}
-    of |= {"truth": {"a": 1.2, "b": 0.9, "c": None}}
+    of |= {"constant": False, "predicted": {"a": 0.6, "b": 0.64, "c": 0.62, "d": 0.62}}
+    of |= {"truth": {"a": 1.2, "b": 0.9, "c": None, "d": 0.62}}
     names = ("pressure_loss", "branch1_share", "peak_speed")
     context: Any = SimpleNamespace(
         surrogate=SimpleNamespace(bands=bands),
         evaluation=SimpleNamespace(quantities={name: SimpleNamespace(**of) for name in names}),
     )
     band = QuantityBand(half_width=0.31, kind="calibrated", level=0.9, num_cases=12)
-    table = errors.lead_table(context, {"peak_speed": [band] * 3})
+    table = errors.lead_table(context, {"peak_speed": [band, band, band, None]})
     assert table is not None
     rows = {row["quantity"]: list(row.values())[1:] for row in table.rows}
     assert rows["pressure loss (m²/s²)"] == ["fields", "10.0%", "none", "not studied"]
