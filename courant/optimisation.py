@@ -2,8 +2,8 @@
 
 Notable features:
 - The model of the search is a Gaussian process of each quantity over the design parameters
-  (BoTorch), fitted to all training and validation cases of the newest version, so also to the
-  candidates that were solved before. Test and calibration cases are never read.
+  (BoTorch), fitted to the training and validation cases that were solved like those of the
+  training, and to the candidates solved so far. Test and calibration cases are never read.
 - A candidate maximises the expected improvement over the feasible designs that are known, with
   several objectives that of the volume which they dominate. Its gradients are those of the
   Gaussian processes, which are exact. Nothing is differentiated through the network: each candidate
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 RECORD, TABLE, BEST = "search.json", "optimum.csv", "best.csv"
 SAMPLES, RESTARTS, LOOKED_AT = 128, 8, 4096
+LEAST = 1e-300  # In place of bounds without a logarithm, which are below all values
 SAME = 1e-3  # Distance of scaled designs below which they are one
 SURE = 3.0  # Standard deviations by which a limit has to be out of reach everywhere
 _LIMIT = re.compile(r"\s*([A-Za-z]\w*)\s*(>=|<=)\s*(\S+)\s*")
@@ -134,6 +135,10 @@ class Search(Frozen):
         digest = hashlib.sha256(f"{self.title}, seed {self.seed}".encode()).hexdigest()
         return f"{'-'.join(self.goals)}-{digest[:8]}".replace("_", "-")
 
+    def of(self, *candidates: Candidate) -> Search:
+        """Return the search with these candidates."""
+        return self.model_copy(update={"candidates": candidates})
+
     @property
     def goals(self) -> dict[str, float]:
         """Return each objective with its sign: 1 for those to maximise, else -1."""
@@ -224,16 +229,14 @@ class Search(Frozen):
         return f"Solved: {best}{than}. {number}{held}."
 
 
-def known_cases(dataset: Dataset) -> list[str]:
-    """Return the cases that a search may learn from: of training and validation."""
-    return [*dataset.cases("validation"), *dataset.cases("train")]
-
-
-def known_values(dataset: Dataset, names: Sequence[str]) -> dict[str, dict[str, float | None]]:
-    """Return the quantities on record, by case."""
+def known_values(
+    dataset: Dataset, names: Sequence[str], settings: Mapping[str, float]
+) -> dict[str, dict[str, float | None]]:
+    """Return the quantities of training and validation cases that were solved with settings."""
     from courant.evaluation.quantities import recorded
 
-    cases = known_cases(dataset)
+    cases = [*dataset.cases("validation"), *dataset.cases("train")]
+    cases = [case for case in cases if dataset.records[case]["settings"] == settings]
     columns = [map(finite_or_none, recorded(dataset, name, cases)) for name in names]
     rows = zip(*columns, strict=True)
     return {case: dict(zip(names, row, strict=True)) for case, row in zip(cases, rows, strict=True)}
@@ -272,9 +275,8 @@ class Emulator:
             models.append(model)
         self.search, self.model = search, ModelListGP(*models)
         self.in_logs = dict(zip(search.names, in_logs, strict=True))
-        # Negative or nought, a bound is below all logarithms.
         self.limits = [
-            each.model_copy(update={"bound": math.log(each.bound) if each.bound > 0 else -math.inf})
+            each.model_copy(update={"bound": math.log(max(each.bound, LEAST))})
             if self.in_logs[each.quantity]
             else each
             for each in search.limits
@@ -284,10 +286,10 @@ class Emulator:
 
     @classmethod
     def of(cls, search: Search, dataset: Dataset) -> Emulator:
-        """Fit a dataset's training and validation cases; InputError for unreachable limits."""
+        """Fit the cases that a search knows; InputError for unreachable limits."""
         from courant.evaluation.quantities import recorded, scaled_designs
 
-        cases = known_cases(dataset)
+        cases = [case for case in search.solved if case in dataset.members]
         columns = [recorded(dataset, name, cases) for name in search.names]
         found = cls(search, scaled_designs(dataset, cases), np.stack(columns, axis=1))
         found.check_reachable()
@@ -376,9 +378,9 @@ class Emulator:
                 weights = torch.tensor(signs, dtype=torch.double)
                 with torch.no_grad():
                     means = self.model.posterior(self.known).mean[:, list(outcomes_of)] * weights
-                worst = means.min(dim=0).values - 0.1 * (means.max(dim=0).values - means.min())
+                low, high = means.aminmax(dim=0)
                 acquisition = qLogNoisyExpectedHypervolumeImprovement(
-                    ref_point=torch.minimum(worst, means.min(dim=0).values).tolist(),
+                    ref_point=(low - 0.1 * (high - low)).tolist(),
                     objective=WeightedMCMultiOutputObjective(weights, list(outcomes_of)),
                     **common,
                 )
@@ -420,12 +422,15 @@ def predicted(
     They are those of the regression alone where fields cannot be predicted, as of a transient model
     without a state to start from.
     """
+    from courant.prediction.surrogate import NotFiniteError
+    from simgen.solving.unsolved import UnmeshableError
+
     answers, at = surrogate.answers, surrogate.scaled(design)[None]
     values = {name: float(of[0]) for name, of in answers.at(at, {}, False).items()}
     sources = dict.fromkeys(values, REGRESSION)
     bands = surrogate.quantity_bands(at[0], values, False)
     if surrogate.step_s is None:
-        with suppress(CaseError, InputError):
+        with suppress(CaseError, NotFiniteError, UnmeshableError):
             found = surrogate.predict_design(design, place=place)
             values, sources = dict(found.quantities), dict(found.sources)
             bands = dict(found.bands.quantities)

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 import simgen
 from courant import optimisation
-from courant.evaluation.record import EVALUATION, Evaluation, read_evaluation
+from courant.evaluation.record import Evaluation, Split, read_evaluation, record_of
 from courant.experiment import Experiment, parse_experiment
 from courant.prediction.bands import LEVEL, conformal_quantile
 from courant.recipes import fitted, get_recipe, recipe_of
@@ -239,7 +239,8 @@ class Generation(asks.GenerationRequest):
             solve(left, writer, how)
         if self._shares:
             design, of = writer.design(), self.case_family
-            bands = relative_bands(of, design, self._shares)
+            like_ours = {case: row for case, row in design.items() if row["settings"] == ours}
+            bands = relative_bands(of, like_ours, self._shares)
             for name, share in self._shares.items():
                 wide = f"not known of fewer than {least_designs(of)} accepted designs"
                 if bands[name] < np.inf:
@@ -275,21 +276,20 @@ class Generation(asks.GenerationRequest):
 
     def open(self) -> tuple[DatasetWriter, list[DesignPoint]]:
         """Return the dataset's writer and the points that are left; they need a solver."""
-        family = self.case_family
-
-        def find_solver() -> None:
-            if load_settings().jobs_address:
-                check_job_reach(self.url)
-            else:
-                find_openfoam(solve_case.needed_applications(family, self.cores))
-
         if not versions.repository_exists(self.url):
-            find_solver()  # before there is anything on disk
-        writer = DatasetWriter.open(self.url, schema.Schema.of(family))
+            self.find_solver()  # before there is anything on disk
+        writer = DatasetWriter.open(self.url, schema.Schema.of(self.case_family))
         left = to_solve(self.points, writer.design(), self.retry_failed)
         if left:
-            find_solver()
+            self.find_solver()
         return writer, left
+
+    def find_solver(self) -> None:
+        """Raise InputError where cases cannot be solved: here, or by the cluster's jobs."""
+        if load_settings().jobs_address:
+            check_job_reach(self.url)
+        else:
+            find_openfoam(solve_case.needed_applications(self.case_family, self.cores))
 
 
 def least_designs(family: CaseFamily) -> int:
@@ -446,15 +446,16 @@ def _read_file(path: str) -> bytes:
 
 @dataclass(frozen=True)
 class Report:
-    """Hold the URL of the report, the run that it is of, and its summary."""
+    """Hold the URL of the report, the run and the split that it is of, and its summary."""
 
     url: str
     run: str
+    split: Split
     verdict: str
 
     def line(self) -> str:
         """Return what is printed where the report was there already."""
-        return f"evaluated before: to do it again, remove {self.run}/{EVALUATION}"
+        return f"evaluated before: to do it again, remove {self.run}/{record_of(self.split)}"
 
 
 def report_folder(run: str, given: str | None = None) -> str:
@@ -497,7 +498,7 @@ class Measurement(asks.EvaluationRequest):
         if newest and there > here:
             has = f"has {counted(there, f'{split} case')}; evaluated are the {here}"
             verdict += f"\n{newest.version} {has} of {known['version']}: train again to use all"
-        return Report(page, run.url, verdict)
+        return Report(page, run.url, split, verdict)
 
     def check(self) -> None:
         """Find the dataset of the training, and check that the evaluation can be kept."""
@@ -515,7 +516,8 @@ class Measurement(asks.EvaluationRequest):
         run = absolute(self.run)
         announce(f"evaluate {run}: errors beside those of references, then the report")
         evaluation = evaluate(run, self.split, self.place)
-        return self._report(write_report(run, self.folder, self.place), evaluation)
+        page = write_report(run, self.folder, self.place, self.split)
+        return self._report(page, evaluation)
 
 
 @dataclass(frozen=True)
@@ -565,7 +567,8 @@ class Optimisation(asks.OptimisationRequest):
             raise InputError(
                 f"{dataset.url} is not named {dataset.schema.family}: candidates could not be added"
             )
-        return found.model_copy(update={"known": optimisation.known_values(dataset, found.names)})
+        known = optimisation.known_values(dataset, found.names, recorded["settings"])
+        return found.model_copy(update={"known": known})
 
     @property
     def folder(self) -> RunDirectory:
@@ -598,7 +601,8 @@ class Optimisation(asks.OptimisationRequest):
         if find_spec("botorch") is None:
             raise InputError("courant optimise needs BoTorch: pip install botorch")
         check_folder(self.folder.url)
-        self._generation({}).check()
+        (generation := self._generation({})).check()
+        generation.find_solver()
         search = self.read()
         optimisation.Emulator.of(search, simgen.open_dataset(search.dataset))
 
@@ -607,7 +611,12 @@ class Optimisation(asks.OptimisationRequest):
 
         The record is written before a candidate is solved, so that the same request goes on.
         """
-        from courant.evaluation.quantities import ensure_answers, fit_answers, outcomes_of
+        from courant.evaluation.quantities import (
+            ensure_answers,
+            fit_answers,
+            outcomes_of,
+            score_again,
+        )
         from courant.prediction.surrogate import load
         from courant.problems.problem import collected_warnings
         from courant.report.optimisation import write_search_page
@@ -618,10 +627,9 @@ class Optimisation(asks.OptimisationRequest):
             announce(f"search {folder.url}: {search.title}")
             ensure_answers(surrogate, surrogate.open_dataset(self.dataset))
 
-            def keep(*candidates: optimisation.Candidate) -> optimisation.Search:
-                kept = search.model_copy(update={"candidates": candidates})
-                folder.write_json(optimisation.RECORD, kept.model_dump(mode="json"))
-                return kept
+            def keep(search: optimisation.Search) -> optimisation.Search:
+                folder.write_json(optimisation.RECORD, search.model_dump(mode="json"))
+                return search
 
             while (done := sum(c.status != "chosen" for c in search.candidates)) < self.solves:
                 if not search.candidates or search.candidates[-1].status != "chosen":
@@ -633,7 +641,7 @@ class Optimisation(asks.OptimisationRequest):
                     case = self._generation(design).points[0].id
                     with collected_warnings() as warned:
                         chosen = optimisation.predicted(surrogate, case, design, self.dataset)
-                    search = keep(*search.candidates, chosen)
+                    search = keep(search.of(*search.candidates, chosen))
                     for doubt in dict.fromkeys([*warned, *search.doubts(chosen)]):
                         announce(f"warning: candidate {case}: {doubt}")
                 *earlier, chosen = search.candidates
@@ -641,11 +649,13 @@ class Optimisation(asks.OptimisationRequest):
                 execute(self._generation(chosen.design))
                 newest = simgen.open_dataset(search.dataset)
                 ended = optimisation.ended(chosen, self._on_record(), search.names)
-                search = keep(*earlier, ended)
+                found = search.of(*earlier, ended)
                 announce(ended.line(search.names))
                 shares = {name: of.share for name, of in surrogate.answers.quantities.items()}
                 surrogate.keep(fit_answers(surrogate, newest, shares))
-                write_search_page(folder, search, surrogate, newest)
+                score_again(surrogate, surrogate.open_dataset(self.dataset))
+                write_search_page(folder, found, surrogate, newest)
+                search = keep(found)  # last, since an ended candidate is not gone into again
         return self._result(search)
 
     def _generation(self, design: dict[str, float]) -> Generation:

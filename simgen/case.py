@@ -141,6 +141,8 @@ class CaseFamily(ABC):
     startup_s: float = 0.0
     #: Applications that a case of this family runs besides gmshToFoam, checkMesh and the solver.
     preparation: tuple[str, ...] = ()
+    #: Digest of the files of a template, by which two of one name differ.
+    content: str = ""
 
     @property
     def patch_kinds(self) -> tuple[str, ...]:

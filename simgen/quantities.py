@@ -84,8 +84,11 @@ class CaseFields:
             np.asarray(each[chosen], dtype=np.float64)
             for each in (boundary.points, boundary.normals)
         )
-        cells = self._tree.query(points)[1]
-        depth = ((points - self.cloud.points[cells]) * normals).sum(axis=1)
+        # The cells on both sides of a thin plate are as near to its faces.
+        near = self._tree.query(points, k=np.arange(1, min(8, len(self.cloud.points)) + 1))[1]
+        depths = ((points[:, None] - self.cloud.points[near]) * normals[:, None]).sum(axis=-1)
+        of = np.arange(len(points)), (depths > 0).argmax(axis=1)
+        cells, depth = near[of], depths[of]
         areas = np.asarray(boundary.areas[chosen], dtype=np.float64)
         return Faces(points, normals, areas, cells, depth)
 

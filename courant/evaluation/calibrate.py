@@ -119,6 +119,7 @@ def calibrate(
             f"{run.url} was trained further meanwhile: calibrate it again when its training ends"
         )
     run.write_json(BANDS, found.model_dump(mode="json"))
+    quantities.score_again(load(run_url), trained_on)
     return found
 
 

@@ -108,5 +108,5 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
             solver_host=str(dataset[ids[0]].provenance.get("host_class", "unknown")),
         ),
     )
-    run.write_json(records.EVALUATION, record.model_dump(mode="json"))
+    run.write_json(records.record_of(split), record.model_dump(mode="json"))
     return record

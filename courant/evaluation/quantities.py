@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from courant.evaluation.metrics import finite_or_none, ratio
-from courant.evaluation.record import MOST_ALIKE, QuantityScore
+from courant.evaluation.record import EVALUATION, MOST_ALIKE, QuantityScore, read_evaluation
 from courant.prediction.answers import (
     MOST_DESIGNS,
     MOST_OUTCOMES,
@@ -30,12 +30,14 @@ from courant.prediction.surrogate import (
     by_field,
     quantities_from,
 )
+from courant.runs.directory import RunDirectory
 from simgen import regression
 from simgen.design_space import scaled
 from simgen.quantities import CaseFields, Quantity, obtainable
 from simgen.store.read import Dataset, StoredCase
 
 Pair = tuple[dict[str, float], dict[str, float]]  # of the solved and the predicted fields of a case
+KnownPair = tuple[Mapping[str, float | None], Mapping[str, float | None]]  # as it is on record
 LEAST_CASES = 5  # for a rank correlation: one order in six of three is right by chance
 
 
@@ -46,12 +48,12 @@ def recorded(dataset: Dataset, name: str, cases: Sequence[str]) -> np.ndarray:
     return dataset.design.loc[list(cases), name].to_numpy(float)
 
 
-def true_values(dataset: Dataset, name: str, pairs: Mapping[str, Pair]) -> np.ndarray:
+def true_values(dataset: Dataset, name: str, pairs: Mapping[str, KnownPair]) -> np.ndarray:
     """Return a quantity as the solver measured it, or of solved fields where none is on record."""
     values = recorded(dataset, name, list(pairs))
     if np.isfinite(values).any():
         return values
-    return np.array([solved.get(name, math.nan) for solved, _ in pairs.values()])
+    return np.array([solved.get(name) for solved, _ in pairs.values()], dtype=float)
 
 
 def scaled_designs(dataset: Dataset, cases: Sequence[str]) -> np.ndarray:
@@ -110,13 +112,17 @@ def fit_answers(
     The shares of the fields follow from predictions of the validation cases where none are given.
     """
     validation = dataset.cases("validation")
-    cases = [*validation, *dataset.cases("train")][-MOST_DESIGNS:]
+    # Designs with other settings say nothing of these.
+    settings = surrogate.dataset["settings"]
+    alike = {name: of for name, of in dataset.records.items() if of["settings"] == settings}
+    cases = [case for case in (*dataset.cases("train"), *validation) if case in alike]
+    cases = cases[-MOST_DESIGNS:]
     designs, found, predicted = scaled_designs(dataset, cases), {}, {}
     # The candidates of a search, noted as such, are not drawn like designs that are asked for.
     of = [dataset[case] for case in cases]
     drawn = [each.stated_split is None or "note" not in each.provenance for each in of]
     if shares is None and len(validation) >= LEAST_VALIDATION:
-        for case in validation[:MOST_VALIDATION]:
+        for case in validation[-MOST_VALIDATION:]:
             predicted[case] = solved_and_predicted(surrogate, dataset, dataset[case])[1]
     for name in (each.name for each in dataset.computed):
         values = recorded(dataset, name, cases)
@@ -137,9 +143,6 @@ def fit_answers(
             scatter=scatter,
             scores=scores.tolist(),
         )
-    # Designs with other settings say nothing of these.
-    settings = [dataset.records[case]["settings"] for case in cases]
-    alike = {name: of for name, of in dataset.records.items() if of["settings"] in settings}
     return Answers(
         weights=surrogate.weights,
         version=dataset.version,
@@ -188,6 +191,23 @@ def measure_quantities(
     scores = score_quantities(answers, dataset, pairs, dataset.cases("train"))
     missing = {name: why for name, why in reasons.items() if name not in scores}
     return {"quantities": scores, "not_predicted": missing}
+
+
+def score_again(surrogate: Surrogate, dataset: Dataset) -> None:
+    """Score the answers of a run's evaluation as they are by now, such as after a calibration."""
+    run = RunDirectory(surrogate.url)
+    if (known := read_evaluation(run)) is not None:
+        of = known.quantities.items()
+        pairs = {
+            case: (
+                {name: each.of_solved_fields.get(case) for name, each in of},
+                {name: each.of_fields.get(case) for name, each in of},
+            )
+            for case in known.cases
+        }
+        scores = score_quantities(surrogate.answers, dataset, pairs, dataset.cases("train"))
+        changed = known.model_copy(update={"quantities": scores})
+        run.write_json(EVALUATION, changed.model_dump(mode="json"))
 
 
 def solved_and_predicted(
@@ -247,14 +267,14 @@ def _compute(
 
 
 def score_quantities(
-    answers: Answers, dataset: Dataset, pairs: Mapping[str, Pair], train: Sequence[str]
+    answers: Answers, dataset: Dataset, pairs: Mapping[str, KnownPair], train: Sequence[str]
 ) -> dict[str, QuantityScore]:
     """Score the quantities of cases by id, beside a null that is fitted to the cases `train`."""
     cases = list(pairs)
     designs, known_designs = scaled_designs(dataset, cases), scaled_designs(dataset, train)
 
     def column(name: str, of: int) -> np.ndarray:
-        return np.array([pair[of].get(name, math.nan) for pair in pairs.values()])
+        return np.array([pair[of].get(name) for pair in pairs.values()], dtype=float)
 
     def by_case(values: np.ndarray) -> dict[str, float | None]:
         return dict(zip(cases, map(finite_or_none, values.tolist()), strict=True))
@@ -263,7 +283,7 @@ def score_quantities(
         return finite_or_none(float(width / (np.abs(answered[name]).mean() or math.nan)))
 
     names = dict.fromkeys(name for _, of_model in pairs.values() for name in of_model)
-    answered = answers.at(designs, {name: column(name, 1) for name in names})
+    answered = answers.at(designs, {name: column(name, 1) for name in names}, apart=True)
     around = [
         quantity_bands(answers, None, design, {n: float(of[k]) for n, of in answered.items()})
         for k, design in enumerate(designs)
@@ -274,7 +294,9 @@ def score_quantities(
         known = recorded(dataset, each.name, train)
         fit = fit_quantity(known_designs, known)
         widths = [of_case[each.name].half_width for of_case in around if each.name in of_case]
-        null = fit(designs)[:, 0] if fit else np.full(len(cases), math.nan)
+        null = np.full(len(cases), math.nan)
+        if fit and not {*cases} & {*train}:  # whose values it knows
+            null = fit(designs)[:, 0]
         error, rank = _error_and_rank(answered[each.name], truth)
         null_error, null_rank = _error_and_rank(null, truth)
         scores[each.name] = QuantityScore(

@@ -170,14 +170,19 @@ def better_fields(overall: Mapping[str, MetricValues]) -> str:
     return errors[least] if overall[MODEL].nmae > CLEAR_RATIO * least else ""
 
 
-def read_evaluation(run: RunDirectory, split: Split | None = None) -> Evaluation | None:
+def record_of(split: Split) -> str:
+    """Return the file's name: models are judged by that of the test cases."""
+    return EVALUATION if split == "test" else f"evaluation-{split}.json"
+
+
+def read_evaluation(run: RunDirectory, split: Split = "test") -> Evaluation | None:
     """Read the record of the run's present weights and of `split`; StoreError if damaged."""
-    if not run.exists(EVALUATION) or not run.exists(WEIGHTS):
+    file = record_of(split)
+    if not run.exists(file) or not run.exists(WEIGHTS):
         return None
-    content = run.read_object(EVALUATION)
-    if content.get("fingerprint") != fingerprint(run, split or str(content.get("split"))):
+    if run.read_object(file).get("fingerprint") != fingerprint(run, split):
         return None
-    return run.read_record(EVALUATION, Evaluation, "remove it and evaluate again")
+    return run.read_record(file, Evaluation, "remove it and evaluate again")
 
 
 def fingerprint(run: RunDirectory, split: str) -> str:

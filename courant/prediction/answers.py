@@ -113,15 +113,22 @@ class Answers(Frozen):
         return [n for n, of in every if np.ptp(of(x)) < 1e-3 * of.deviation(x).max()]
 
     def at(
-        self, designs: np.ndarray, of_fields: Mapping[str, np.ndarray], usable: bool = True
+        self,
+        designs: np.ndarray,
+        of_fields: Mapping[str, np.ndarray],
+        usable: bool = True,
+        apart: bool = False,
     ) -> dict[str, np.ndarray]:
         """Return each quantity (k,) at designs (k, P), given those of the fields (k,).
 
-        Where the fields are not `usable`, a regressed quantity is the regression.
+        Where the fields are not `usable`, a regressed quantity is the regression; where `apart`, it
+        is without a design that it was fitted to.
         """
         found = dict(of_fields)
+        without = [self.left_out(design) if apart else {} for design in designs]
         for name, process in self.processes.items():
-            found[name] = process(designs)[:, 0]
+            values = zip(without, process(designs)[:, 0], strict=True)
+            found[name] = np.array([of.get(name, value) for of, value in values])
             if usable and (share := self.quantities[name].share) and name in of_fields:
                 change = share * (of_fields[name] - found[name])
                 found[name] = found[name] + np.where(np.isfinite(change), change, 0.0)

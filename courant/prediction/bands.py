@@ -30,7 +30,7 @@ from scipy.optimize import nnls
 from scipy.special import fdtri, stdtrit
 
 from courant.data_config import Frozen
-from courant.prediction.answers import Answers
+from courant.prediction.answers import SAME_DESIGN, Answers
 from simgen.design_space import Parameter, scaled
 from simgen.errors import InputError
 from simgen.point_cloud import point_tree
@@ -364,7 +364,7 @@ def outside(ranges: Ranges, design: np.ndarray) -> list[int]:
     return [
         number
         for number, (place, (low, high)) in enumerate(zip(design, ranges, strict=False))
-        if not low - ROUNDING <= place <= high + ROUNDING
+        if not low - 2 * SAME_DESIGN <= place <= high + 2 * SAME_DESIGN
     ]
 
 

@@ -13,7 +13,7 @@ from shlex import quote as shell
 from matplotlib import rc_context
 
 from courant.evaluation.evaluate import evaluate
-from courant.evaluation.record import MODEL, read_evaluation
+from courant.evaluation.record import MODEL, Split
 from courant.recipes import RECIPES
 from courant.report import anchors, data_and_training, drawing, dynamics, errors, fields, flow
 from courant.report import page as pages
@@ -57,15 +57,17 @@ SECTIONS: dict[str, tuple[Callable[[Context], pages.Panel | None], ...]] = {
 }
 
 
-def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
-    """Write the report's folder (a path or s3:// URL); returns the page's URL.
+def write_report(
+    run_url: str, out: str, dataset_url: str | None = None, split: Split = "test"
+) -> str:
+    """Write the report's folder (a path or s3:// URL) on a split; returns the page's URL.
 
     `dataset_url` is where the dataset lies by now, if it was moved. Unchanged inputs are not drawn
     again. Where reports lie together, each in a folder with its run's name, their index is written
     anew.
     """
     run, folder = RunDirectory(run_url), RunDirectory(out)
-    evaluation = read_evaluation(run) or evaluate(run_url, dataset_url=dataset_url)
+    evaluation = evaluate(run_url, split, dataset_url)
     if (page := pages.current_page(run, folder, evaluation)) is not None:
         return page
     context = open_context(run, evaluation, dataset_url)

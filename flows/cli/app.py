@@ -226,7 +226,7 @@ def _print_report(report: Any) -> None:
     from courant.evaluation.record import read_evaluation
     from courant.report.page import count, percent, plain
 
-    evaluation = read_evaluation(run := RunDirectory(report.run))
+    evaluation = read_evaluation(run := RunDirectory(report.run), report.split)
     if evaluation and (scores := evaluation.quantities):
         rows = [(plain(of), each.source, percent(each.error)) for of, each in scores.items()]
         cases = count(len(evaluation.cases), f"{evaluation.split} case")

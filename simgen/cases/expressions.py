@@ -338,13 +338,19 @@ class Expression:
         of = [
             (file, int(column) if column.isdigit() else names.index(column))
             for file, names in columns.items()
-            if column in names or (column.isdigit() and int(column) < len(names))
+            if column in names or column.isdigit()
         ]
         if columns and not of:
             there = ", ".join(dict.fromkeys(each for names in columns.values() for each in names))
             raise CaseError(f"monitor {name} has no column {column}; {there[:300]}")
         written, index = of[0] if of else ("*.dat", 0)
         rows = read_series(case.directory, name, 0.0, written)
+        width, named = rows.shape[1], len(columns.get(written, ()))
+        if index >= width or (named != width and not column.isdigit()):
+            raise CaseError(
+                f"monitor {name} has {width} numbers in a row for {named} names of columns:"
+                f" name one of them by its number, 0 to {width - 1}"
+            )
         values = rows[:, index]
         late = rows[:, 0] >= rows[-1, 0] / 2
         return np.float64(values[late].mean() if self.transient and not at_end else values[-1])

@@ -182,6 +182,7 @@ class TemplateFamily(CaseFamily):
         self.record, self.folder, self.name = record, folder, record.name
         self.title, self.dimension = f"{record.name}, a template case", record.dimension
         self.application, self.transient = record.application, record.transient
+        self.content = record.digest
         self.horizon = "end_time" if record.transient else "max_iterations"
         self.design_space = DesignSpace(
             tuple(Parameter(v.name, v.unit, v.low, v.high, v.place) for v in record.varied)
@@ -268,10 +269,17 @@ def copy_case(case: Path, directory: Path) -> None:
     or where a script copies it there. Other files that scripts copy within the case are copied too.
     """
     times = (path.name for _, path in time_directories(case))
-    left_out = shutil.ignore_patterns(*_RESULTS, *times)
-    shutil.copytree(case, directory, ignore=left_out, dirs_exist_ok=True)
+    results = shutil.ignore_patterns(*_RESULTS, *times)
+    # Folders of constant/boundaryData are named by times as well.
+    shutil.copytree(
+        case,
+        directory,
+        ignore=lambda folder, names: results(folder, names) if Path(folder) == case else (),
+        dirs_exist_ok=True,
+    )
     for packed in directory.rglob("*.gz"):
-        packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))
+        if not (plain := packed.with_suffix("")).exists():  # which OpenFOAM reads first
+            plain.write_bytes(gzip.decompress(packed.read_bytes()))
         packed.unlink()
     if (directory / "0.orig").is_dir():
         shutil.rmtree(directory / "0", ignore_errors=True)

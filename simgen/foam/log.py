@@ -135,18 +135,28 @@ Rows = list[list[str]]
 def _read_rows(
     directory: Path, name: str, file: str, parse: Callable[[Rows], np.ndarray]
 ) -> np.ndarray:
-    """Parse the rows that the function object `name` wrote, in order of time, without brackets."""
+    """Parse the rows that the function object `name` wrote, in order of time, without brackets.
+
+    Those that a restart from an earlier time replaced are left out.
+    """
     monitor = f"monitor {name} below {directory}/postProcessing"
-    files = directory.glob(f"postProcessing/{name}/*/{file}")
-    rows = [
-        re.sub("[()]", " ", line).split()
-        for path in sorted(files, key=lambda path: float(path.parent.name))
-        for line in path.read_text().splitlines()
-        if line and not line.startswith("#")
-    ]
-    if not rows:
-        raise CaseError(f"{monitor} wrote nothing")
+    begin = {
+        path: float(path.parent.name) for path in directory.glob(f"postProcessing/{name}/*/{file}")
+    }
+    ends = {
+        start: min((of for of in begin.values() if of > start), default=np.inf)
+        for start in begin.values()
+    }
     try:
+        rows = [
+            row
+            for path in sorted(begin, key=begin.__getitem__)
+            for line in path.read_text().splitlines()
+            if line and not line.startswith("#")
+            if float((row := re.sub("[()]", " ", line).split())[0]) <= ends[begin[path]]
+        ]
+        if not rows:
+            raise CaseError(f"{monitor} wrote nothing")
         return parse(rows)
     except ValueError as error:
         raise CaseError(f"{monitor} has a damaged row") from error

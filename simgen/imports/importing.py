@@ -340,14 +340,14 @@ class _Writing:
             figures = {**result.provenance.get("figures", {}), **figures}
             result = replace(result, provenance={**result.provenance, "figures": figures})
         digest = {array.name: array.digest for array in arrays_of(cloud, self.schema)}
+        same = row and row["digest"] == case_digest(result, digest)
         if isinstance(case, UnreadCase):
             content = digest_record(digest)
             if (twin := self.contents.setdefault(content, case.name)) != case.name:
                 raise InputError(f"all its values are those of {twin}: one is a copy")
-            # Copied files have other dates; a case of the same values is the same case.
-            if marks.get("content") != content:
-                marks = {"files": case.files, "content": content}
-            by = {IMPORTED: marks, COMMAND: command_line()}
+            # Copied files have other dates and lie elsewhere; the same values are the same case.
+            same = marks.get("content") == content and row["parameters"] == result.point.parameters
+            by = {IMPORTED: {"files": case.files, "content": content}, COMMAND: command_line()}
             result = replace(result, provenance={**result.provenance, **by})
         if row:
             recorded = row.get(PUBLISHED)
@@ -356,7 +356,7 @@ class _Writing:
                     f"{self.url} has it in the split {recorded}, not in {result.split}: a case"
                     " keeps its split; import into another store"
                 )
-            if row["digest"] != case_digest(result, digest):
+            if not same:
                 raise InputError(f"{self.url} has it with other content: rename the case")
         self.names.add(case.name)
         if row:

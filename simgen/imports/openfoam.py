@@ -179,13 +179,15 @@ class FoamFolder:
                 raise CaseError(f"its time {time} has no {name}; it has {listed(fields)}")
         first = parts[0] / times[0][1] / region
         patches: dict[str, PatchRange] = {}
-        for mesh in meshes:
-            for name, patch in foam_mesh.read_boundary(mesh / "boundary").items():
+        conditions: dict[str, str] = {}
+        for part, mesh in zip(parts, meshes, strict=True):
+            here = foam_mesh.read_boundary(mesh / "boundary")
+            for name, patch in here.items():
                 before = patches[name].size if name in patches else 0
                 patches[name] = replace(patch, size=before + patch.size)
-        conditions: dict[str, str] = {}
-        for part in parts:
-            conditions |= velocity_conditions(part / times[0][1] / region / "U", patches)
+            # Where a part has no face of a patch, its values there are an empty list.
+            faced = {name: patch for name, patch in here.items() if patch.size}
+            conditions |= velocity_conditions(part / times[0][1] / region / "U", faced)
         kind_of = {
             name: kind
             for name, patch in patches.items()
@@ -369,6 +371,17 @@ def _joined(meshes: Sequence[MeshGeometry]) -> tuple[MeshGeometry, list[np.ndarr
     starts, sizes = (np.cumsum(sizes) - sizes)[order], sizes[order]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     corners = np.repeat(starts - offsets[:-1], sizes) + np.arange(offsets[-1])
+    points, shift, between = joined("points"), 0, [np.empty(0, dtype=int)]
+    for mesh in meshes:
+        for patch in mesh.patches.values():
+            if patch.type.startswith("processor"):
+                ends = mesh.face_offsets[[patch.start, patch.start + patch.size]]
+                between.append(mesh.face_points[slice(*ends)] + shift)
+        shift += len(mesh.points)
+    # Both parts have the points of the faces between them; cells are neighbours by common points.
+    twice, same = np.unique(np.concatenate(between)), np.arange(len(points))
+    _, first, of = np.unique(points[twice], axis=0, return_index=True, return_inverse=True)
+    same[twice] = twice[first[of.reshape(-1)]]
     whole = MeshGeometry(
         centres=joined("centres"),
         volumes=joined("volumes"),
@@ -377,9 +390,9 @@ def _joined(meshes: Sequence[MeshGeometry]) -> tuple[MeshGeometry, list[np.ndarr
         owner=joined("owner", "centres")[order],
         neighbour=joined("neighbour", "centres"),
         patches={},
-        points=joined("points"),
+        points=points,
         face_offsets=offsets,
-        face_points=joined("face_points", "points")[corners],
+        face_points=same[joined("face_points", "points")[corners]],
     )
     return whole, places
 

@@ -89,9 +89,9 @@ def mesh_design(point: DesignPoint, folder: Path) -> tuple[PointCloud, bool]:
 
 def geometry_id(point: DesignPoint) -> str:
     """Return the id of a design's mesh, which all designs of the same geometry share."""
-    flow = get_family(point.family).flow_parameters
-    shape = {name: value for name, value in point.parameters.items() if name not in flow}
-    return replace(point, parameters=shape).id
+    family, given = get_family(point.family), point.parameters.items()
+    shape = {name: value for name, value in given if name not in family.flow_parameters}
+    return replace(point, family=point.family + family.content, parameters=shape).id
 
 
 def _with_conditions(family: CaseFamily, point: DesignPoint, cloud: PointCloud) -> PointCloud:
