@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -92,11 +93,11 @@ class TrainingConfig(Frozen):
     def with_epochs(
         self, epochs: int, steps_per_epoch: int | None = None, validations: int = VALIDATIONS
     ) -> TrainingConfig:
-        """Return a copy for so many epochs, validated about so many times.
+        """Return a copy for so many epochs, validated at most so many times.
 
         Drops of the rate move with the epochs; the warm-up is limited where the steps are known.
         """
-        every = max(1, round(epochs / validations))
+        every = math.ceil(epochs / validations)
         changed = {"epochs": epochs, "validate_every": every, "checkpoint_every": every}
         if self.schedule == "step":
             changed["step_epochs"] = max(1, round(self.step_epochs * epochs / self.epochs))

@@ -333,11 +333,11 @@ class GhostModel(FieldModel):
         sites = Sites(points, features, writes, num_cloud, inputs.parameters, inputs.neighbours)
         sites, asked = self.choose(sites, asked)
         prepared, features = self.prepare(sites), sites.features
-        states = []
+        states: list[Tensor] = []
         for _ in range(num_steps):
-            state = self.field(sites, features, prepared)
-            states.append(state)
-            features = advance(features, state, config.input_steps)
+            if states:
+                features = advance(features, states[-1], config.input_steps)
+            states.append(self.field(sites, features, prepared))
         return torch.stack([state[:, asked] for state in states], dim=1)
 
     def predict(
@@ -424,12 +424,11 @@ class GridModel(FieldModel):
             channels.append(inputs.parameters[:, None].expand(-1, nodes.shape[1], -1))
         known = torch.cat(channels, dim=-1).transpose(1, 2)
         known = known.unflatten(2, [config.resolution] * config.dimension)
-        steps = []
-        for _ in range(num_steps):
-            state = self.field(known)
-            steps.append(box.sample(state, queries.points))
-            known = advance(known, state, self.config.input_steps, dim=1)
-        return torch.stack(steps, dim=1)
+        states = [self.field(known)]
+        for _ in range(num_steps - 1):
+            known = advance(known, states[-1], self.config.input_steps, dim=1)
+            states.append(self.field(known))
+        return torch.stack([box.sample(state, queries.points) for state in states], dim=1)
 
     def predict(
         self, inputs: Inputs, queries: Queries, num_steps: int = 1, chunk: int | None = None

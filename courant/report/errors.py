@@ -1,4 +1,4 @@
-"""Errors of fields by component, case and step; of quantities, with bands; sensitivities."""
+"""Errors of fields by component, case and step, and of quantities, with bands."""
 
 from collections.abc import Mapping
 

@@ -675,8 +675,10 @@ class Explored:
         self._check(request.parameters)
         surrogate, name = self.surrogate, request.quantity
         over = next((each for each in surrogate.space if each.name == request.over), None)
-        # A rollout starts from another design's state: fields have no part in its answers.
-        source = surrogate.answers.source(name, usable=surrogate.step_s is None)
+        # A rollout starts from another design's state: fields have no part in its answers, nor have
+        # those of another predictor.
+        usable = surrogate.step_s is None and not self._better[1]
+        source = surrogate.answers.source(name, usable)
         known = [each["name"] for each in surrogate.dataset["quantities"]]
         if over is None or name not in known:
             raise RequestError(f"{request.quantity} over {request.over}: one of them is unknown")

@@ -312,15 +312,11 @@ def speed_trials(benchmark: Benchmark) -> list[Trial]:
         return []
     made = []
     for name, experiment in benchmark.contenders.items():
-        training = experiment.training
-        batches = SPEED_BATCHES
-        if training.samples_per_epoch is not None:
-            batches = min(batches, max(1, training.samples_per_epoch // training.batch_size))
         short = {
             "epochs": SPEED_EPOCHS,
             "validation_windows": 1,
             "learning_rate": benchmark.rates[0],
-            "samples_per_epoch": batches * training.batch_size,
+            "samples_per_epoch": SPEED_BATCHES * experiment.training.batch_size,
             "validate_every": SPEED_EPOCHS,
             "checkpoint_every": SPEED_EPOCHS,
         }
@@ -401,11 +397,10 @@ def _trained(benchmark: Benchmark, name: str, rate: float, share: float = 1.0) -
             )
         if samples is None:
             samples = read_status(trial.run).different_samples
-        tried = trial.experiment.training
-        assert tried.samples_per_epoch is not None and samples is not None
+        assert samples is not None
         used = median(record.processor_s for record in read_records(trial.run)[1:])
         batches = max(1, samples // training.batch_size)
-        epoch_s = used * batches / (tried.samples_per_epoch // tried.batch_size)
+        epoch_s = used * batches / SPEED_BATCHES
         if budget.amount < epoch_s:
             raise InputError(
                 f"budget {duration_text(budget.amount)} is too small for one epoch of {name}, which"

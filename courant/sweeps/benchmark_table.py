@@ -176,6 +176,7 @@ def read_table(benchmark: Benchmark, dataset: Dataset, trials: Sequence[Trial]) 
     if first is None:
         reasons = next((line for row in models for line in row.failures), "")
         raise InputError(f"{benchmark.url}: every training failed; the first: {reasons}")
+    devices = {each.timing.prediction_device for of in trained.values() for each in of}
     references = [
         PredictorRow(name, is_reference=True, errors=_errors([first], name))
         for name in first.references
@@ -192,7 +193,7 @@ def read_table(benchmark: Benchmark, dataset: Dataset, trials: Sequence[Trial]) 
         step_s=first.step_s,
         rows=tuple(sorted([*models, *references], key=by_error)),
         quantities=quantity_rows(trained),
-        device=first.timing.prediction_device,
+        device=" and ".join(sorted(devices)) + ", which do not compare" * (len(devices) > 1),
     )
 
 

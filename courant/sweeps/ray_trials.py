@@ -135,7 +135,8 @@ def run_sweep(
     write({})
     if waiting:
         scheduler = None
-        if early_stopping:
+        # Trials that end by time have other epochs each.
+        if early_stopping and sweep.experiment.training.budget_s is None:
             done = [trial for trial in sweep.trials if trial not in waiting]
             scheduler = halving(sweep.experiment.training.epochs, done)
         with ray_session(quiet=on_trial is not None):

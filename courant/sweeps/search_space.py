@@ -36,8 +36,8 @@ Setting = dict[str, Value]
 CHOICE, BASELINE = "choice", "baseline"  # The key of choices, and its value that changes nothing
 SECTIONS = ("model", "data", "training")
 FIXED = {
-    "training": "seed epochs validate_every validation_windows checkpoint_every keep_checkpoints"
-    " workers use_gpu",
+    "training": "seed epochs budget_s patience validate_every validation_windows checkpoint_every"
+    " keep_checkpoints workers use_gpu",
     "data": "window_steps input_steps step_s start_s",
     "model": "input_steps",
 }

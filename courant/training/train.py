@@ -227,7 +227,7 @@ def within_budget(
     """
     training, num_batches = task.experiment.training, task.train.num_batches
     assert training.budget_s is not None
-    pace: dict[str, Any] = {"epochs": 0, "validations": 0}
+    pace: dict[str, Any] = {"epochs": 0, "validations": 0, "warmup": 0}
     if steps.of_first_worker(rank == 0 and run.exists(PACE), device):
         pace = run.read_object(PACE) if rank == 0 else pace
     else:
@@ -248,13 +248,15 @@ def within_budget(
         if fit > num:
             fit = (training.budget_s - max(1, num) * validation_s) / (step_s * num_batches)
         epochs = min(training.epochs, max(1, int(fit)))
-        pace = {"step_s": step_s, "epochs": epochs, "validations": max(1, num)}
+        warmup = training.with_epochs(epochs, num_batches).warmup_steps
+        pace = {"step_s": step_s, "epochs": epochs, "validations": max(1, num), "warmup": warmup}
         if rank == 0:
             run.write_json(PACE, pace)
-    chosen = [int(steps.of_first_worker(pace[key], device)) for key in ("epochs", "validations")]
-    logger.info("%s: %d epochs fit %.0f s", run.url, chosen[0], training.budget_s)
-    scaled = training.with_epochs(chosen[0], num_batches, chosen[1])
-    return task.experiment.derive(training=scaled.model_dump())
+    names = "epochs", "validations", "warmup"
+    epochs, validations, warmup = (int(steps.of_first_worker(pace[n], device)) for n in names)
+    logger.info("%s: %d epochs fit %.0f s", run.url, epochs, training.budget_s)
+    scaled = training.with_epochs(epochs, validations=validations).model_dump()
+    return task.experiment.derive(training={**scaled, "warmup_steps": warmup})
 
 
 class Fitting:

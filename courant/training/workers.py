@@ -38,7 +38,8 @@ logger = logging.getLogger("courant.training")
 POLL_S = 1.0
 INTERFACE = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 """Where workers of one machine talk to each other; they meet through a file"""
-JOIN_TIMEOUT = timedelta(minutes=10)
+PATIENCE = timedelta(days=1)
+"""How long workers wait for the first one's validation; of one that ends they learn at once"""
 ATTEMPTS = 4
 
 
@@ -178,7 +179,7 @@ def _work(
         init_method=meeting,
         rank=rank,
         world_size=world,
-        timeout=JOIN_TIMEOUT,
+        timeout=PATIENCE,
     )
     try:
         fit_on_record(experiment, simgen.open_dataset(*place), run, device, is_first=rank == 0)
