@@ -65,7 +65,6 @@ class TrainingConfig(Frozen):
     clip_norm: float = Field(default=2.0, gt=0)
     accumulate: int = Field(default=1, ge=1, le=65_536)
     """Number of parts in which a worker processes its batch: less memory, the same step."""
-    ema_decay: float | None = Field(default=None, gt=0, lt=1)  # of the averaged weights, if any
     nonfinite: Literal["stop", "skip"] = "stop"  # on a loss or gradient that is not finite
     compile: bool = False  # needs a C++ compiler on a CPU; changes the last digits
     cuda_graphs: bool | Literal["auto"] = "auto"

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from flows.executor import Executor, LocalExecutor, LostWorkerError, as_they_end, closing
 from flows.settings import load_settings
@@ -19,13 +20,15 @@ from simgen.case import CaseResult, Progress, SolvedCase, Status
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint, unique
 from simgen.errors import CaseError, InputError, PatchValueError, ProgramError, StoreError
+from simgen.foam.mesh import time_directories
 from simgen.foam.run import MissingSolverError
 from simgen.log_lines import about, duration_text
-from simgen.solving import archive, convert, preparation, solve_case
+from simgen.solving import convert, preparation, solve_case
 from simgen.solving.case_lock import own_case
 from simgen.store.schema import digest_record
 from simgen.store.split import Split
 from simgen.store.write import CaseFork, DatasetWriter
+from simgen.whole_file import pack_folder
 
 logger = logging.getLogger("flows.case")
 
@@ -262,10 +265,29 @@ def _solve_and_write(
                 f"case {point.id}: its files were damaged on {directory.parent}: {error}"
             ) from error
     if execution.archive_raw or not accepted:
-        kept = archive.archive_case(directory, dataset, "raw" if accepted else "failed")
+        kept = archive_case(directory, dataset, "raw" if accepted else "failed")
         result = replace(result, provenance={**result.provenance, "archive": kept})
     if execution.note:
         result = replace(result, provenance={**result.provenance, "note": execution.note})
     fork.write(replace(result, split=execution.split), cloud)
     shutil.rmtree(directory, ignore_errors=True)
     return result
+
+
+def archive_case(directory: Path, dataset: str, area: Literal["failed", "raw"]) -> str:
+    """Pack a case's directory into the store of the dataset; return the URL; or StoreError.
+
+    It is <store>/<area>/<family>/<id>.tar.gz; of rejected and failed cases without all times but
+    the last.
+    """
+    store, _, family = dataset.rstrip("/").rpartition("/")
+    url = f"{store}/{area}/{family}/{directory.name}.tar.gz"
+    times = time_directories(directory)[:-1] if area == "failed" else []
+    left_out = {f"{directory.name}/{path.name}" for _, path in times}
+    try:
+        pack_folder(directory, url, left_out)
+    except OSError as error:
+        raise StoreError(
+            f"case {directory.name} cannot be archived at {url}: {error.strerror or error}"
+        ) from error
+    return url

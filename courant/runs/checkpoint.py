@@ -11,7 +11,7 @@ import time
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
@@ -37,8 +37,6 @@ class Checkpoint:
     best_epoch: int
     best_loss: float
     seconds: dict[str, float]
-    average: dict[str, Tensor] = field(default_factory=dict)
-    """Moving average of the weights, if there is one"""
 
     @classmethod
     def before_training(cls, weights: dict[str, Tensor], parts: Iterable[str]) -> Self:
@@ -95,7 +93,7 @@ def read_latest_checkpoint(
     if not epochs:
         return None
     name, weights = f"{FOLDER}/epoch-{epochs[-1]:06d}.pt", model.state_dict() if model else {}
-    # Weights, their average, the best ones, two moments each, and the archive around them.
+    # Weights, the best ones, two moments each, and the archive around them.
     most = 8 * sum(value.nbytes for value in weights.values()) + _ARCHIVE_BYTES
     content = run.read_bytes(name, limit=most if model else MAX_READ_BYTES)
     try:
@@ -105,7 +103,7 @@ def read_latest_checkpoint(
             raise ValueError(f"the checksum of {damaged} does not match")
         checkpoint = Checkpoint(**torch.load(io.BytesIO(content), device, weights_only=True))
         shapes = {key: value.shape for key, value in weights.items()}
-        parts = (checkpoint.model, checkpoint.best, checkpoint.average or weights)
+        parts = (checkpoint.model, checkpoint.best)
         if model and any({k: v.shape for k, v in part.items()} != shapes for part in parts):
             raise ValueError("its tensors are not those of the experiment's model")
     except Exception as error:  # whatever the damage leads zipfile and the unpickler to

@@ -12,8 +12,6 @@ public benchmarks (tab:courant-training).
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -38,41 +36,6 @@ def learning_rate(training: TrainingConfig, step: int, steps_per_epoch: int) -> 
         factor = 1.0 - (1.0 - FINAL_FACTOR) * max(0.0, 2.0 * progress - 1.0)
     warmup = min(1.0, (step + 1) / training.warmup_steps) if training.warmup_steps else 1.0
     return training.learning_rate * warmup * factor
-
-
-class WeightAverage:
-    """Average w_bar <- d w_bar + (1 - d) w after every step n, d = min(decay, (1 + n) / (10 + n)).
-
-    The smaller d of the first steps keeps untrained weights from lingering. torch's AveragedModel
-    counts its own updates; here a skipped batch counts, and d is a tensor that a CUDA graph reads.
-    """
-
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        self.decay = decay
-        self.weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
-
-    def share(self, step: int) -> float:
-        """Return 1 - d at optimiser step `step` (from 0): the weights' share in the average."""
-        return 1 - min(self.decay, (1 + step) / (10 + step))
-
-    @torch.no_grad()
-    def take_in(self, model: nn.Module, share: Tensor | float) -> None:
-        """Move the average towards the model's weights by a share; on a GPU a tensor there."""
-        for name, value in model.state_dict().items():
-            average = self.weights[name]
-            average.lerp_(value, share) if value.is_floating_point() else average.copy_(value)
-
-    def load(self, weights: dict[str, Tensor]) -> None:
-        for name, value in weights.items():
-            self.weights[name].copy_(value)
-
-    @contextmanager
-    def applied_to(self, model: nn.Module) -> Iterator[None]:
-        """Use the average as the model's weights, and restore its own afterwards."""
-        own = {name: value.detach().clone() for name, value in model.state_dict().items()}
-        model.load_state_dict(self.weights)
-        yield
-        model.load_state_dict(own)
 
 
 class StackedMuon(Muon):

@@ -26,7 +26,6 @@ from courant.experiment import Experiment
 from courant.field_model import Inputs, MeasuresSpread, Queries
 from courant.models import BASELINES, DEFAULT_KIND, build
 from courant.problems import Problem
-from courant.training.optimiser import WeightAverage
 from simgen.errors import InputError
 
 WARM_UPS = 2
@@ -292,14 +291,12 @@ class OptimiserStep:
         model: nn.Module,
         bare: nn.Module,
         optimiser: Optimizer,
-        average: WeightAverage | None,
         world: int,
     ) -> None:
         self.objective, self.model, self.bare = objective, model, bare
-        self.optimiser, self.average, self.world = optimiser, average, world
+        self.optimiser, self.world = optimiser, world
         device = next(bare.parameters()).device
         self._fused = bool(optimiser.defaults.get("fused"))
-        self._share: Tensor | float = torch.zeros((), device=device) if self._fused else 0.0
         # Optimisers leave weights and moments unchanged where this is one, as GradScaler sets it.
         self._left_out = torch.zeros((), device=device)
         if self._fused:
@@ -310,9 +307,9 @@ class OptimiserStep:
     def __call__(self, batch: Batch, number: int, learning_rate: float) -> Tensor:
         """Take step `number` (from 0); return loss, gradient norm, and 1 if it was taken."""
         for group in self.optimiser.param_groups:
-            group["lr"] = _set(group["lr"], learning_rate)
-        if self.average is not None:
-            self._share = _set(self._share, self.average.share(number))
+            # In the tensor that holds it where there is one.
+            held = group["lr"]
+            group["lr"] = held.fill_(learning_rate) if isinstance(held, Tensor) else learning_rate
         return self._run(batch.tensors)
 
     def _take(self, inputs: Tensors) -> Tensor:
@@ -328,15 +325,7 @@ class OptimiserStep:
             self._left_out.copy_(1 - taken)
         if self._fused or bool(taken):
             self.optimiser.step()
-            if self.average is not None:
-                share = self._share * taken if self._fused else self._share
-                self.average.take_in(self.bare, share)
         return torch.stack([loss.float(), norm, taken])
-
-
-def _set(held: Tensor | float, value: float) -> Tensor | float:
-    """Return the value, in the tensor that holds it where there is one."""
-    return held.fill_(value) if isinstance(held, Tensor) else value
 
 
 def uses_graphs(experiment: Experiment, device: torch.device | None = None, world: int = 1) -> bool:

@@ -46,7 +46,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord
 from courant.runs.trackers import Trackers
 from courant.training import step as steps
-from courant.training.optimiser import WeightAverage, learning_rate, make_optimiser
+from courant.training.optimiser import learning_rate, make_optimiser
 from simgen.errors import InputError, SimgenError
 from simgen.log_lines import about
 
@@ -279,20 +279,15 @@ class Fitting:
             self.model = cast(nn.Module, torch.compile(self.model))
         graphs = steps.uses_graphs(task.experiment, device, world)
         self.optimiser = make_optimiser(self.bare, training, graphs=graphs)
-        self.average = WeightAverage(self.bare, training.ema_decay) if training.ema_decay else None
         state = checkpoints.read_latest_checkpoint(run, device, self.bare)
         if state is None:
             state = checkpoints.Checkpoint.before_training(self.bare.state_dict(), PARTS)
         else:
             self.bare.load_state_dict(state.model)
             checkpoints.load_optimiser(self.optimiser, state.optimiser)
-            if self.average is not None:
-                self.average.load(state.average)
             logger.info("%s: going on after epoch %d of %d", run.url, state.epoch, training.epochs)
         self.state = state
-        self.step = steps.OptimiserStep(
-            task, self.model, self.bare, self.optimiser, self.average, world
-        )
+        self.step = steps.OptimiserStep(task, self.model, self.bare, self.optimiser, world)
         self.flops_per_sample: float | None = None
         self.records = [each for each in records.read_records(run) if each.epoch <= state.epoch]
         self.trackers: Trackers | None = None
@@ -352,7 +347,7 @@ class Fitting:
         state.epoch = epoch
         if self.rank == 0:
             # The weights of the lowest validation loss, or the latest where none is measured.
-            kept = self.bare.state_dict() if self.average is None else self.average.weights
+            kept = self.bare.state_dict()
             if task.validation is None:
                 state.keep(kept)
             elif validation_loss is not None:
@@ -419,8 +414,7 @@ class Fitting:
     def validate(self, validation: Validation) -> tuple[float, float]:
         """Compute loss and NMAE of the weights that would be kept."""
         self.bare.eval()
-        with self.average.applied_to(self.bare) if self.average is not None else nullcontext():
-            return validation.measure(partial(self.task.predict, self.bare), self.task.loss)
+        return validation.measure(partial(self.task.predict, self.bare), self.task.loss)
 
     def write(self, record: EpochRecord, keep: bool) -> None:
         """Write the epoch's line, then the checkpoint, whose epochs are thus all on record."""
@@ -432,7 +426,6 @@ class Fitting:
             if keep:
                 self.state.model = self.bare.state_dict()
                 self.state.optimiser = self.optimiser.state_dict()
-                self.state.average = self.average.weights if self.average is not None else {}
                 keep_checkpoints = self.task.experiment.training.keep_checkpoints
                 checkpoints.write_checkpoint(self.run, self.state, keep_checkpoints)
 

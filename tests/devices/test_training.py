@@ -40,8 +40,8 @@ COURANT: Mapping[str, dict[str, Any]] = {
 OPTIONS: Mapping[str, dict[str, Any]] = {
     "AdamW": {},
     "Muon": {"optimiser": "muon"},
-    "average, parts": {"ema_decay": 0.9, "accumulate": 2},
-    "Muon, average, skips": {"optimiser": "muon", "ema_decay": 0.9, "nonfinite": "skip"},
+    "parts": {"accumulate": 2},
+    "Muon, skips": {"optimiser": "muon", "nonfinite": "skip"},
     "relative": {"loss": "relative-l2", "schedule": "cosine", "warmup_steps": 2},
     "bfloat16": {"precision": "bfloat16"},
 }
@@ -137,7 +137,7 @@ def test_every_option_of_a_step_leads_to_the_losses_of_a_cpu(
 @needs_gpu
 @pytest.mark.parametrize("optimiser", ["adamw", "muon"])
 def test_a_training_goes_on_on_another_kind_of_device(optimiser: str, tmp_path: Path) -> None:
-    experiment = tiny("branched-pipe", optimiser=optimiser, ema_decay=0.9)
+    experiment = tiny("branched-pipe", optimiser=optimiser)
     expected = losses(start(experiment, CPU, tmp_path / "straight"), 4)
     found: list[float] = []
     for epoch, device in enumerate((CPU, CUDA, CPU, CUDA), start=1):
@@ -172,7 +172,7 @@ def test_steps_replayed_from_cuda_graphs_are_the_plain_ones(
 def test_a_step_that_is_not_finite_leaves_everything_as_it_is(
     optimiser: str, device: torch.device, tmp_path: Path
 ) -> None:
-    experiment = tiny("cylinder-flow", optimiser=optimiser, ema_decay=0.9)
+    experiment = tiny("cylinder-flow", optimiser=optimiser)
     run = start(experiment, device, tmp_path)
     batches = cycle([batch for _, batch in run.task.train.epoch(1)])
 
@@ -184,13 +184,10 @@ def test_a_step_that_is_not_finite_leaves_everything_as_it_is(
 
     assert step(0, spoilt=False)
     before, kept = weights(run), deepcopy(run.optimiser.state_dict()["state"])
-    assert run.average is not None
-    averaged = deepcopy(run.average.weights)
     assert not step(1, spoilt=True)
     assert torch.equal(weights(run), before)
     for number, state in run.optimiser.state_dict()["state"].items():
         assert all(torch.equal(value, kept[number][name]) for name, value in state.items())
-    assert all(torch.equal(value, averaged[n]) for n, value in run.average.weights.items())
     assert step(2, spoilt=False)
     assert not torch.equal(weights(run), before)
     assert bool(weights(run).isfinite().all())

@@ -88,7 +88,7 @@ class NotThere(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, NotThere())
 import flows.solving, flows.ray_entrypoint, flows.ray_jobs, flows.stages
-import simgen.solving.solve_case, simgen.solving.convert, simgen.solving.archive
+import simgen.solving.solve_case, simgen.solving.convert
 from simgen.cases import FAMILIES
 print(len(FAMILIES))
 """

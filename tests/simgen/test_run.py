@@ -13,11 +13,11 @@ import fsspec
 import numpy as np
 import pytest
 
+from flows.solving import archive_case
 from simgen.errors import CaseError, MachineError, ProgramError, SolverError, StoreError
 from simgen.foam.run import run_application, run_solver
 from simgen.machine import start_of
 from simgen.meshing import check_mesh
-from simgen.solving.archive import archive_case
 from simgen.solving.preparation import as_program_error
 from tests.end_to_end.conftest import wait_for
 

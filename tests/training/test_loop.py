@@ -65,7 +65,7 @@ STEPPED = {"schedule": "step", "step_epochs": 2}
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"accumulate": 2},
-    {"ema_decay": 0.99, "accumulate": 2, "loss": "relative-l2", **STEPPED},
+    {"accumulate": 2, "loss": "relative-l2", **STEPPED},
     {"schedule": "cosine", "nonfinite": "skip", "optimiser": "muon"},
 ]
 

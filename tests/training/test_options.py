@@ -19,11 +19,9 @@ from courant.model import Courant
 from courant.models import build
 from courant.problems import open_problem
 from courant.problems.steady import SteadyBatches
-from courant.runs.checkpoint import read_latest_checkpoint
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
 from courant.training import train
-from courant.training.optimiser import WeightAverage
 from courant.training.step import WithSpread, backward, flops_per_sample
 from courant.training.train import Fitting, Task, TrainingError, fit
 from simgen.errors import InputError
@@ -62,29 +60,6 @@ def test_a_batch_in_parts_has_the_loss_and_gradients_of_the_whole(
 def test_a_batch_that_does_not_divide_is_an_error(wrong: dict[str, int]) -> None:
     with pytest.raises(InputError, match="batch_size = 2 does not divide over"):
         tiny_steady(**wrong)
-
-
-def test_the_average_is_the_exponential_one_and_what_the_run_keeps(
-    ducts: Dataset, tmp_path: Path
-) -> None:
-    model = torch.nn.Linear(1, 1, bias=False)
-    model.weight.data.fill_(0.0)
-    average = WeightAverage(model, decay=0.5)
-    model.weight.data.fill_(1.0)
-    average.take_in(model, torch.tensor(average.share(step=0)))
-    assert average.weights["weight"].item() == pytest.approx(0.9), "d = (1 + 0) / (10 + 0)"
-    average.take_in(model, torch.tensor(average.share(step=100)))
-    assert average.weights["weight"].item() == pytest.approx(0.95)
-    with average.applied_to(model):
-        assert model.weight.item() == pytest.approx(0.95)
-    assert model.weight.item() == 1.0
-    run = RunDirectory(tmp_path)
-    fit(tiny_steady(ema_decay=0.9, epochs=1), ducts, run)
-    kept = read_latest_checkpoint(run)
-    assert kept is not None and kept.best_epoch == 1
-    for name, value in kept.best.items():
-        assert torch.equal(value, kept.average[name]), name
-    assert not all(torch.equal(value, kept.average[name]) for name, value in kept.model.items())
 
 
 @pytest.fixture

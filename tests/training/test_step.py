@@ -30,7 +30,7 @@ from tests.world import tiny_experiment, tiny_steady
 CPU = torch.device("cpu")
 RATE, DECAY = 1e-2, 0.1
 OPTIONS: dict[str, dict[str, Any]] = {
-    "parts, average": {"accumulate": 2, "ema_decay": 0.9},
+    "parts": {"accumulate": 2},
     "relative, bfloat16": {"loss": "relative-l2", "precision": "bfloat16"},
     "Muon": {"optimiser": "muon"},
 }
@@ -198,14 +198,11 @@ class Run:
         torch.manual_seed(0)
         self.model = model = Courant(task.experiment.model)
         self.optimiser = make_optimiser(model, training, fused=True)
-        decay = training.ema_decay
-        self.average = optimising.WeightAverage(model, decay) if decay else None
-        self.step = step.OptimiserStep(task, model, model, self.optimiser, self.average, world=1)
+        self.step = step.OptimiserStep(task, model, model, self.optimiser, world=1)
 
     @property
     def state(self) -> dict[str, Tensor]:
-        kept = self.average.weights if self.average else {}
-        return {**self.model.state_dict(), **{f"average.{n}": value for n, value in kept.items()}}
+        return self.model.state_dict()
 
 
 @EACH

@@ -15,13 +15,13 @@ import numpy as np
 from simgen.case import Gate, SampleLine, SolvedCase
 from simgen.cases import simple_foam
 from simgen.cases.branched_pipe.geometry import PLATES_X, WIDTH, mesh_plan, plan_of
-from simgen.cases.branched_pipe.quantities import PIPE_QUANTITIES
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.foam.field import read_field
 from simgen.foam.log import SolverLog, drift, read_series
 from simgen.foam.mesh import read_geometry, time_directories
 from simgen.meshing import import_mesh, types_of, write_dictionaries
 from simgen.point_cloud import BoundaryCloud
+from simgen.quantities import CaseFields, Quantity
 
 VISCOSITY = 1.5e-5
 #: 7 % of the hydraulic diameter, as in a straight duct.
@@ -41,6 +41,34 @@ PARAMETERS = (
 SETTINGS = (
     Parameter("mesh_size", "mm", 1.5, 12.0, "cell size; three fifths of it at the plates"),
     *simple_foam.ITERATION_SETTINGS,
+)
+
+
+def _pressure_loss(case: CaseFields) -> float:
+    """Average the pressure behind the inlet's faces; the outlets' is zero."""
+    inlet = case.faces("inlet")
+    return float(inlet.mean(case.cells("kinematic_pressure")[inlet.cells, 0]))
+
+
+def _branch1_share(case: CaseFields) -> float:
+    """Compare the flow through the outlet above the trunk's axis with that through both."""
+    outlets = case.faces("outlet")
+    outflow = outlets.outflow(case.vectors("velocity")[outlets.cells])
+    return float(outflow[outlets.points[:, 2] > 0].sum() / outflow.sum())
+
+
+def _peak_speed(case: CaseFields) -> float:
+    return float(np.linalg.norm(case.cells("velocity"), axis=-1).max())
+
+
+_LOSS = "kinematic pressure at the inlet, averaged over its area; it is zero at the outlets"
+_SPLIT = "flow split: the share of the flow that leaves through branch 1"
+_ALL = ("velocity.x", "velocity.y", "velocity.z")
+PIPE_QUANTITIES = (
+    Quantity("pressure_loss", "m2/s2", _LOSS, _pressure_loss, ("kinematic_pressure.p",)),
+    # The outlets' normals lie in the plane of the ducts.
+    Quantity("branch1_share", "1", _SPLIT, _branch1_share, ("velocity.x", "velocity.z")),
+    Quantity("peak_speed", "m/s", "greatest speed in any cell", _peak_speed, _ALL),
 )
 
 

@@ -17,13 +17,16 @@ from simgen.case import Gate, SolvedCase
 from simgen.cases import simple_foam
 from simgen.cases.centrifugal_pump.geometry import DEPTH, PumpPlan, pump_plan
 from simgen.cases.centrifugal_pump.mesh import mesh_pump
-from simgen.cases.centrifugal_pump.quantities import DENSITY, GRAVITY, PUMP_QUANTITIES, VISCOSITY
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.foam.field import read_flux
 from simgen.foam.log import SolverLog, drift, read_series
 from simgen.meshing import import_mesh, types_of, write_dictionaries
 from simgen.point_cloud import BoundaryCloud
+from simgen.quantities import CaseFields, Quantity
 
+VISCOSITY, DENSITY, GRAVITY = 1e-6, 998.2, 9.81
+KAPPA, ROUGHNESS = 0.41, 9.8  # The law of the wall's constants, as OpenFOAM has them
+_ITERATIONS = 30
 #: The mixing length as a share of the passage's width.
 MIXING_SHARE = 0.07
 
@@ -37,6 +40,57 @@ SETTINGS = (
     Parameter("mesh_size", "mm", 2.0, 16.0, "cell size in the impeller; others scale with it"),
     Parameter("rotation_speed", "rpm", 200.0, 6000.0, "speed of the impeller"),
     *simple_foam.ITERATION_SETTINGS,
+)
+
+
+def _head(case: CaseFields) -> float:
+    """Subtract the total pressure at the inlet from that at the outlet, where p is zero."""
+    inlet, outlet = case.faces("inlet"), case.faces("outlet")
+    velocity = case.vectors("velocity")[outlet.cells]
+    outflow = outlet.outflow(velocity)
+    leaving = float(outflow @ (0.5 * (velocity**2).sum(axis=-1)) / outflow.sum())
+    pressure = float(inlet.mean(case.cells("kinematic_pressure")[inlet.cells, 0]))
+    entering = pressure + 0.5 * case.parameters["inlet_velocity"] ** 2
+    return (leaving - entering) / GRAVITY
+
+
+def _shaft_power(case: CaseFields) -> float:
+    """Turn against the pressure in the cells at the impeller, and the wall's friction.
+
+    Friction is some hundredth of it. The solver takes it from a wall function; here it is that of
+    the logarithmic law, without the turbulent energy, which is not stored.
+    """
+    wall = case.faces("impeller")
+    rotation = math.radians(360 / 60 * case.settings["rotation_speed"])  # rad/s
+    x, y, _ = wall.points.T
+    moving = rotation * np.stack([-y, x, np.zeros_like(x)], axis=1)
+    beside = wall.tangential(case.vectors("velocity")[wall.cells] - moving)
+    speed = np.maximum(np.linalg.norm(beside, axis=1), 1e-12)
+    friction_velocity = np.sqrt(VISCOSITY * speed / wall.depth)
+    for _ in range(_ITERATIONS):
+        grown = ROUGHNESS * wall.depth * friction_velocity / VISCOSITY
+        friction_velocity = KAPPA * speed / np.log(np.maximum(grown, math.e))
+    friction = friction_velocity[:, None] ** 2 * beside / speed[:, None]
+    traction = case.cells("kinematic_pressure")[wall.cells, 0, None] * wall.normals + friction
+    moment = float((x * traction[:, 1] - y * traction[:, 0]) @ wall.areas)
+    # The motor's moment is the water's with the opposite sign.
+    return -DENSITY * moment * rotation
+
+
+def _efficiency(case: CaseFields) -> float:
+    # m3/s, as prescribed at the inlet
+    flow_rate = float(case.parameters["inlet_velocity"] * case.faces("inlet").areas.sum())
+    return DENSITY * GRAVITY * flow_rate * _head(case) / _shaft_power(case)
+
+
+_ALL = ("velocity.x", "velocity.y", "velocity.z", "kinematic_pressure.p")
+PUMP_QUANTITIES = tuple(
+    Quantity(name, unit, meaning, from_fields, _ALL)
+    for name, unit, meaning, from_fields in (
+        ("head", "m", "total pressure that the water gains, as a height of water", _head),
+        ("shaft_power", "W", "power that the impeller takes from its shaft", _shaft_power),
+        ("efficiency", "1", "power given to the water over shaft power", _efficiency),
+    )
 )
 
 
