@@ -125,7 +125,7 @@ class Answers(Frozen):
         is without a design that it was fitted to.
         """
         found = dict(of_fields)
-        without = [self.left_out(design) if apart else {} for design in designs]
+        without = [self.left_out(x) if apart and self.quantities else {} for x in designs]
         for name, process in self.processes.items():
             values = zip(without, process(designs)[:, 0], strict=True)
             found[name] = np.array([of.get(name, value) for of, value in values])

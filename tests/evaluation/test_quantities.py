@@ -28,7 +28,8 @@ from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.cases.cylinder.family import CylinderFlow
 from simgen.design_space import DesignPoint
-from simgen.quantities import Quantity
+from simgen.point_cloud import BoundaryCloud, PointCloud
+from simgen.quantities import CaseFields, Quantity
 from simgen.store.read import Dataset, StoredCase
 from simgen.store.schema import Schema
 from tests.world import SCHEMA, SPACE, duct, publish_waves, tiny_experiment, tiny_steady
@@ -59,6 +60,7 @@ def surrogate_of(
         problem=problem,
         normaliser=normaliser,
         weights="digest",
+        dataset={"settings": dataset[0].settings},
         channels=tuple(each.name for each in normaliser.channels),
         times=lambda start, steps: problem.times(start, problem.steps(steps)),
         predict_case=lambda case, start_s, steps: predict(problem, case, start_s, steps),
@@ -95,7 +97,7 @@ def test_solved_fields_in_place_of_predicted_ones_make_no_error(ducts: Dataset) 
 def test_an_answer_is_the_regression_where_fields_add_nothing(ducts: Dataset) -> None:
     surrogate, ids = steady(ducts, 1.3, ALL), ducts.cases("test")
     answers = fit_answers(surrogate, ducts)
-    fitted = [*ducts.cases("validation"), *ducts.cases("train")]
+    fitted = [*ducts.cases("train"), *ducts.cases("validation")]
     np.testing.assert_array_equal(answers.designs, scaled_designs(ducts, fitted))
     found = measure_quantities(surrogate, ducts, ids, answers)["quantities"]
     loss, share, speed = (found[name] for name in found)
@@ -114,6 +116,19 @@ def test_an_answer_is_the_regression_where_fields_add_nothing(ducts: Dataset) ->
     # A factor leaves shares alone, and without a record there is no null.
     assert share.fields_error == pytest.approx(0, abs=1e-6)
     assert share.null == {} and share.null_error is None
+    # What it was fitted to, an answer is scored without.
+    seen = measure_quantities(surrogate, ducts, ducts.cases("train"), answers)["quantities"]
+    assert seen["peak_speed"].error > 0.05 and seen["peak_speed"].null_error is None
+
+
+def test_the_cells_of_a_thin_plate_are_those_on_the_side_of_each_face() -> None:
+    cells = np.array([[0.0, 0.1, 0], [0, -0.1, 0], [1, 0.1, 0], [1, -0.1, 0]])
+    plate, up = np.repeat([[0.0, 0, 0], [1, 0, 0]], 2, axis=0), np.array([0.0, -1, 0])
+    normals = np.array([up, -up, up, -up])  # out of the cells above and below
+    boundary = BoundaryCloud(plate, normals, np.ones(4), np.zeros(4, int))
+    cloud = PointCloud(cells, np.ones(4), None, None, ("wall",), None, {}, boundary)
+    faces = CaseFields({}, {}, cloud).faces("wall")
+    assert faces.cells.tolist() == [0, 1, 2, 3] and faces.depth == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("decades", [0.2, 2.0])

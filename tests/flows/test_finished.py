@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import simgen
-from courant.evaluation.record import EVALUATION, fingerprint, read_evaluation
+from courant.evaluation.record import EVALUATION, fingerprint, read_evaluation, record_of
 from courant.recipes import get_recipe
 from courant.report.page import PAGE, keep_inputs
 from courant.runs.directory import RunDirectory
@@ -170,6 +170,16 @@ def test_a_report_is_finished_only_of_the_present_weights_and_split(job):
     assert Measurement(run.url).folder == str(folder), "where `courant run --out` left it"
     assert found.line().endswith(f"to do it again, remove {run.url}/evaluation.json")
     assert replace(asked, split="train").done() is None
+    # One of other cases lies beside it, and a run is judged by neither of them.
+    other = {
+        **run.read_object(EVALUATION),
+        "split": "train",
+        "fingerprint": fingerprint(run, "train"),
+    }
+    run.write_json(record_of("train"), other)
+    assert read_evaluation(run, "train") is not None and asked.done() == found
+    train = replace(asked, split="train").done()
+    assert train is None, "its report is not drawn"
     assert replace(asked, report=f"{folder}-2").done() is None
     (folder / PAGE).unlink()
     assert asked.done() is None

@@ -13,6 +13,7 @@ import pytest
 
 import simgen
 from simgen.case_description import patch_kind, read_control, velocity_conditions
+from simgen.cell_mesh import face_neighbours
 from simgen.errors import CaseError, InputError
 from simgen.foam.dictionaries import DictionaryPlace, read_entry, read_number
 from simgen.foam.mesh import PatchRange, read_faces, read_geometry
@@ -98,6 +99,10 @@ def test_cases_of_every_form_are_the_same_dataset(tmp_path) -> None:
         assert case.provenance["solver"] == "icoFoam"
         corners = case.mesh.points[case.mesh.blocks(0, 12)[0][1]].mean(axis=1)
         np.testing.assert_allclose(corners[:, :2], case.points[:, :2], rtol=1e-6)
+        # Also across the border of a decomposed mesh.
+        near = face_neighbours(case.mesh, len(case.points))
+        apart = np.linalg.norm(case.points[near] - case.points[:, None], axis=-1)
+        assert (near >= 0).sum() == 34 and apart[near >= 0] == pytest.approx(1, rel=1e-6)
 
 
 SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -237,14 +242,20 @@ def test_it_goes_on_where_it_was_cut_off_and_adds_only_what_is_new(tmp_path, mon
     assert (again.version, read) == ("v2", ["run3", "run1-sub-run4"])
 
 
-def test_copied_files_are_the_same_case_and_changed_ones_are_reported(tmp_path) -> None:
+def test_copied_files_are_the_same_case_and_changed_ones_are_reported(
+    tmp_path, monkeypatch
+) -> None:
     for number in (1, 2, 3):
         write_case(tmp_path / f"cases/run{number}", speed=number)
     imported(tmp_path)
     for path in (tmp_path / "cases/run1").rglob("*"):
         os.utime(path, (1e9, 1e9))
     replace_in(tmp_path / "cases/run2/1/p", "(\n1.5", "(\n7.5")
-    dataset, skipped = imported(tmp_path)
+    # Neither where they lie nor the command makes them others.
+    (tmp_path / "cases").rename(tmp_path / "moved")
+    (tmp_path / "cases").symlink_to(tmp_path / "moved")
+    monkeypatch.setattr("sys.argv", ["courant", "dataset", "import", "elsewhere"])
+    dataset, skipped = imported(tmp_path, folder=tmp_path / "moved")
     assert dataset.version == "v1"
     assert list(skipped) == ["run2"] and "with other content" in skipped["run2"]
     DatasetWriter.open(dataset.url, dataset.schema).withdraw(["run2"], "it was solved anew")
@@ -413,6 +424,21 @@ def test_a_fixed_velocity_of_zero_is_a_wall(tmp_path) -> None:
     velocity = velocity_conditions(path, dict.fromkeys(entries, PatchRange("patch", 0, 1)))
     kinds = {name: patch_kind(name, "patch", velocity[name], {}) for name in entries}
     assert kinds == {"floor": "wall", "lid": "inlet"}
+
+
+def test_a_part_without_faces_of_a_wall_does_not_make_it_an_inlet(tmp_path) -> None:
+    """Of a decomposed case; its list of values there is empty."""
+    case = write_case(tmp_path / "cases/one", decomposed=True)
+    boundary = (case / "processor1/constant/polyMesh/boundary").read_text()
+    assert re.search(r"inlet \{[^}]*nFaces 0;", boundary)
+    for path in (path for path in case.glob("processor*/**/*") if path.is_file()):
+        value = "uniform (0 0 0)" if "processor0" in path.parts else "nonuniform List<vector> 0()"
+        text = path.read_text().replace("inlet", "body")
+        if path.name == "U":
+            text = re.sub(r"(type fixedValue;\s*value )[^;]*;", rf"\1{value};", text)
+        path.write_text(text)
+    (found,) = plan_openfoam(asked(tmp_path), FoamOptions(fields=FIELDS)).cases
+    assert found.kind_of["body"] == "wall"
 
 
 def test_times_that_are_passed_over_are_left_out_by_name(tmp_path) -> None:

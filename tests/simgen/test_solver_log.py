@@ -112,7 +112,7 @@ def test_a_figure_that_is_not_finite_stays_whatever_comes_after():
 def test_a_series_is_read_over_restarts_in_order(tmp_path):
     for start, rows in (
         ("100", "101\t(1 2 3)\n102\t(4 5 6)\n"),
-        ("0", "# Time\tvalue\n1\t(7 8 9)\n"),
+        ("0", "# Time\tvalue\n1\t(7 8 9)\n101\t(1e9 1e9 1e9)\n"),  # which was solved again
     ):
         folder = tmp_path / "postProcessing/monitor" / start
         folder.mkdir(parents=True)

@@ -22,6 +22,7 @@ from simgen.cases.template import (
     TemplateRecord,
     Varied,
     commands_of,
+    copy_case,
     find,
     keep,
     make_template,
@@ -31,6 +32,7 @@ from simgen.foam.dictionaries import DictionaryPlace, read_number
 from simgen.foam.field import read_field
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.quantities import CaseFields, compute, obtainable
+from simgen.solving import unsolved
 from simgen.solving.convert import convert
 from simgen.solving.gates import rejection
 from simgen.solving.solve_case import solve_case
@@ -93,6 +95,29 @@ def test_the_mesh_is_made_as_the_case_makes_it(case: Path) -> None:
     (case / "constant/polyMesh").mkdir()
     (case / "constant/polyMesh/points").write_text("")
     assert commands_of(case, "icoFoam") == ("setFields",)
+
+
+def test_a_copy_is_without_results_and_has_all_else(case: Path, tmp_path: Path) -> None:
+    samples = [f"constant/boundaryData/inlet/{time}/U" for time in (0, 1, 2)]
+    for name in (*samples, "1/U", "2/U", "log.icoFoam", "system/a", "postProcessing/p/0/p.dat"):
+        (case / name).parent.mkdir(parents=True, exist_ok=True)
+        (case / name).write_text("as it is")
+    for packed in ("system/a.gz", "system/b.gz"):
+        (case / packed).write_bytes(gzip.compress(b"packed before"))
+    copy_case(case, tmp_path / "copy")
+    found = {str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*")}
+    assert {*samples, "system/a", "system/b"} <= found
+    assert not found & {"1", "2", "log.icoFoam", "postProcessing", "system/a.gz"}
+    assert (tmp_path / "copy/system/a").read_text() == "as it is", "OpenFOAM reads it first"
+    families = [TemplateFamily(room().model_copy(update={"digest": d}), case) for d in "ab"]
+    point = families[0].point({"speed": 1.0}, families[0].settings("template"))
+    assert point.id == families[1].point(point.parameters, point.settings).id
+    meshes = set()
+    for family in families:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(unsolved, "get_family", lambda _, family=family: family)
+            meshes.add(unsolved.geometry_id(point))
+    assert len(meshes) == 2, "another case of the same name has another mesh"
 
 
 @pytest.mark.openfoam
@@ -195,6 +220,15 @@ def test_quantities_are_measured_on_the_solved_case_and_on_its_cloud(
     for text, mean in (("Cd", 3.0), ("1", 7.0)):  # the second half; the first file's column
         asked_for = AskedQuantity.parse(f"cd=monitor(forces, {text})")
         assert Expression(asked_for, **common, transient=True)(of_monitors) == mean
+    folder = forces.parents[1] / "outlet/0"
+    folder.mkdir(parents=True)
+    (folder / "values.dat").write_text("# Time areaAverage(U) areaAverage(p)\n1 (1 2 3) 50\n")
+    by_number = AskedQuantity.parse("p=monitor(outlet, 4)")
+    assert Expression(by_number, **common, transient=True)(of_monitors) == 50
+    for column in ("'areaAverage(p)'", "5"):
+        asked_for = AskedQuantity.parse(f"p=monitor(outlet, {column})")
+        with pytest.raises(CaseError, match=r"5 numbers in a row for 3 names .* 0 to 4"):
+            Expression(asked_for, **common, transient=True)(of_monitors)
     asked_for = AskedQuantity.parse("cd=monitor(forces, Cl)")
     with pytest.raises(InputError, match=r"--quantity cd: .*/system has no 'forces'"):
         make_template(CASE, "cavity", VARIED[:1], None, tmp_path / "monitored", [asked_for])
