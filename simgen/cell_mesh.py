@@ -1,4 +1,4 @@
-"""Hold the cells and boundary faces of a case's mesh by their corners, for drawing.
+"""Hold the cells and boundary faces of a case's mesh by their corners.
 
 `entries` lists the cells in the order of the cloud's points, then the faces in the order of the
 boundary's: for each its VTK type, its number of corners, and these as rows of `points`.

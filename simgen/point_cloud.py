@@ -15,7 +15,7 @@ field):
     boundary.areas (B,)       m2
     boundary.patch (B,) u1    an index into `patch_kinds`
     boundary.fields[name]     (T, B, C) or (B, C)
-    mesh                      the N cells and B faces by their corners (`cell_mesh.py`), for drawing
+    mesh                      the N cells and B faces by their corners (`cell_mesh.py`)
 
 Points and fields are f8 where single precision would lose what varies of them (`simgen.moments`).
 Volumes, the distance field, the boundary and the mesh are None in data without them; 1D and 2D

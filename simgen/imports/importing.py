@@ -124,7 +124,7 @@ class SourceCase:
     direction: Any = None
     boundary: SourceBoundary | None = None
     mesh: CellMesh | None = None
-    """The cells around the points and the faces of the boundary, for drawing"""
+    """The cells around the points and the faces of the boundary, to draw and for graphs"""
     gates: tuple[Gate, ...] = ()
     """Checks of the case; a case that did not pass one of them is not imported"""
     provenance: Mapping[str, Any] = field(default_factory=dict)

@@ -30,7 +30,7 @@ CHOICES: dict[str, dict[str, Any]] = {
     "transient 2D": {"dimension": 2, "transient": True},
     "two known states": {"dimension": 2, "transient": True, "num_features": 8, "input_steps": 2},
     "design parameters": {"dimension": 2, "num_parameters": 3},
-    "no distance field": {"dimension": 2, "num_features": 2, "num_query_features": 0},
+    "fewer features than outputs": {"dimension": 2, "num_features": 1, "num_query_features": 0},
 }
 """The data that a baseline has to suit"""
 EDGES: dict[str, dict[str, Any]] = {

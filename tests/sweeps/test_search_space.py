@@ -104,6 +104,7 @@ CHOICES = "design: grid\nparameters: {model.num_levels: [1]}\nchoices: "
             "no key model.num_anchor; did you mean model.num_anchors",
         ),
         ("design: grid\nparameters: {training.seed: [1, 2]}", "training.seed cannot be swept"),
+        ("design: grid\nparameters: {training.budget_s: [1, 2]}", "training.budget_s cannot be"),
         (
             "design: grid\nparameters: {model.num_heads: {min: 1, max: 4}}",
             "a range needs `design: random`",
