@@ -200,11 +200,11 @@ STRONGEST = 6
 def compare_fields(
     found: RunComparison, cases: Sequence[str] = (), dataset_url: str | None = None
 ) -> tuple[str, Figure, dict[str, np.ndarray]] | None:
-    """Draw the strongest fields of each row's first run for the first case.
+    """Draw the strongest fields of each row's first run for the first case that all runs know.
 
-    That is the first of the test split where none is named. Returns the case, the figure, a row on
-    one scale, and the arrays behind it. None where no run decomposes its predictions; rows whose
-    runs do not are left out.
+    It is one of the test split where none is named. Returns the case, the figure, a row on
+    one scale, and the arrays behind it. None where no run decomposes its predictions, or none is common;
+    rows whose runs do not are left out.
     """
     loaded = {row.label: load(row.runs[0]) for row in found.rows}
     datasets = {
@@ -212,11 +212,10 @@ def compare_fields(
         for name, surrogate in loaded.items()
         if surrogate.decomposes
     }
-    if not datasets:
+    asked = cases or next((dataset.cases("test") for dataset in datasets.values()), [])
+    common = (of for of in asked if all(of in dataset.members for dataset in datasets.values()))
+    if (case := next(common, None)) is None:
         return None
-    first, *others = (dataset.cases("test") for dataset in datasets.values())
-    common = (case for case in first if all(case in cases_of for cases_of in others))
-    case = cases[0] if cases else next(common)
     plane = layer(next(iter(datasets.values()))[case])
     rows, arrays = [], dict[str, np.ndarray]()
     for number, (name, dataset) in enumerate(datasets.items()):
