@@ -203,8 +203,8 @@ def compare_fields(
     """Draw the strongest fields of each row's first run for the first case that all runs know.
 
     It is one of the test split where none is named. Returns the case, the figure, a row on
-    one scale, and the arrays behind it. None where no run decomposes its predictions, or none is common;
-    rows whose runs do not are left out.
+    one scale, and the arrays behind it. None where no run decomposes its predictions, or they
+    have no case in common; rows whose runs do not are left out.
     """
     loaded = {row.label: load(row.runs[0]) for row in found.rows}
     datasets = {
