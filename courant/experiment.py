@@ -26,7 +26,7 @@ from simgen.errors import InputError
 Kind = Literal["transient", "steady"]  # what is predicted: states in time, or one field
 MAX_EPOCHS = 50_000  # The record keeps one line per epoch and is read as a whole
 MAX_NAME = 160
-VALIDATIONS = 20  # Of a training whose epochs are chosen for it, about
+VALIDATIONS = 20  # Of a training whose epochs are chosen for it, at most
 LARGEST_WARM_UP = 0.1  # Of its steps
 _SHOWN_ERRORS = 8
 

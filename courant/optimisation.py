@@ -229,14 +229,19 @@ class Search(Frozen):
         return f"Solved: {best}{than}. {number}{held}."
 
 
+def known_cases(dataset: Dataset, settings: Mapping[str, float]) -> list[str]:
+    """Return the cases that a search may learn from: of training and validation, solved alike."""
+    cases = [*dataset.cases("validation"), *dataset.cases("train")]
+    return [case for case in cases if dataset.records[case]["settings"] == settings]
+
+
 def known_values(
     dataset: Dataset, names: Sequence[str], settings: Mapping[str, float]
 ) -> dict[str, dict[str, float | None]]:
     """Return the quantities of training and validation cases that were solved with settings."""
     from courant.evaluation.quantities import recorded
 
-    cases = [*dataset.cases("validation"), *dataset.cases("train")]
-    cases = [case for case in cases if dataset.records[case]["settings"] == settings]
+    cases = known_cases(dataset, settings)
     columns = [map(finite_or_none, recorded(dataset, name, cases)) for name in names]
     rows = zip(*columns, strict=True)
     return {case: dict(zip(names, row, strict=True)) for case, row in zip(cases, rows, strict=True)}
@@ -285,11 +290,11 @@ class Emulator:
         self.ranges = shared_ranges(designs)
 
     @classmethod
-    def of(cls, search: Search, dataset: Dataset) -> Emulator:
-        """Fit the cases that a search knows; InputError for unreachable limits."""
+    def of(cls, search: Search, dataset: Dataset, settings: Mapping[str, float]) -> Emulator:
+        """Fit the cases that were solved with settings; InputError for unreachable limits."""
         from courant.evaluation.quantities import recorded, scaled_designs
 
-        cases = [case for case in search.solved if case in dataset.members]
+        cases = known_cases(dataset, settings)
         columns = [recorded(dataset, name, cases) for name in search.names]
         found = cls(search, scaled_designs(dataset, cases), np.stack(columns, axis=1))
         found.check_reachable()

@@ -604,7 +604,8 @@ class Optimisation(asks.OptimisationRequest):
         (generation := self._generation({})).check()
         generation.find_solver()
         search = self.read()
-        optimisation.Emulator.of(search, simgen.open_dataset(search.dataset))
+        dataset = simgen.open_dataset(search.dataset)
+        optimisation.Emulator.of(search, dataset, generation.settings or {})
 
     def execute(self) -> Optimum:
         """Choose, predict and solve one candidate after the other; write table and page each time.
@@ -635,7 +636,8 @@ class Optimisation(asks.OptimisationRequest):
                 if not search.candidates or search.candidates[-1].status != "chosen":
                     bars.show(done, "choosing a design")
                     dataset = simgen.open_dataset(search.dataset)
-                    emulator = optimisation.Emulator.of(search, dataset)
+                    settings = surrogate.dataset["settings"]
+                    emulator = optimisation.Emulator.of(search, dataset, settings)
                     outcomes = outcomes_of(dataset, self._on_record())
                     design = emulator.choose(surrogate, outcomes, dataset, len(search.candidates))
                     case = self._generation(design).points[0].id

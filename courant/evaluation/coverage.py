@@ -158,7 +158,7 @@ def compare_case(
         if bands.rollout and problem.steps_to_end(case, begin) != bands.rollout.steps:
             none = "it is another rollout than was calibrated"
     named = {name: np.array([value]) for name, value in quantities[1].items()}
-    answered = surrogate.answers.at(design[None], named, not none)
+    answered = surrogate.answers.at(design[None], named, not none, apart=True)
     found_of = {name: float(of[0]) for name, of in answered.items()}
     widths = quantity_bands(surrogate.answers, bands, design, found_of, not none, level)
     for name, band in widths.items():

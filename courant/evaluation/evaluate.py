@@ -1,4 +1,4 @@
-"""Evaluate a trained run on a split, beside the references, into <run>/evaluation.json.
+"""Evaluate a trained run on a split, beside the references, into a record in the run.
 
 Errors are by component, case and step, over every window of every case. The fields that are given,
 the network's or clearly better ones, are compared with the validation cases as well.

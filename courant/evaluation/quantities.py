@@ -9,12 +9,12 @@ parameters, fitted to the quantities that the training cases have on record.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from courant.evaluation.metrics import finite_or_none, ratio
-from courant.evaluation.record import EVALUATION, MOST_ALIKE, QuantityScore, read_evaluation
+from courant.evaluation.record import MOST_ALIKE, QuantityScore, Split, read_evaluation, record_of
 from courant.prediction.answers import (
     MOST_DESIGNS,
     MOST_OUTCOMES,
@@ -111,12 +111,14 @@ def fit_answers(
 
     The shares of the fields follow from predictions of the validation cases where none are given.
     """
-    validation = dataset.cases("validation")
     # Designs with other settings say nothing of these.
     settings = surrogate.dataset["settings"]
     alike = {name: of for name, of in dataset.records.items() if of["settings"] == settings}
-    cases = [case for case in (*dataset.cases("train"), *validation) if case in alike]
-    cases = cases[-MOST_DESIGNS:]
+    train, validation = (
+        [case for case in dataset.cases(split) if case in alike]
+        for split in ("train", "validation")
+    )
+    cases = [*train, *validation][-MOST_DESIGNS:]
     designs, found, predicted = scaled_designs(dataset, cases), {}, {}
     # The candidates of a search, noted as such, are not drawn like designs that are asked for.
     of = [dataset[case] for case in cases]
@@ -194,9 +196,11 @@ def measure_quantities(
 
 
 def score_again(surrogate: Surrogate, dataset: Dataset) -> None:
-    """Score the answers of a run's evaluation as they are by now, such as after a calibration."""
+    """Score the answers of a run's evaluations as they are by now, such as after a calibration."""
     run = RunDirectory(surrogate.url)
-    if (known := read_evaluation(run)) is not None:
+    for split in get_args(Split):
+        if (known := read_evaluation(run, split)) is None:
+            continue
         of = known.quantities.items()
         pairs = {
             case: (
@@ -206,8 +210,9 @@ def score_again(surrogate: Surrogate, dataset: Dataset) -> None:
             for case in known.cases
         }
         scores = score_quantities(surrogate.answers, dataset, pairs, dataset.cases("train"))
-        changed = known.model_copy(update={"quantities": scores})
-        run.write_json(EVALUATION, changed.model_dump(mode="json"))
+        missing = {name: why for name, why in known.not_predicted.items() if name not in scores}
+        changed = known.model_copy(update={"quantities": scores, "not_predicted": missing})
+        run.write_json(record_of(split), changed.model_dump(mode="json"))
 
 
 def solved_and_predicted(

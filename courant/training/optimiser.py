@@ -1,4 +1,4 @@
-"""The optimiser of an experiment, its learning rate, and the average of the weights.
+"""The optimiser of an experiment, and its learning rate.
 
 AdamW (tab:baseline-arch), or Muon for the matrices and AdamW for the rest. Muon replaces the update
 of a matrix by the nearest orthogonal one (K. Jordan and others, *Muon: An optimizer for hidden

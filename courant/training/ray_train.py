@@ -15,7 +15,7 @@ import ray.train
 import ray.train.torch
 from ray.exceptions import RayTaskError
 from ray.train import FailureConfig, RunConfig, ScalingConfig
-from ray.train.torch import TorchTrainer
+from ray.train.torch import TorchConfig, TorchTrainer
 
 import simgen
 from courant.experiment import Experiment, parse_experiment
@@ -48,6 +48,7 @@ def train(
         gpus = workers.use_gpus(experiment.training, available_gpus(), "Ray")
         trainer = TorchTrainer(
             _work,
+            torch_config=TorchConfig(timeout_s=int(workers.PATIENCE.total_seconds())),
             train_loop_config={
                 "experiment": experiment.model_dump_json(),
                 "dataset": (dataset.url, dataset.version),

@@ -320,7 +320,8 @@ class Fitting:
             epochs = min(most, state.epoch + max(1, int((budget - spent) / pace)))
         epochs = int(steps.of_first_worker(epochs, self.device))
         if abs(epochs - planned.epochs) > 0.1 * planned.epochs:
-            validations = round(planned.epochs / planned.validate_every)
+            asked_for = self.run.read_object(PACE)["validations"] if self.rank == 0 else 0
+            validations = int(steps.of_first_worker(asked_for, self.device))
             changed = asked.with_epochs(epochs, validations=validations).model_dump()
             changed["warmup_steps"] = planned.warmup_steps
             task.problem.experiment = task.experiment.derive(training=changed)

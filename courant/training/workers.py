@@ -38,8 +38,8 @@ logger = logging.getLogger("courant.training")
 POLL_S = 1.0
 INTERFACE = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 """Where workers of one machine talk to each other; they meet through a file"""
-PATIENCE = timedelta(days=1)
-"""How long workers wait for the first one's validation; of one that ends they learn at once"""
+PATIENCE = timedelta(hours=2)
+"""How long workers wait for each other, as for the first one's validation"""
 ATTEMPTS = 4
 
 

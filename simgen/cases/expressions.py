@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict
 from simgen.case import CaseFamily, Field, SolvedCase
 from simgen.case_description import powers_of
 from simgen.errors import CaseError, InputError
-from simgen.foam.field import component_columns, patch_values, read_field
+from simgen.foam.field import component_columns, field_values, read_field
 from simgen.foam.log import read_series
 from simgen.foam.mesh import read_geometry, time_directories
 from simgen.point_cloud import BoundaryCloud, PointCloud
@@ -119,11 +119,8 @@ class SolvedFields(CaseFields):
             found = []
             for _, time in times:
                 values = read_field(time / field.openfoam)
-                width = values.internal.shape[-1]
-                columns = component_columns(field.components, width)
-                inside = np.broadcast_to(values.internal, (len(geometry.centres), width))
-                outside = [patch_values(values, patch, geometry, inside) for patch in patches]
-                found.append((inside[:, columns], np.concatenate(outside)[:, columns]))
+                columns = component_columns(field.components, values.internal.shape[-1]) or []
+                found.append(field_values(geometry, patches, values, columns, np.dtype("f8")))
             cells[field.name], faces[field.name] = map(np.stack, zip(*found, strict=True))
         ranges = [geometry.patches[patch] for patch in patches]
         rows = np.concatenate([np.arange(of.start, of.start + of.size) for of in ranges])
@@ -335,20 +332,18 @@ class Expression:
         for file in sorted(case.directory.glob(f"postProcessing/{name}/*/*.dat")):
             heads = [line for line in file.open() if line.startswith("#")]
             columns[file.name] = heads[-1].strip("#\n ").split() if heads else []
-        of = [
-            (file, int(column) if column.isdigit() else names.index(column))
-            for file, names in columns.items()
-            if column in names or column.isdigit()
-        ]
+        of = [file for file, names in columns.items() if column in names or column.isdigit()]
         if columns and not of:
             there = ", ".join(dict.fromkeys(each for names in columns.values() for each in names))
             raise CaseError(f"monitor {name} has no column {column}; {there[:300]}")
-        written, index = of[0] if of else ("*.dat", 0)
-        rows = read_series(case.directory, name, 0.0, written)
-        width, named = rows.shape[1], len(columns.get(written, ()))
-        if index >= width or (named != width and not column.isdigit()):
+        for written in of or ["*.dat"]:
+            rows, names = read_series(case.directory, name, 0.0, written), columns.get(written, [])
+            index, width = int(column) if column.isdigit() else names.index(column), rows.shape[1]
+            if index < width and (column.isdigit() or len(names) == width):
+                break
+        else:
             raise CaseError(
-                f"monitor {name} has {width} numbers in a row for {named} names of columns:"
+                f"monitor {name} has {width} numbers in a row for {len(names)} names of columns:"
                 f" name one of them by its number, 0 to {width - 1}"
             )
         values = rows[:, index]

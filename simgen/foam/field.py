@@ -10,9 +10,10 @@ Most conditions write their values. Those of `COMPUTED` follow from the cells be
 
 import contextlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -119,6 +120,26 @@ def read_field(path: Path, patches: Mapping[str, PatchRange] | None = None) -> F
             values[patch] = _entry(reader, patch, entry, "value", components)
     conditions = {patch: entry.condition for patch, entry in by_patch.items()}
     return FoamField(internal, values, conditions, given)
+
+
+def field_values(
+    geometry: MeshGeometry,
+    patches: Iterable[str],
+    values: FoamField,
+    columns: Sequence[int],
+    precision: np.dtype[Any],
+    as_the_cell: Collection[str] = (),
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return these columns of a field in the cells (C, c), and on the patches' faces (B, c).
+
+    Conditions named in `as_the_cell` have the cell's value where they write none. CaseError names a
+    patch whose value is not known.
+    """
+    cells = np.broadcast_to(values.internal, (len(geometry.centres), values.internal.shape[-1]))
+    faces = [np.empty((0, cells.shape[-1]))]
+    faces += [patch_values(values, name, geometry, cells, as_the_cell) for name in patches]
+    found = cells[:, columns], np.concatenate(faces)[:, columns]
+    return found[0].astype(precision), found[1].astype(precision)
 
 
 def read_flux(case: Path) -> FoamField:

@@ -152,7 +152,7 @@ def _read_rows(
             row
             for path in sorted(begin, key=begin.__getitem__)
             for line in path.read_text().splitlines()
-            if line and not line.startswith("#")
+            if line.strip() and not line.startswith("#")
             if float((row := re.sub("[()]", " ", line).split())[0]) <= ends[begin[path]]
         ]
         if not rows:

@@ -32,12 +32,12 @@ from simgen.case_description import (
 from simgen.errors import CaseError, InputError
 from simgen.foam import mesh as foam_mesh
 from simgen.foam.dictionaries import DictionaryPlace, differing_numbers, read_number
-from simgen.foam.field import read_field
+from simgen.foam.field import field_values, read_field
 from simgen.foam.log import SolverLog
 from simgen.foam.mesh import MeshGeometry, PatchRange, read_geometry, time_directories
 from simgen.imports.folder import NotImported, Surveyed, fingerprint
 from simgen.imports.importing import SourceBoundary, SourceCase
-from simgen.solving.convert import distance_to_faces, field_values
+from simgen.solving.convert import distance_to_faces
 from simgen.solving.gates import check_sizes, columns_of, rejection
 from simgen.store.schema import Schema
 
@@ -187,7 +187,9 @@ class FoamFolder:
                 patches[name] = replace(patch, size=before + patch.size)
             # Where a part has no face of a patch, its values there are an empty list.
             faced = {name: patch for name, patch in here.items() if patch.size}
-            conditions |= velocity_conditions(part / times[0][1] / region / "U", faced)
+            of_part = velocity_conditions(part / times[0][1] / region / "U", faced)
+            # A part of an inlet may be at rest.
+            conditions = of_part | {n: of for n, of in conditions.items() if of != "noSlip"}
         kind_of = {
             name: kind
             for name, patch in patches.items()

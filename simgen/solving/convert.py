@@ -7,9 +7,7 @@ centres are nearest.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import igl
 import numpy as np
@@ -17,7 +15,7 @@ import numpy as np
 from simgen.case import CaseFamily, SolvedCase
 from simgen.cases import get_family
 from simgen.errors import CaseError
-from simgen.foam.field import FoamField, patch_values, read_field
+from simgen.foam.field import field_values, read_field
 from simgen.foam.mesh import MeshGeometry, Polygons, cell_mesh, read_geometry
 from simgen.moments import Moments, stored_type_of_points
 from simgen.point_cloud import BoundaryCloud, PointCloud
@@ -108,26 +106,6 @@ def geometry_cloud(family: CaseFamily, geometry: MeshGeometry) -> PointCloud:
         ),
         mesh=None if mesh is None else replace(mesh, points=mesh.points.astype(precision)),
     )
-
-
-def field_values(
-    geometry: MeshGeometry,
-    patches: Iterable[str],
-    values: FoamField,
-    columns: Sequence[int],
-    precision: np.dtype[Any],
-    as_the_cell: Collection[str] = (),
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return these columns of a field in the cells (C, c), and on the patches' faces (B, c).
-
-    Conditions named in `as_the_cell` have the cell's value where they write none. CaseError names a
-    patch whose value is not known.
-    """
-    cells = np.broadcast_to(values.internal, (len(geometry.centres), values.internal.shape[-1]))
-    faces = [np.empty((0, cells.shape[-1]))]
-    faces += [patch_values(values, name, geometry, cells, as_the_cell) for name in patches]
-    found = cells[:, columns], np.concatenate(faces)[:, columns]
-    return found[0].astype(precision), found[1].astype(precision)
 
 
 def distance_to_faces(
