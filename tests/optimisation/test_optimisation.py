@@ -13,7 +13,7 @@ from scipy.stats import qmc
 
 import courant
 import simgen
-from courant.optimisation import Candidate, Emulator, Search, parse_limit, table_text
+from courant.optimisation import Candidate, Emulator, Search, known_values, parse_limit, table_text
 from courant.prediction.answers import Outcomes
 from courant.prediction.bands import QuantityBand
 from courant.runs import record
@@ -189,6 +189,9 @@ def test_candidates_are_solved_added_to_the_training_split_and_learned_from(
         pytest.approx(newest.records[each]["parameters"], rel=1e-5) for each in front
     ]
     assert case.provenance["note"] == f"courant optimise {trained}: minimise pressure_loss"
+    names = ("pressure_loss",)
+    assert known_values(newest, names, {**case.settings, "mesh_size": 9.0}) == {}
+    assert len(known_values(newest, names, case.settings)) == 12 + 1
     solved = newest.design.loc[case.id, "pressure_loss"]
     assert rows["pressure_loss_solved"][0] == pytest.approx(solved)
     answers = courant.load(trained).answers

@@ -17,7 +17,14 @@ from bench.synthetic_cases import publish_cases
 from courant.evaluation import coverage
 from courant.evaluation.calibrate import calibrate, grid_errors
 from courant.evaluation.coverage import FIELD, measure_coverage, worst_eighth
-from courant.evaluation.quantities import left_out_scores, measure_quantities, scaled_designs
+from courant.evaluation.evaluate import evaluate
+from courant.evaluation.quantities import (
+    left_out_scores,
+    measure_quantities,
+    scaled_designs,
+    score_again,
+)
+from courant.evaluation.record import read_evaluation
 from courant.optimisation import predicted
 from courant.prediction import bands as banding
 from courant.prediction.answers import FIELDS, REGRESSION, Answers, Outcomes, RegressedQuantity
@@ -297,6 +304,27 @@ def test_a_calibrated_run_has_bands_that_hold_on_fresh_cases(folder: Path, tmp_p
     score = left_out.bands["pressure_loss"]
     assert left_out.level == 0.9 and 40 < score.num_cases <= found.num_cases
     assert 0.6 <= score.coverage <= 1  # so few cases may give bands that are too narrow
+
+
+def test_an_evaluation_has_the_answers_that_a_run_gives_by_now(
+    folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(folder / "run", tmp_path / "run")
+    run = RunDirectory(tmp_path / "run")
+    surrogate, records = courant.load(run.url), [evaluate(run.url, s) for s in ("test", "train")]
+    answers, dataset = surrogate.answers, surrogate.open_dataset()
+    loss = answers.quantities["pressure_loss"]
+    twice = loss.model_copy(update={"values": tuple(2 * (value or 0) for value in loss.values)})
+    changed = {**answers.quantities, "pressure_loss": twice}
+    surrogate.keep(answers.model_copy(update={"quantities": changed}))
+    score_again(surrogate, dataset)
+    for before in records:
+        after, split = read_evaluation(run, before.split), before.split
+        assert after is not None and after.cases == before.cases
+        by = measure_quantities(surrogate, dataset, dataset.cases(split), surrogate.answers)
+        assert after.quantities == by["quantities"] != before.quantities
+        error = after.quantities["pressure_loss"].error
+        assert error is not None and error > 0.5
 
 
 def test_the_band_of_a_candidate_is_as_wide_as_the_regression_is_uncertain(folder: Path) -> None:

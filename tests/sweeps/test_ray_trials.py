@@ -86,6 +86,9 @@ def test_the_good_setting_is_found_the_others_are_stopped_and_can_be_trained_to_
     assert [(result.state, result.epochs) for result in to_the_end] == [("finished", 9)] * 4
     assert to_the_end[0] == baseline, "not trained again"
     assert len(read_records(RunDirectory(results[1].run))) == 9
+    # Which epochs fit a time differs: none is stopped.
+    timed = run_sweep(sweep_of(waves, tmp_path, text, num=4, epochs=9, budget_s=2))
+    assert [result.state for result in timed] == 4 * ["finished"]
 
 
 def test_a_finished_training_of_the_same_experiment_is_the_trial(

@@ -56,6 +56,13 @@ def test_a_batch_in_parts_has_the_loss_and_gradients_of_the_whole(
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-6)
 
 
+def test_a_training_is_validated_twenty_times_at_most() -> None:
+    for epochs in (1, 7, 20, 29, 30, 399):
+        chosen = tiny_steady().training.with_epochs(epochs)
+        times = -(-epochs // chosen.validate_every)
+        assert times == epochs if epochs <= 20 else 10 < times <= 20
+
+
 @pytest.mark.parametrize("wrong", [{"accumulate": 3}, {"workers": 3}])
 def test_a_batch_that_does_not_divide_is_an_error(wrong: dict[str, int]) -> None:
     with pytest.raises(InputError, match="batch_size = 2 does not divide over"):
