@@ -181,7 +181,7 @@ def test_ranges_reach_three_mean_gaps_beyond_the_designs() -> None:
     assert banding.shared_ranges(wide, wide)[0] == (-1.0, 1.0), "within the design space"
     assert banding.shared_ranges(wide * 5 / 3, wide * 5 / 3)[0] == (-1.5, 1.5), "as far as designs"
     assert banding.shared_ranges(np.zeros((3, 0)), np.zeros((2, 0))) == ()
-    for place, number in ((0.5 + 5e-7, []), (-0.5 - 2e-6, [1]), (0.5 + 2e-6, [1])):
+    for place, number in ((0.5 + 9e-4, []), (-0.5 - 2e-3, [1]), (0.5 + 2e-3, [1])):
         assert banding.outside(((-1.0, 1.0), (-0.5, 0.5)), np.array([1.0, place])) == number
 
 
