@@ -189,7 +189,8 @@ class FoamFolder:
             faced = {name: patch for name, patch in here.items() if patch.size}
             of_part = velocity_conditions(part / times[0][1] / region / "U", faced)
             # A part of an inlet may be at rest.
-            conditions = of_part | {n: of for n, of in conditions.items() if of != "noSlip"}
+            moving = {name: of for name, of in conditions.items() if of != "noSlip"}
+            conditions |= of_part | moving
         kind_of = {
             name: kind
             for name, patch in patches.items()
