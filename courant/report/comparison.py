@@ -212,7 +212,9 @@ def compare_fields(
         for name, surrogate in loaded.items()
         if surrogate.decomposes
     }
-    asked = cases or next((dataset.cases("test") for dataset in datasets.values()), [])
+    if not datasets:
+        return None
+    asked = cases or next(iter(datasets.values())).cases("test")
     common = (of for of in asked if all(of in dataset.members for dataset in datasets.values()))
     if (case := next(common, None)) is None:
         return None
