@@ -169,10 +169,7 @@ SETUPS: Mapping[str, Setup] = {
 ELSEWHERE = {
     "README.md": "make demo; make test; make setup",
     "docs/a-new-dataset.md": '"""An importer, whole',
-    "docs/analysis.md": (
-        "courant analyse compare TRIALS; courant analyse compare CYLINDER/trials; "
-        "python -m bench.validation"
-    ),
+    "docs/analysis.md": "courant analyse compare TRIALS; courant analyse compare CYLINDER/trials",
     "docs/answers.md": "make; source",
     "docs/benchmark.md": (
         "courant dataset generate-benchmark; courant benchmark STORE/darcy-flow; "
