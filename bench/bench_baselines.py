@@ -24,13 +24,13 @@ from typing import Any, TypeVar
 import torch
 
 from bench.measure import peak_bytes, processor_seconds
-from bench.published import published
 from bench.report import plot, publish, show
 from courant.field_model import Inputs, Queries
 from courant.model import presets
 from courant.model.coordinates import farthest_point_sampling, gather_points
 from courant.model_config import ModelConfig
 from courant.models import build
+from courant.recipes import get_recipe
 from courant.training.workers import use_threads
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -142,11 +142,12 @@ class Contender:
 def configs() -> dict[str, ModelConfig]:
     """Return the models by name, each of which reads the whole mesh."""
     courant = replace(presets.branched_pipe(), num_features=14, num_parameters=0)
-    baselines = {kind: published(kind, "Br.Pipe") for kind in ("transolver", "upt", "mgn")}
+    mgn = get_recipe("branched-pipe-mgn").derive(model={"edges": "nearest"}).model
     return {
         "courant": courant,
         "courant-gwa": replace(courant, gaussian_window="both"),
-        **baselines,
+        **{kind: get_recipe(f"branched-pipe-{kind}").model for kind in ("transolver", "upt")},
+        "mgn": mgn,
     }
 
 

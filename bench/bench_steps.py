@@ -16,7 +16,6 @@ import torch
 from torch.optim import AdamW, Muon
 
 from bench.measure import processor_seconds, race
-from bench.published import published
 from bench.report import publish
 from courant.experiment import Experiment
 from courant.field_model import Inputs, Queries
@@ -43,7 +42,7 @@ def main(out: Path, short: bool) -> None:
     ]
     publish(out, "windows", windows, "Gaussian windows")
     configs = {name: get_recipe(name).model for name in OPTIMISED}
-    configs["Transolver, Br.Pipe"] = published("transolver", "Br.Pipe")
+    configs["Transolver, Br.Pipe"] = get_recipe("branched-pipe-transolver").model
     rows = [measure_optimiser(name, config, 2 if short else 30) for name, config in configs.items()]
     publish(out, "optimiser", rows, "Optimisers")
 
