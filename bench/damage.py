@@ -27,7 +27,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import simgen
 from bench.report import show
@@ -44,27 +43,6 @@ def flip(path: Path, position: float = 0.5) -> None:
     content = bytearray(path.read_bytes())
     content[min(len(content) - 1, int(position * len(content)))] ^= 1
     path.write_bytes(content)
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def remove(path: Path) -> None:
-    path.unlink()
-
-
-DAMAGES = pytest.mark.parametrize("damage", [flip, truncate, remove])
-
-
-@contextlib.contextmanager
-def restored(path: Path) -> Iterator[None]:
-    """Give the object its content back afterwards."""
-    content = path.read_bytes()
-    try:
-        yield
-    finally:
-        path.write_bytes(content)
 
 
 def objects(url: str, kind: str) -> list[Path]:

@@ -38,7 +38,6 @@ from tests.imports.foam_cases import (
 pytestmark = pytest.mark.openfoam
 
 SKEW = np.array([[1.0, 0.3, 0.1], [0.2, 0.9, 0.2], [-0.1, 0.1, 1.1]])
-NAMES = {"T": "T", "U": "U", "R": "R", "G": "G"}
 
 
 def skewed(types: Mapping[str, str], **more) -> FoamMesh:
