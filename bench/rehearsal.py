@@ -146,9 +146,9 @@ def start_cluster(folder: Path, until: contextlib.ExitStack) -> Cluster:
     with step_of("PostgreSQL") as step:
         step.found = servers.postgres.query("show server_version", "postgres")[0]
     with step_of("S3") as step:
-        s3 = servers.s3
-        step.found = f"SeaweedFS at {s3.server.endpoint}"
-    keys = {**s3.keys, "AWS_ENDPOINT_URL": s3.server.endpoint}
+        s3 = servers.s3.server
+        step.found = f"SeaweedFS at {s3.endpoint}"
+    keys = s3.environment
     with step_of("Prefect's server over PostgreSQL") as step:
         password = f"admin:{secrets.token_hex(16)}"
         own = servers.environment("prefect")

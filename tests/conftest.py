@@ -127,7 +127,9 @@ class SeaweedFS:
         self.folder = folder
         names = ("master", "filer", "volume", "s3", "admin", "s3.port.iceberg", "s3.port.lance")
         self._ports = dict(zip(names, free_ports(len(names)), strict=True))
-        self._process: subprocess.Popen[bytes] | None = None
+        self.server = S3Server(f"http://127.0.0.1:{self._ports['s3']}")
+        self.process: subprocess.Popen[bytes] | None = None
+        """The running server, once it was started"""
 
     def start(self) -> S3Server:
         """Start it, and wait until it answers."""
@@ -137,7 +139,7 @@ class SeaweedFS:
         ]
         weed = Path(sys.executable).parent / "weed"
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 [
                     str(weed),
                     "mini",
@@ -153,31 +155,25 @@ class SeaweedFS:
                 stdout=log,
                 stderr=log,
             )
-        endpoint = f"http://127.0.0.1:{self._ports['s3']}"
         try:
-            _wait(endpoint, self._process, self.folder / "log")
+            _wait(self.server.endpoint, self.process, self.folder / "log")
         except BaseException:
             self.stop()
             raise
-        return S3Server(endpoint)
-
-    @property
-    def process(self) -> subprocess.Popen[bytes] | None:
-        """The running server, once it was started."""
-        return self._process
+        return self.server
 
     def kill(self) -> None:
         """As a power cut would."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
 
     def stop(self) -> None:
-        if self._process is None:
+        if self.process is None:
             return
-        self._process.terminate()
+        self.process.terminate()
         try:
-            self._process.wait(20)
+            self.process.wait(20)
         except subprocess.TimeoutExpired:
             self.kill()
 

@@ -285,7 +285,9 @@ def _delete_scratch(attempt: Attempt, fault: Fault) -> str | None:
 
 
 def _restart_s3(attempt: Attempt, fault: Fault) -> str | None:
-    attempt.site.servers.s3.restart()
+    s3 = attempt.site.servers.s3
+    s3.kill()
+    s3.start()
     return "the S3 server killed and started again"
 
 

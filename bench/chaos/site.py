@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.chaos.schedule import POSTGRES, Schedule
-from tests.conftest import BUCKET, KEYS, S3Server, SeaweedFS, free_ports
+from tests.conftest import SeaweedFS, free_ports
 from tests.end_to_end.conftest import BIN, ROOT, run, running_prefect_server, stop
 from tests.end_to_end.processes import tree
 from tests.store.proxy import Proxy
@@ -52,7 +52,7 @@ class Servers:
         """Direct children of this process that are no schedule's."""
         found = set(self._started)
         if (s3 := self.__dict__.get("s3")) is not None and s3.process is not None:
-            found.add(s3.process)
+            found.add(s3.process.pid)
         if (postgres := self.__dict__.get("postgres")) is not None:
             found |= postgres.processes
         return found
@@ -92,12 +92,13 @@ class Servers:
         return client
 
     @cached_property
-    def s3(self) -> RestartableS3:
+    def s3(self) -> SeaweedFS:
         folder = self.folder / "s3"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        s3 = RestartableS3(folder)
+        s3 = SeaweedFS(folder)
         self._open.callback(s3.stop)
+        s3.start()
         return s3
 
     @cached_property
@@ -147,28 +148,6 @@ def deployment_run(base: str, report: str, **parameters: Any) -> tuple[str, ...]
     options = [f"--param={name}={json.dumps(value)}" for name, value in values.items()]
     name = "generate-and-train/cylinder-flow"
     return ("prefect", "deployment", "run", name, "--watch", *options)
-
-
-class RestartableS3:
-    """A SeaweedFS that is killed and started again."""
-
-    def __init__(self, folder: Path) -> None:
-        self._server = SeaweedFS(folder)
-        self.server: S3Server = self._server.start()
-        self.url = f"s3://{BUCKET}"
-        self.keys = {**KEYS, "AWS_REGION": "us-east-1"}
-
-    @property
-    def process(self) -> int | None:
-        running = self._server.process
-        return running.pid if running else None
-
-    def restart(self) -> None:
-        self._server.kill()
-        self._server.start()
-
-    def stop(self) -> None:
-        self._server.stop()
 
 
 class Postgres:
@@ -351,11 +330,11 @@ class Site:
         return self.servers.deployment
 
     def _put_behind_a_proxy(self) -> None:
-        s3 = self.servers.s3
-        self.proxy = Proxy(s3.server.endpoint)
+        server = self.servers.s3.server
+        self.proxy = Proxy(server.endpoint)
         endpoint = self._open.enter_context(self.proxy.running())
-        self.base = f"{s3.url}/{self.folder.name}-{time.time_ns()}"
-        self.environment |= {**s3.keys, "AWS_ENDPOINT_URL": endpoint}
+        self.base = f"{server.url}/{self.folder.name}-{time.time_ns()}"
+        self.environment |= {**server.environment, "AWS_ENDPOINT_URL": endpoint}
 
     def _put_under_a_clock(self) -> None:
         self.set_clock(0)
