@@ -5,17 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
 from bench.report import publish
 from bench.validation import solved
+from courant.report.drawing import FieldMap, draw_maps
 from simgen.case import CaseResult, SolvedCase
 from simgen.cases import get_family
-from simgen.cases.centrifugal_pump.geometry import DEPTH
-from simgen.foam.field import read_field
-from simgen.foam.mesh import MeshGeometry, read_geometry, time_directories
-from simgen.publish.figures import png_bytes
+from simgen.publish.figures import layer_of_cloud, png_bytes, spanning
+from simgen.solving.convert import convert
 
 
 def draw_curve(
@@ -44,38 +42,18 @@ def draw_curve(
 
 
 def draw_fields(file: Path, case: SolvedCase) -> None:
-    """Speed in the resting frame and kinematic pressure on the layer of faces nearest to half
-    depth.
-    """
-    geometry = read_geometry(case.directory)
-    last = time_directories(case.directory)[-1][1]
-    outlines, cells = _layer(geometry, DEPTH / 2)
-    velocity = read_field(last / "U").internal
+    """Speed in the resting frame and kinematic pressure on a layer of cells near half depth."""
+    cloud = convert(case)
+    plane = layer_of_cloud(cloud, dimension=3, axis=2)
     fields = {
-        "speed (m/s)": np.linalg.norm(velocity, axis=1)[cells],
-        "kinematic pressure (m²/s²)": read_field(last / "p").internal[cells, 0],
+        "speed (m/s)": np.linalg.norm(cloud.fields["velocity"], axis=1),
+        "kinematic pressure (m²/s²)": cloud.fields["kinematic_pressure"][:, 0],
     }
-    figure = Figure(figsize=(9, 5), layout="constrained")
-    for axes, (name, values) in zip(figure.subplots(1, 2), fields.items(), strict=True):
-        filled = PolyCollection(
-            outlines, array=values, cmap="viridis", edgecolors="face", linewidths=0.2
-        )
-        axes.add_collection(filled)
-        axes.autoscale()
-        axes.set_aspect("equal")
-        axes.set_axis_off()
-        figure.colorbar(filled, ax=axes, label=name, orientation="horizontal", shrink=0.8)
-    file.write_bytes(png_bytes(figure, dpi=70))
-
-
-def _layer(geometry: MeshGeometry, height: float) -> tuple[list[np.ndarray], np.ndarray]:
-    """Outlines (n, 2) of the flat faces nearest to `height`, and the cells below them."""
-    flat = np.abs(geometry.face_areas[:, 2]) > 0.99 * np.linalg.norm(geometry.face_areas, axis=1)
-    distance = np.where(flat, np.abs(geometry.face_centres[:, 2] - height), np.inf)
-    faces = np.flatnonzero(distance < distance.min() + 1e-6)
-    offsets, labels = geometry.face_offsets, geometry.face_points
-    outlines = [geometry.points[labels[offsets[face] : offsets[face + 1]], :2] for face in faces]
-    return outlines, geometry.owner[faces]
+    maps = [
+        FieldMap(plane, values, label=name, limits=spanning(values))
+        for name, values in fields.items()
+    ]
+    file.write_bytes(png_bytes(draw_maps([maps], bars="each")))
 
 
 DESIGN = {"inlet_radius": 90.0, "impeller_radius": 180.0, "blade_pitch_angle": 22.5}
