@@ -17,8 +17,6 @@ So failures are left out, and what a network adds.
 `optimise-bands.json`: does a band hold where a search looks? Every third candidate is solved. Bands
 are those of a regression on the 96 pipes, from 32 further pipes; all other pipes are the designs
 drawn at random.
-
-`optimise-live.json`: BoTorch alone on the first problem, with the solver in place of the stand-in.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,7 +40,6 @@ from simgen.store.versions import read_on_record
 NAMES = ("pressure_loss", "branch1_share", "peak_speed")
 NUM_CASES, KNOWN, CALIBRATION, START, SOLVES, OURS, WITHIN = 256, 96, 32, 12, 40, 12, 0.01
 PROBLEMS, EVERY = 10, 3
-LIVE = (START, 15, 17, 20, 27, SOLVES)
 FAMILY, PRESET = "branched-pipe", "trial"
 #: Scaled designs (k, 5) to quantities (k, 3), NaN without an accepted solution.
 Solve = Callable[[np.ndarray], np.ndarray]
@@ -69,18 +66,6 @@ def stand_in(designs: np.ndarray, values: np.ndarray) -> Solve:
     known = np.isfinite(values).all(axis=1)
     processes = [gaussian_process(designs[known], of[known, None]) for of in values.T]
     return lambda at: np.concatenate([of(at) for of in processes], axis=1)
-
-
-def solver(store: str) -> Solve:
-    """Return the solver; what it has solved before is found in the store."""
-    parameters = get_family(FAMILY).design_space.parameters
-
-    def solve(places: np.ndarray) -> np.ndarray:
-        designs = [parameters_at(parameters, place) for place in places]
-        stage = Generation(FAMILY, preset=PRESET, store=store, design_parameters=designs)
-        return on_record(stage, designs)[1]
-
-    return solve
 
 
 def problem(seed: int, values: np.ndarray) -> Search:
@@ -196,7 +181,10 @@ def bands(designs: np.ndarray, values: np.ndarray, tasks: Sequence[Task], store:
     """Return how often bands hold, at candidates that are solved now and at random pipes."""
     held: dict[tuple[str, str, str], list[tuple[float, float, float]]] = {}
     places = [task.designs[KNOWN:][::EVERY] for task in tasks]
-    found = np.split(solver(store)(np.concatenate(places)), len(tasks))
+    parameters = get_family(FAMILY).design_space.parameters
+    candidates = [parameters_at(parameters, place) for of in places for place in of]
+    asked = Generation(FAMILY, preset=PRESET, store=store, design_parameters=candidates)
+    found = np.split(on_record(asked, candidates)[1], len(tasks))
     for seed, (at, truth) in enumerate(zip(places, found, strict=True)):
         order = np.random.default_rng((seed, 0)).permutation(len(designs))
         known, apart, rest = np.split(order, [KNOWN, KNOWN + CALIBRATION])
@@ -239,14 +227,6 @@ def bands(designs: np.ndarray, values: np.ndarray, tasks: Sequence[Task], store:
     return rows
 
 
-def live(search: Search, designs: np.ndarray, values: np.ndarray, solve: Solve) -> list[Row]:
-    """Return the best that BoTorch alone has found with the solver, by number of solves."""
-    task = Task(search, designs[:START], values[:START], SOLVES - START)
-    run([task], solve)
-    best = course(search, task.values)
-    return [{"problem": search.title, "solves": n, "best": abs(best[n - 1])} for n in LIVE]
-
-
 def main(out: Path, short: bool) -> None:
     """Print the tables and write them."""
     pipes = Generation(FAMILY, preset=PRESET, cases=NUM_CASES, store=str(out / "pipes"))
@@ -263,5 +243,3 @@ def main(out: Path, short: bool) -> None:
     publish(out, "optimise", rows, within_1_percent=f"{reached} of {len(rows)}")
     if not short:
         publish(out, "optimise-bands", bands(designs, values, tasks, str(out / "candidates")))
-        by_solver = live(problems[0], designs, values, solver(str(out / "candidates")))
-        publish(out, "optimise-live", by_solver)
