@@ -57,16 +57,16 @@ def test_what_is_copied_is_there_and_reaches_the_builder() -> None:
 
 
 def test_lock_files_hold_what_the_project_asks_for_in_the_versions_that_are_tested() -> None:
-    lock = load(IMAGES / "lock.py")
+    constraints = load(INFRA / "constraints.py")
     tested = {
         canonicalize_name(name): version
         for name, version in PIN.findall((ROOT / "constraints.txt").read_text())
     }
-    for file, asked in lock.requirements().items():
+    for file, asked in constraints.image_requirements().items():
         held = locked(file.removesuffix(".txt"))
         for one in map(Requirement, asked):
             version = held.get(canonicalize_name(one.name))
-            assert version, f"{one.name} is not in {file}: run infra/images/lock.py"
+            assert version, f"{one.name} is not in {file}: run infra/constraints.py"
             assert one.specifier.contains(version), f"{file}: {one.name} {version}"
         other = {name for name in held if tested.get(name, held[name]) != held[name]}
         assert other == set(), f"{file} has other versions than constraints.txt"
