@@ -8,7 +8,6 @@ Notable features:
   itself. An application ends with the process that has started it (`simgen.foam.guard`).
 """
 
-import contextlib
 import multiprocessing
 import os
 import queue
@@ -16,6 +15,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
@@ -36,28 +36,14 @@ class LostWorkerError(SimgenError):
     """A process that died with its case, at every attempt."""
 
 
-class Executor(Protocol):
-    """Run functions in other processes."""
+class Executor(AbstractContextManager["Executor"], Protocol):
+    """Run functions in other processes, which end with the block; at once after an error."""
 
     def at_once(self) -> int:
         """Return how many may be submitted and not ended; of a cluster it may change."""
 
     def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
         """Run a module's function; errors that may pass are tried again, ATTEMPTS times in all."""
-
-    def close(self, interrupted: bool) -> None:
-        """End the processes, at once where this was interrupted."""
-
-
-@contextlib.contextmanager
-def closing(executor: Executor) -> Iterator[Executor]:
-    """Close an executor after the block; interrupted where an error ends it."""
-    try:
-        yield executor
-    except BaseException:
-        executor.close(interrupted=True)
-        raise
-    executor.close(interrupted=False)
 
 
 def check_cores(cores: int, most: int) -> None:
@@ -71,7 +57,7 @@ def may_pass(error: BaseException) -> bool:
     return isinstance(error, Exception) and not isinstance(error, InputError | ProgramError)
 
 
-class LocalExecutor:
+class LocalExecutor(AbstractContextManager["LocalExecutor"]):
     """Processes of this machine, as many at a time as its cores have room for."""
 
     def __init__(self, cores: int) -> None:
@@ -88,7 +74,8 @@ class LocalExecutor:
     def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
         return self._slots.submit(self._run, function, *arguments)
 
-    def close(self, interrupted: bool) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        interrupted = kind is not None
         self._closed.set()
         self._slots.shutdown(wait=not interrupted, cancel_futures=interrupted)
         if interrupted:
@@ -105,7 +92,7 @@ class LocalExecutor:
                 return self._pool().submit(function, *arguments).result()
             except BrokenExecutor:
                 self._slot.pool = None
-                if self._closed.is_set():  # `close` has killed it
+                if self._closed.is_set():  # `__exit__` has killed it
                     raise
                 if last:
                     raise LostWorkerError(

@@ -285,7 +285,7 @@ def _cipher() -> Fernet | None:
     return Fernet(base64.urlsafe_b64encode(key))
 
 
-class RayExecutor:
+class RayExecutor(contextlib.AbstractContextManager["RayExecutor"]):
     """Tasks of Ray."""
 
     def __init__(self, cores: int) -> None:
@@ -313,9 +313,9 @@ class RayExecutor:
         reference.future().add_done_callback(ended)
         return future
 
-    def close(self, interrupted: bool) -> None:
-        """Disconnect: Ray ends the tasks of a driver that has gone."""
-        if interrupted:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Disconnect after an error: Ray ends the tasks of a driver that has gone."""
+        if kind is not None:
             ray.shutdown()
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from flows.executor import Executor, LocalExecutor, LostWorkerError, as_they_end, closing
+from flows.executor import Executor, LocalExecutor, LostWorkerError, as_they_end
 from flows.settings import load_settings
 from flows.terminal import CaseBars, progress_note, write_progress
 from simgen.case import CaseResult, Progress, SolvedCase, Status
@@ -91,7 +91,7 @@ def solve_cases(
     with (
         CaseBars(len(points), scratch) as bars,
         Committer(writer, len(points), bars) as committer,
-        closing(executor),
+        executor,
     ):
 
         def submit(point: DesignPoint) -> Future[SolvedFork]:

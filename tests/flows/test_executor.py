@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from flows import executor as module
-from flows.executor import LocalExecutor, LostWorkerError, as_they_end, closing
+from flows.executor import LocalExecutor, LostWorkerError, as_they_end
 from flows.solving import Execution, solve_cases
 from simgen.cases import get_family
 from simgen.errors import InputError, MachineError, StoreError
@@ -50,7 +50,7 @@ def fail_once(folder: str, error: Exception) -> str:
 @pytest.fixture
 def executor(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "PAUSE_S", 0.0)
-    with closing(LocalExecutor(1)) as opened:
+    with LocalExecutor(1) as opened:
         yield opened
 
 
@@ -85,11 +85,11 @@ def test_errors_that_may_pass_are_tried_again_and_others_are_not(
 
 DRIVER = """
 import sys, time
-from flows.executor import LocalExecutor, closing
+from flows.executor import LocalExecutor
 from tests.flows.test_executor import sleep
 
 if __name__ == "__main__":
-    with closing(LocalExecutor(1)) as executor:
+    with LocalExecutor(1) as executor:
         executor.submit(sleep, sys.argv[1]).result()
 """
 
