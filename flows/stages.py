@@ -521,13 +521,17 @@ class Measurement(asks.EvaluationRequest):
 
 
 @dataclass(frozen=True)
-class Optimum:
-    """The URLs of a search's table and page, its summary, and a command for a finer mesh."""
+class Finished:
+    """The URL of a page, and its summary."""
 
-    table: str
     page: str
     verdict: str
-    finer: str
+    trials: str = ""
+    """Of a sweep, the URL of its runs, and that of the best experiment"""
+    best: str = ""
+    table: str = ""
+    """Of a search, the URL of its table, and a command for a finer mesh"""
+    finer: str = ""
 
 
 class Optimisation(asks.OptimisationRequest):
@@ -590,7 +594,7 @@ class Optimisation(asks.OptimisationRequest):
             raise InputError(f"{folder.url} has another search ({found.title}); give another --out")
         return found
 
-    def done(self) -> Optimum | None:
+    def done(self) -> Finished | None:
         """Return the optimum if as many candidates as asked for were solved."""
         search = self.read()
         ended = [each for each in search.candidates if each.status != "chosen"]
@@ -607,7 +611,7 @@ class Optimisation(asks.OptimisationRequest):
         dataset = simgen.open_dataset(search.dataset)
         optimisation.Emulator.of(search, dataset, generation.settings or {})
 
-    def execute(self) -> Optimum:
+    def execute(self) -> Finished:
         """Choose, predict and solve one candidate after the other; write table and page each time.
 
         The record is written before a candidate is solved, so that the same request goes on.
@@ -681,7 +685,7 @@ class Optimisation(asks.OptimisationRequest):
         found = versions.read_on_record(self.asked.dataset)
         return found.design if found else {}
 
-    def _result(self, search: optimisation.Search) -> Optimum:
+    def _result(self, search: optimisation.Search) -> Finished:
         """Return the optimum; SimgenError where none is found."""
         folder = self.folder
         if all(each.status != "accepted" for each in search.candidates):
@@ -703,18 +707,8 @@ class Optimisation(asks.OptimisationRequest):
                 + [f"--set={name}={value:g}" for name, value in settings.items()]
                 + ["--store", f"{folder.url}/finer"]
             )
-        place = f"{folder.url}/{optimisation.TABLE}", f"{folder.url}/index.html"
-        return Optimum(*place, search.verdict, finer)
-
-
-@dataclass(frozen=True)
-class FinishedTrials:
-    """The URL of a page of trials, its summary; of a sweep the runs, and the best experiment."""
-
-    page: str
-    verdict: str
-    trials: str = ""
-    best: str = ""
+        table = f"{folder.url}/{optimisation.TABLE}"
+        return Finished(f"{folder.url}/index.html", search.verdict, table=table, finer=finer)
 
 
 class Trials(asks.SweepRequest):
@@ -726,7 +720,7 @@ class Trials(asks.SweepRequest):
         opened = open_training(self, self.budget)
         return sweep.plan_sweep(*opened, space, self.trials, runs_url(self), self.seed)
 
-    def done(self) -> FinishedTrials | None:
+    def done(self) -> Finished | None:
         """Return None: `execute` looks at each trial, and skips those that have ended."""
         search_space.load_space(self.space)
         open_training(self, self.budget)
@@ -737,7 +731,7 @@ class Trials(asks.SweepRequest):
         check_job_reach(runs_url(self))
         self.plan()
 
-    def execute(self) -> FinishedTrials:
+    def execute(self) -> Finished:
         """Run all trials on Ray, with a line as each ends, and write the page."""
         from courant.report.comparison import sweep_line, write_sweep_page
 
@@ -764,7 +758,7 @@ class Trials(asks.SweepRequest):
                 limits = {name: getattr(self, name) for name in names}
                 results = run_sweep(plan, on_trial=bars.show_trial, **limits)
         page, best = write_sweep_page(plan, results), f"{folder}/{sweep.BEST}"
-        return FinishedTrials(page, sweep_line(plan, results), f"{folder}/trials", best)
+        return Finished(page, sweep_line(plan, results), f"{folder}/trials", best)
 
 
 class ModelBenchmark(asks.BenchmarkRequest):
@@ -815,7 +809,7 @@ class ModelBenchmark(asks.BenchmarkRequest):
         )
         return planned, opened
 
-    def done(self) -> FinishedTrials | None:
+    def done(self) -> Finished | None:
         """Write the page anew where every trial is on record."""
         planned, dataset = self.plan()
         planned.check_folder()
@@ -827,7 +821,7 @@ class ModelBenchmark(asks.BenchmarkRequest):
         check_job_reach(planned.url)
         planned.write()
 
-    def execute(self) -> FinishedTrials:
+    def execute(self) -> Finished:
         """Run all trials on Ray, with a line as each ends, and write the results."""
         planned, data = self.plan()
         limits = {name: getattr(self, name) for name in ("cpus_per_trial", "gpus_per_trial")}
@@ -858,7 +852,7 @@ class ModelBenchmark(asks.BenchmarkRequest):
             raise SimgenError(f"{planned.url}: some trials did not end; the same command goes on")
         return results
 
-    def _results(self, planned: benchmark.Benchmark, data: simgen.Dataset) -> FinishedTrials | None:
+    def _results(self, planned: benchmark.Benchmark, data: simgen.Dataset) -> Finished | None:
         """Write the results where every trial is on record, else return None."""
         from courant.report.comparison import write_benchmark_page
         from courant.sweeps.benchmark_table import read_table
@@ -866,7 +860,7 @@ class ModelBenchmark(asks.BenchmarkRequest):
         if benchmark.next_phase(planned) is not None:
             return None
         table = read_table(planned, data, benchmark.final_trials(planned))
-        return FinishedTrials(write_benchmark_page(table), table.verdict())
+        return Finished(write_benchmark_page(table), table.verdict())
 
 
 @dataclass(frozen=True)
