@@ -140,12 +140,11 @@ def as_they_end(
     items: Iterable[Item],
     submit: Callable[[Item], Future[Result]],
     at_once: Callable[[], int],
-    on_wait: Callable[[], float | None] = lambda: None,
+    on_wait: Callable[[], None] = lambda: None,
 ) -> Iterator[Future[Result]]:
     """Yield the items' futures, each as its work ends.
 
-    No more than `at_once` are under way. `on_wait` is called before each wait, and again after the
-    seconds that it returns, or LOOK_S.
+    No more than `at_once` are under way. `on_wait` is called before each wait, of LOOK_S at most.
     """
     ended: queue.SimpleQueue[Future[Result]] = queue.SimpleQueue()
     left, num_under_way = iter(items), 0
@@ -155,9 +154,9 @@ def as_they_end(
             num_under_way += 1
         if not num_under_way:
             return
-        due_s = on_wait()
+        on_wait()
         try:
-            future = ended.get(timeout=LOOK_S if due_s is None else min(due_s, LOOK_S))
+            future = ended.get(timeout=LOOK_S)
         except queue.Empty:
             continue
         num_under_way -= 1

@@ -176,14 +176,11 @@ class Committer(AbstractContextManager["Committer"]):
         self._waiting.append(solved)
         self.flush_where_due()
 
-    def flush_where_due(self) -> float | None:
-        """Commit the waiting cases if it is time; return the seconds until then, if any wait."""
+    def flush_where_due(self) -> None:
+        """Commit the waiting cases if it is time."""
         self._bars.show_slow()
-        left = self._not_before - time.monotonic()
-        if self._waiting and left > 0:
-            return left
-        self.flush()
-        return None
+        if time.monotonic() >= self._not_before:
+            self.flush()
 
     def flush(self) -> None:
         """Commit every waiting case."""
