@@ -68,11 +68,6 @@ screen = SafeConsole(emoji=False)
 errors = SafeConsole(stderr=True, emoji=False)
 
 
-def print_markup(text: str) -> None:
-    """Print a line of markup, not wrapped to the screen; what others named has to be escaped."""
-    screen.print(text, highlight=False, soft_wrap=True)
-
-
 def print_line(text: str) -> None:
     """Print a line as it is, not wrapped to the screen: brackets in a path are no markup."""
     screen.print(text, markup=False, highlight=False, soft_wrap=True)

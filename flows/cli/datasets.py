@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import Field
-from rich.markup import escape
 from rich.table import Column
 
 import simgen
@@ -96,8 +95,7 @@ def dataset_show(
     opened = simgen.open_dataset(dataset, version)
     if case:
         stored = opened[case]
-        reason = escape(f"{stored.status}  {stored.reason}")
-        terminal.print_markup(f"[bold]{escape(stored.id)}[/bold]  {reason}")
+        print_line(f"{stored.id}  {stored.status}  {stored.reason}")
         for name, value in {**stored.parameters, **stored.settings}.items():
             print_line(f"  {name} = {value:g}")
         gates = (
@@ -111,9 +109,7 @@ def dataset_show(
             print_line(stored.log_tail)
         return
     schema = opened.schema
-    title = f"{schema.family} {opened.version}"
-    where = f"{opened.url}  snapshot {opened.snapshot_id}"
-    terminal.print_markup(f"[bold]{escape(title)}[/bold]  {escape(where)}")
+    print_line(f"{schema.family} {opened.version}  {opened.url}  snapshot {opened.snapshot_id}")
     print_line(f"{counted(len(opened), 'accepted case')}: {opened.splits}")
     rows = []
     for field in schema.fields:

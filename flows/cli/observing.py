@@ -482,7 +482,7 @@ def families(
     family = get_family(name, f"{place}/{name}")
     kind = "transient" if family.transient else "steady"
     title = f"{family.title}; {kind}, {family.application}, revision {family.revision}"
-    terminal.print_markup(f"[bold]{family.name}[/bold]  {title}\n")
+    terminal.print_line(f"{family.name}  {title}\n")
     _print_space("parameter", family.design_space, {})
     _print_space("setting", family.settings_space, family.presets)
     fields = ((each.name, each.unit, ", ".join(each.components)) for each in family.fields)
