@@ -264,7 +264,7 @@ def runs_ls(
 @runs_app.command("show", epilog="Example: courant runs show RUN")
 def runs_show(run: asks.RunUrl) -> None:
     """Show one run in full: its experiment, dataset version, course and errors."""
-    found = summary.read_run(RunDirectory(absolute(run)))
+    found = summary.read_run(RunDirectory(run))
     value = Column("value")
     print_table((Column("", style="bold"), value), _facts(found).items())
     flat = summary.flatten(found.settings).items()
@@ -276,7 +276,7 @@ def runs_compare(runs: asks.RunUrls) -> None:
     """Compare runs: the settings in which they differ, and their results."""
     if len(runs) < 2:
         raise InputError("one run has nothing to be compared with; name two or more")
-    found = [summary.read_run(RunDirectory(absolute(run))) for run in runs]
+    found = [summary.read_run(RunDirectory(run)) for run in runs]
     differing = summary.differing_settings(found)
     rows = [[key, *map(_text, values)] for key, values in differing.items()]
     facts = [_facts(run) for run in found]
@@ -290,7 +290,7 @@ def runs_export(
     out: Annotated[str | None, option("File or s3://bucket/key; default: RUN.zip.")] = None,
 ) -> None:
     """Pack a run into one file that is a run for all commands, without its dataset."""
-    source = RunDirectory(absolute(run))
+    source = RunDirectory(run)
     name = source.url.rsplit("/", 1)[-1].removesuffix(".zip")
     print_line(f"packed  {summary.pack_run(source, absolute(out or f'{name}.zip'))}")
 
@@ -361,7 +361,7 @@ def report(
 
     folder = report_folder(run, out)
     settings.check_folder(folder)
-    print_line(f"report  {write_report(absolute(run), folder, dataset)}")
+    print_line(f"report  {write_report(run, folder, dataset)}")
 
 
 @app.command(
@@ -409,30 +409,30 @@ def predict(
         if given is not None and kind not in needed:
             raise InputError(f"{named} belongs to {needed}, not to {kind}; leave it out")
     if design is not None:
-        record.check_trained(RunDirectory(absolute(run)))
+        record.check_trained(RunDirectory(run))
     from courant.report.verdict import known_verdict
     from flows.cli.prediction_files import predict_file, predict_to_files, write_prediction
 
-    out, url, by = local_path(str(out)), absolute(run), ""
-    said = str((verdict := known_verdict(RunDirectory(url))) or "")
+    out, by = local_path(str(out)), ""
+    said = str((verdict := known_verdict(RunDirectory(run))) or "")
     if is_file:
         asked = asks.parse_settings(parameters.split(",") if parameters else None, "--parameters")
         faces = None if boundary is None else local_path(str(boundary))
-        print_line(predict_file(url, local_path(str(case)), faces, asked or None, steps, out))
+        print_line(predict_file(run, local_path(str(case)), faces, asked or None, steps, out))
     elif design is not None:
-        units = record.read_dataset_record(RunDirectory(url))["parameters"]
+        units = record.read_dataset_record(RunDirectory(run))["parameters"]
         form = ", ".join(f"{of['name']} {of['unit'] and 'in'} {of['unit']}".strip() for of in units)
         form = f"NAME=VALUE with a bare number: {form}"
         asked = asks.parse_settings(design.split(","), "--design", form=form)
         by_whom = dataset, reference, said
-        by = predict_to_files(url, asked, out, steps, from_solver, verify, *by_whom)
+        by = predict_to_files(run, asked, out, steps, from_solver, verify, *by_whom)
     else:
-        print_line(write_prediction(url, str(case), start, steps, out, dataset, said))
+        print_line(write_prediction(run, str(case), start, steps, out, dataset, said))
     if verdict:
         better = f"{verdict.given or 'the network'} is better"
         better += ", which predicts any --design" if design is None else ""
         word = verdict.word if by == verdict.given else better
-        why = f"courant evaluate {shlex.quote(url)} says why"
+        why = f"courant evaluate {shlex.quote(run)} says why"
         print_line(f"fields of {by or 'the network'}: {word} ({why})")
 
 
@@ -448,7 +448,7 @@ def serve(
     allow_host: asks.AllowedHosts = None,
 ) -> None:
     """Answer predictions over HTTP until Ctrl-C, here or with RAY_ADDRESS on a cluster."""
-    record.check_trained(RunDirectory(absolute(run)))  # importing the server takes seconds
+    record.check_trained(RunDirectory(run))  # importing the server takes seconds
     from courant.serving.predictions import Limits
     from flows.serving import serve_model
 
@@ -458,7 +458,7 @@ def serve(
         max_megabytes=max_megabytes,
         max_point_steps=max_point_steps,
     )
-    serve_model(absolute(run), host, port, limits, names=allow_host or ())
+    serve_model(run, host, port, limits, names=allow_host or ())
 
 
 @app.command(epilog="Example: courant explore pipe-run/runs")
@@ -470,10 +470,10 @@ def explore(
     allow_host: asks.AllowedHosts = None,
 ) -> None:
     """Explore a design space in the browser; a steady model needs OpenFOAM's mesh tools here."""
-    record.check_trained(RunDirectory(absolute(run)))  # importing the server takes seconds
+    record.check_trained(RunDirectory(run))  # importing the server takes seconds
     from flows.serving import explore_model
 
-    explore_model(absolute(run), host, port, dataset, allow_host or ())
+    explore_model(run, host, port, dataset, allow_host or ())
 
 
 @app.command(epilog="Example: courant calibrate RUN")
@@ -491,7 +491,7 @@ def calibrate(
     from courant.report.page import plain
 
     with progress_bar("calibrating") as progress:
-        bands = calibrate_run(absolute(run), dataset, absolute(grid) if grid else None, progress)
+        bands = calibrate_run(run, dataset, absolute(grid) if grid else None, progress)
     names = "".join(f", {plain(name)}" for name in bands.solved)
     cases = counted(len(bands.cases), "calibration case")
     print_line(f"bands  {cases} of {bands.version}: the fields{names}")
@@ -515,7 +515,7 @@ def coverage(
     from courant.report.page import plain
 
     with progress_bar("predicting") as progress:
-        found = measure_coverage(absolute(run), split, dataset, level, progress)
+        found = measure_coverage(run, split, dataset, level, progress)
     rows = []
     for name, score in found.bands.items():
         shares = ((score.worst_eighth, 0), (score.error, 1), (score.null_error, 1))
@@ -562,7 +562,7 @@ analysis_app = typer.Typer(
 
 def _opened(asked: Asked) -> tuple[RunDirectory, courant.Surrogate, simgen.Dataset, list[str]]:
     """Return the folder of the numbers, the model, its dataset, and the named or test cases."""
-    surrogate = courant.load(absolute(asked["run"]))
+    surrogate = courant.load(asked["run"])
     opened = surrogate.open_dataset(asked["dataset"])
     chosen = asked["case"] or opened.cases("test")
     if not chosen:
@@ -599,7 +599,7 @@ def analyse_scores(
     folder = RunDirectory(beside(asked["run"], "analysis", asked["out"]))
     with progress_bar("analysing") as progress:
         found = comparison.score_run(
-            absolute(asked["run"]),
+            asked["run"],
             asked["case"] or (),
             absolute(other) if other else None,
             progress,
@@ -826,9 +826,9 @@ def analyse_compare(asked: Asked, runs: asks.RunUrls) -> None:
     from simgen.publish.figures import png_bytes
 
     folder = RunDirectory(beside(f"{runs[0]}-compared", "analysis", asked["out"]))
-    urls, on = [absolute(run) for run in runs], (asked["case"] or (), asked["dataset"])
+    on = asked["case"] or (), asked["dataset"]
     with progress_bar("scoring") as progress:
-        found = comparison.compare_runs(urls, folder, *on, progress)
+        found = comparison.compare_runs(runs, folder, *on, progress)
     names = [Column(escape(found.heading(row)), justify="right") for row in found.columns]
     rows = []
     for each in SCORES:
