@@ -49,6 +49,10 @@ class Settings:
         address = self.ray_address or ""
         return address.rstrip("/") if address.startswith(("http://", "https://")) else None
 
+    def store_url(self, given: str | None = None) -> str:
+        """Return the URL of the store that is given, else of COURANT_STORE."""
+        return absolute(given or self.store).rstrip("/")
+
 
 def load_settings() -> Settings:
     """Read the settings of this process."""

@@ -105,7 +105,7 @@ class Generation(asks.GenerationRequest):
     @property
     def url(self) -> str:
         """Return the dataset's URL: a store has one dataset of each family."""
-        return f"{absolute(self.store or load_settings().store).rstrip('/')}/{self.family}"
+        return f"{load_settings().store_url(self.store)}/{self.family}"
 
     @cached_property
     def case_family(self) -> CaseFamily:

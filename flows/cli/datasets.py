@@ -42,10 +42,6 @@ import_app = typer.Typer(
 )
 
 
-def _store(store: str | None) -> str:
-    return absolute(store or load_settings().store).rstrip("/")
-
-
 @dataset_app.command("ls", epilog="Example: courant dataset ls demo-run/store")
 def dataset_ls(
     store: Annotated[
@@ -55,7 +51,7 @@ def dataset_ls(
     """List the datasets of a store, with their newest versions."""
     from simgen.store.versions import folders_in
 
-    base, rows, problems = _store(store), list[tuple[object, ...]](), list[str]()
+    base, rows, problems = load_settings().store_url(store), list[tuple[object, ...]](), list[str]()
     # Families first: a store that cannot be read is an error for each.
     for family in dict.fromkeys([*FAMILIES, *folders_in(base)]):
         url = f"{base}/{family}"
@@ -367,7 +363,7 @@ class FolderRequest:
         source = (self.source or folder.name, self.source_url, self.license)
         return FolderOptions(
             folder=folder,
-            url=f"{_store(self.store)}/{name}",
+            url=f"{load_settings().store_url(self.store)}/{name}",
             name=name,
             table=None if self.parameters is None else read_case_table(local_path(self.parameters)),
             ranges=self.range or {},
@@ -572,7 +568,7 @@ def import_benchmark(
     schema = replace(schema, family=name or schema.family)
     with progress_bar("importing cases") as on_progress:
         done = import_cases(
-            f"{_store(store)}/{schema.family}",
+            f"{load_settings().store_url(store)}/{schema.family}",
             schema,
             benchmarks.hold_out(cases, validation, number),
             on_progress=lambda done, _: on_progress(done, number),
@@ -599,7 +595,7 @@ def generate_benchmark_data(
     with progress_bar("solving cases") as on_progress:
         done = generate_benchmark(
             name,
-            f"{_store(store)}/{grid.name}",
+            f"{load_settings().store_url(store)}/{grid.name}",
             num_train,
             grid.num_test if test is None else test,
             num_validation=-(-num_train // 10) if validation is None else validation,

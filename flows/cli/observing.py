@@ -125,7 +125,7 @@ def places(store: str | None, runs: str | None) -> Settings:
     settings = load_settings()
     return replace(
         settings,
-        store=absolute(store or settings.store).rstrip("/"),
+        store=settings.store_url(store),
         runs=absolute(runs or settings.runs or RUNS).rstrip("/"),
     )
 
@@ -430,7 +430,7 @@ def _prefect() -> str:
 def _store() -> str:
     from simgen.store.versions import repository_exists
 
-    where = absolute(load_settings().store)
+    where = load_settings().store_url()
     there = [family for family in FAMILIES if repository_exists(f"{where}/{family}")]
     return f"{where}: {', '.join(there) or 'no dataset yet'}"
 
@@ -471,7 +471,7 @@ def families(
     store: asks.Store = None,
 ) -> None:
     """List the case families, with the templates of a store; or show one: what it declares."""
-    place = absolute(store or load_settings().store).rstrip("/")
+    place = load_settings().store_url(store)
     if name is None:
         for each in templates_in(place):
             find_family(each, f"{place}/{each}")
