@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -211,17 +212,8 @@ def case_digest(result: CaseResult, arrays: Mapping[str, str]) -> str:
 
 def json_ready(record: Record) -> Record:
     """Convert to plain JSON, which has no numbers for NaN and infinities: they become words."""
-
-    def clean(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {str(key): clean(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [clean(item) for item in value]
-        if isinstance(value, float | np.floating):
-            return float(value) if np.isfinite(value) else str(float(value))
-        return value.item() if isinstance(value, np.generic) else value
-
-    return {name: clean(value) for name, value in record.items()}
+    text = json.dumps(record, default=lambda of: of.item())  # numpy's numbers
+    return json.loads(text, parse_constant=lambda of: str(float(of)))
 
 
 def append_cases(root: zarr.Group, records: Mapping[str, CaseRecord]) -> None:
