@@ -10,20 +10,20 @@ from simgen.case import Field
 from simgen.design_space import Parameter
 from simgen.imports.importing import (
     Imported,
-    SourceBoundary,
     SourceCase,
     grid_points,
     import_cases,
     imported_schema,
 )
+from simgen.point_cloud import BoundaryCloud
 from simgen.store.schema import Source
 
 __all__ = [
+    "BoundaryCloud",
     "Field",
     "Imported",
     "Parameter",
     "Source",
-    "SourceBoundary",
     "SourceCase",
     "grid_points",
     "import_cases",

@@ -88,27 +88,14 @@ def grid_points(*axes: Any) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class SourceBoundary:
-    """The B faces of a case's boundary.
-
-    points (B, d) m, normals (B, d), unit vectors out of the domain, areas (B,) m2, patch (B,), the
-    names of patch kinds or their numbers in the schema's order; fields like those of the case.
-    """
-
-    points: Any
-    normals: Any
-    areas: Any
-    patch: Any
-    fields: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class SourceCase:
     """One case as its source has it: N points in d dimensions, T snapshots, C components.
 
     points (N, d), or (N, 3) with zeros behind; fields (N, C), or (N,) for one component, on a grid
     (*grid, C) or (*grid,), transient with T in front; time (T,) s, increasing, None for a steady
-    case; volumes (N,) m3, distance (N, K) m, direction (N, K, 3).
+    case; volumes (N,) m3, distance (N, K) m, direction (N, K, 3). Of a boundary points and normals
+    may be (B, d), and patch names of kinds or their numbers in the schema's order; its fields are
+    like those of the case.
     """
 
     name: str  # Its id in the dataset: letters, digits, '.', '_' and '-'
@@ -122,7 +109,7 @@ class SourceCase:
     volumes: Any = None
     distance: Any = None
     direction: Any = None
-    boundary: SourceBoundary | None = None
+    boundary: BoundaryCloud | None = None
     mesh: CellMesh | None = None
     """The cells around the points and the faces of the boundary, to draw and for graphs"""
     gates: tuple[Gate, ...] = ()

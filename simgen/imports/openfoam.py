@@ -36,7 +36,8 @@ from simgen.foam.field import field_values, read_field
 from simgen.foam.log import SolverLog
 from simgen.foam.mesh import MeshGeometry, PatchRange, read_geometry, time_directories
 from simgen.imports.folder import NotImported, Surveyed, fingerprint
-from simgen.imports.importing import SourceBoundary, SourceCase
+from simgen.imports.importing import SourceCase
+from simgen.point_cloud import BoundaryCloud
 from simgen.solving.convert import distance_to_faces
 from simgen.solving.gates import check_sizes, columns_of, rejection
 from simgen.store.schema import Schema
@@ -328,7 +329,7 @@ class FoamFolder:
         if schema.boundary:
             areas = whole.face_areas[faces]
             size = np.linalg.norm(areas, axis=1)
-            boundary = SourceBoundary(
+            boundary = BoundaryCloud(
                 points=whole.face_centres[faces] * flat,
                 normals=areas * flat / np.maximum(size, 1e-300)[:, None],
                 areas=size,

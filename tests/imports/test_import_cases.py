@@ -13,10 +13,10 @@ import zarr
 import simgen
 from simgen.errors import InputError
 from simgen.imports import (
+    BoundaryCloud,
     Field,
     Parameter,
     Source,
-    SourceBoundary,
     SourceCase,
     grid_points,
     import_cases,
@@ -79,8 +79,12 @@ def block_cases(num: int) -> Iterator[SourceCase]:
             volumes=np.full(64, 1 / 64),
             distance=points[:, :1],
             direction=towards,
-            boundary=SourceBoundary(
-                faces, towards[:16, 0], np.ones(16), ["inlet"] * 16, {"velocity": np.ones((16, 3))}
+            boundary=BoundaryCloud(
+                points=faces,
+                normals=towards[:16, 0],
+                areas=np.ones(16),
+                patch=np.array(["inlet"] * 16),
+                fields={"velocity": np.ones((16, 3))},
             ),
         )
 
