@@ -19,7 +19,7 @@ from simgen.foam.run import find_openfoam
 def main() -> int:
     chosen = choose_modules(Path(__file__).parent, "study", "validation-out", __doc__)
     try:
-        find_openfoam().activate()
+        find_openfoam()
         for name in chosen.names:
             print(f"== {name} ==", flush=True)
             study = importlib.import_module(f"bench.validation.study_{name}")

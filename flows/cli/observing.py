@@ -391,8 +391,8 @@ def _openfoam() -> str:
     from simgen.foam.run import find_openfoam
 
     solvers = sorted({family.application for family in FAMILIES.values()})
-    openfoam = find_openfoam(("checkMesh", "gmshToFoam", *solvers))
-    return f"v{openfoam.version.removeprefix('v')}, {', '.join(solvers)}"
+    release = find_openfoam(("checkMesh", "gmshToFoam", *solvers))
+    return f"v{release.removeprefix('v')}, {', '.join(solvers)}"
 
 
 def _gmsh() -> str:

@@ -388,7 +388,7 @@ def make_template(
             files = (file for file in (folder / "system").rglob("*") if file.is_file())
             if not any(monitor in file.read_text(errors="replace") for file in files):
                 raise InputError(f"--quantity {asked.name}: {case}/system has no '{monitor}'")
-    find_openfoam(("foamDictionary",)).activate()
+    find_openfoam(("foamDictionary",))
     with tempfile.TemporaryDirectory(prefix="courant-template-") as scratch:
         trial = Path(scratch) / "case"
         copy_case(folder, trial)

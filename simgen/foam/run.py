@@ -23,7 +23,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -42,20 +41,12 @@ class MissingSolverError(InputError):
     """A machine on which no case can be solved."""
 
 
-@dataclass(frozen=True)
-class OpenFoam:
-    """A usable installation: its version (as in v1912) and its environment variables."""
+def find_openfoam(applications: Iterable[str] = ("checkMesh", "gmshToFoam")) -> str:
+    """Find the installation on this machine; return its version, as in v1912.
 
-    version: str
-    environment: dict[str, str]
-
-    def activate(self) -> None:
-        """Set the variables in this process, where PyFoam and the applications read them."""
-        os.environ.update(self.environment)
-
-
-def find_openfoam(applications: Iterable[str] = ("checkMesh", "gmshToFoam")) -> OpenFoam:
-    """Find the installation on this machine; MissingSolverError explains how to get one."""
+    Its variables are set in this process, where PyFoam and the applications read them.
+    MissingSolverError explains how to get one.
+    """
     for application in applications:
         if shutil.which(application) is None:
             hint = MISSPELT_HINT if shutil.which("checkMesh") else INSTALL_HINT
@@ -76,14 +67,9 @@ def find_openfoam(applications: Iterable[str] = ("checkMesh", "gmshToFoam")) -> 
             f"the OpenFOAM version of {project} is not known:"
             " set WM_PROJECT_VERSION (for example v1912)"
         )
-    environment = {
-        "WM_PROJECT_DIR": str(project),
-        "WM_PROJECT_VERSION": version,
-        "FOAM_ETC": str(project / "etc"),
-        # Cases run side by side: a threaded BLAS inside each would only oversubscribe the cores.
-        "OMP_NUM_THREADS": "1",
-    }
-    return OpenFoam(version, environment)
+    os.environ |= {"WM_PROJECT_DIR": str(project), "WM_PROJECT_VERSION": version}
+    os.environ["FOAM_ETC"] = str(project / "etc")
+    return version
 
 
 OnStep = Callable[[SolverLog], None]
@@ -122,10 +108,11 @@ def run_application(
             stderr=subprocess.STDOUT,
             bufsize=0,
             cwd="/",
-            # A Ctrl-C in the terminal reaches this process alone. An application warns unless PWD
-            # is its directory.
+            # A Ctrl-C in the terminal reaches this process alone.
             start_new_session=True,
-            env={**os.environ, "PWD": str(directory)},
+            # An application warns unless PWD is its directory. Cases run side by side: a threaded
+            # BLAS inside each would only oversubscribe the cores.
+            env={**os.environ, "PWD": str(directory), "OMP_NUM_THREADS": "1"},
         ) as process,
     ):
         assert process.stdout is not None

@@ -26,7 +26,7 @@ from simgen.cases import get_family
 from simgen.design_space import DesignPoint
 from simgen.errors import CaseError, MachineError, OutOfMemoryError
 from simgen.foam.log import SolverLog
-from simgen.foam.run import APPLICATIONS, OpenFoam, find_openfoam, run_solver
+from simgen.foam.run import APPLICATIONS, find_openfoam, run_solver
 from simgen.meshing import check_mesh
 from simgen.provenance import generator_version, host_class, source_revision
 from simgen.solving.case_lock import await_orphans, own_case, scratch_errors
@@ -101,8 +101,7 @@ def solve_owned(
     if marked and marked.status != "failed":
         return marked
     applications = needed_applications(family, cores)
-    foam = find_openfoam(applications)
-    foam.activate()
+    version = find_openfoam(applications)
     with scratch_errors(directory.parent):
         if directory.exists():
             await_orphans(directory, applications)
@@ -110,7 +109,7 @@ def solve_owned(
         directory.mkdir()
     case = SolvedCase(point, directory)
     try:
-        result = _solve(family, case, foam, on_progress, time_limit_s, cores)
+        result = _solve(family, case, version, on_progress, time_limit_s, cores)
     except MachineError as error:
         # What it has written would keep a full disk full.
         shutil.rmtree(directory, ignore_errors=True)
@@ -136,14 +135,14 @@ def needed_applications(family: CaseFamily, cores: int = 1) -> tuple[str, ...]:
 def _solve(
     family: CaseFamily,
     case: SolvedCase,
-    foam: OpenFoam,
+    version: str,
     on_progress: OnProgress | None,
     time_limit_s: float | None,
     cores: int,
 ) -> CaseResult:
     provenance: dict[str, Any] = {
         "solver": family.application,
-        "solver_version": f"OpenFOAM {foam.version}",
+        "solver_version": f"OpenFOAM {version}",
         "generator_version": generator_version(),
         "source_revision": source_revision(),
         "host_class": host_class(),

@@ -54,7 +54,7 @@ def mesh_design(point: DesignPoint, folder: Path) -> tuple[PointCloud, bool]:
     if known is not None:
         return _with_conditions(family, point, known), True
     applications = ("gmshToFoam", *family.preparation)
-    find_openfoam(applications).activate()
+    find_openfoam(applications)
     check_path("temporary directory (TMPDIR)", Path(tempfile.gettempdir()))
     try:
         folder.mkdir(parents=True, exist_ok=True)

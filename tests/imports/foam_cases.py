@@ -401,7 +401,7 @@ class PatchCase:
 
 def openfoam(case: Path, *command: str) -> None:
     """Run an application of OpenFOAM in a case; AssertionError shows how it ended."""
-    find_openfoam(command[:1]).activate()
+    find_openfoam(command[:1])
     try:
         run_application(command[0], case, arguments=command[1:])
     except SolverError as error:

@@ -48,7 +48,7 @@ def test_the_plan_follows_its_parameters():
 @pytest.mark.parametrize("duct_angle", [75.0, 120.0])
 @pytest.mark.parametrize("curvature_angle", [90.0, 180.0])
 def test_corners_of_the_design_space_mesh_cleanly(aperture, duct_angle, curvature_angle, tmp_path):
-    find_openfoam().activate()
+    find_openfoam()
     corner = {"aperture": aperture, "duct_angle": duct_angle, "curvature_angle": curvature_angle}
     design = {**MIDDLE, "baffle_angle": 60.0, **corner}
     FAMILY.write_case(FAMILY.point(design, FAMILY.settings("trial")), tmp_path)

@@ -62,7 +62,7 @@ def test_the_casing_widens_from_the_tongue_to_the_throat():
 @pytest.mark.openfoam
 @pytest.mark.parametrize("corner", [CORNERS[0], CORNERS[-1], (100, 160, 5)], ids=str)
 def test_meshes_of_the_spaces_corners_pass_checkmesh(corner, tmp_path):
-    find_openfoam(("checkMesh", "gmshToFoam")).activate()
+    find_openfoam(("checkMesh", "gmshToFoam"))
     point = FAMILY.point(design(*corner), FAMILY.settings("trial"))
     FAMILY.write_case(point, tmp_path)
     mesh = check_mesh(tmp_path)

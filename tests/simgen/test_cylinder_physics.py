@@ -41,7 +41,7 @@ def test_the_wake_of_a_small_cylinder_is_meshed_by_its_radius(radius, tmp_path):
     family = get_family("cylinder-flow")
     design = {"radius": radius, "center_x": 0.0, "center_y": 0.0}
     case = family.point(design, family.settings("trial", {}))
-    find_openfoam().activate()
+    find_openfoam()
     family.write_case(case, tmp_path)
     mesh = meshio.read(tmp_path / "mesh.msh")
     corners = mesh.points[mesh.cells_dict["hexahedron"]]

@@ -44,7 +44,7 @@ def test_a_mesh_leaves_nothing_in_the_temporary_folder(tmp_path, monkeypatch):
     (tmp_path / "case").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     family = get_family("cylinder-flow")
-    find_openfoam().activate()
+    find_openfoam()
     point = family.point(family.design_space.sample(1)[0], family.settings("trial"))
     family.write_case(point, tmp_path / "case")
     patches = read_boundary(tmp_path / "case/constant/polyMesh/boundary")

@@ -77,7 +77,7 @@ def test_a_server_has_the_next_process_wait_for_its_case(
     (first,) = ahead
     middle = {"radius": 2.0, "center_x": 0.0, "center_y": 0.0}
     point = FAMILY.point(middle, FAMILY.settings("trial", {"mesh_size": 2.0}))
-    find_openfoam(("gmshToFoam",)).activate()
+    find_openfoam(("gmshToFoam",))
     (tmp_path / "case").mkdir()
     preparation.write_case(point, tmp_path / "case", 120.0)
     assert (tmp_path / "case/constant/polyMesh/points").exists() and first.poll() is not None
