@@ -441,16 +441,14 @@ def import_openfoam_cases(options: Mapping[str, Any]) -> None:
     places = {folder.name_and_unit(each): parse(at) for each, at in given.items()}
     same = ("region", "steady", "after", "every", "interval", "allow_unfinished")
     reader = openfoam.FoamFolder(
-        openfoam.FoamOptions(
-            fields=fields,
-            given=known,
-            kinds=asked.kind or {},
-            patch_values=frozenset(values),
-            parameters={name: at for (name, _), at in places.items()},
-            units=dict(iter(places)),
-            limits=asked.limit or {},
-            **{name: getattr(asked, name) for name in same},
-        )
+        fields=fields,
+        given=known,
+        kinds=asked.kind or {},
+        patch_values=frozenset(values),
+        parameters={name: at for (name, _), at in places.items()},
+        units=dict(iter(places)),
+        limits=asked.limit or {},
+        **{name: getattr(asked, name) for name in same},
     )
     kinds = () if asked.distance == ["none"] else asked.distance and tuple(asked.distance)
     of = {name: text for (name, _), text in zip(places, given.values(), strict=True)}
@@ -476,8 +474,7 @@ def import_vtk_files(given: Mapping[str, Any]) -> None:
     fields, known = asked.arrays()
     names = {array: name or array for array, name in fields.items()}
     with vtk.MeshReader() as meshes:
-        options = vtk.VtkOptions(names, known, asked.unit or {})
-        reader = vtk.VtkFolder(options, meshes)
+        reader = vtk.VtkFolder(meshes, names, known, asked.unit or {})
         _import_folder(asked.options(units={}), reader, asked.dry_run)
 
 

@@ -50,9 +50,22 @@ MOST_NAMED = 6  # Entries that differ between cases and are shown
 FIGURES = ("courant", "continuity", "residual")  # Figures of a log, which limits may be set on
 
 
-@dataclass(frozen=True)
-class FoamOptions:
-    """The options of `courant dataset import openfoam` for its cases."""
+@dataclass(frozen=True, kw_only=True)
+class FoamCase(Surveyed):
+    """A surveyed OpenFOAM case."""
+
+    parts: tuple[Path, ...]  # The directories that hold its mesh
+    stored: tuple[tuple[float, str], ...]  # Times with the names of their directories
+    patches: frozenset[str]  # All of them, boundaries or not
+    gates: tuple[Gate, ...]
+    provenance: Mapping[str, Any]
+
+
+@dataclass
+class FoamFolder:
+    """The reader for OpenFOAM cases, with the options of `courant dataset import openfoam`."""
+
+    has_volumes = True
 
     fields: Mapping[str, str]  # OpenFOAM's name to the dataset's; empty for the usual one
     given: frozenset[str] = frozenset()
@@ -69,32 +82,12 @@ class FoamOptions:
     interval: float | None = None
     allow_unfinished: bool = False
     limits: Mapping[str, float] = field(default_factory=dict)
+    directories: dict[str, Path] = field(default_factory=dict, init=False)
+    left_out: list[NotImported] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         if unknown := self.limits.keys() - set(FIGURES):
             raise InputError(f"--limit {min(unknown)}: expected one of {', '.join(FIGURES)}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class FoamCase(Surveyed):
-    """A surveyed OpenFOAM case."""
-
-    parts: tuple[Path, ...]  # The directories that hold its mesh
-    stored: tuple[tuple[float, str], ...]  # Times with the names of their directories
-    patches: frozenset[str]  # All of them, boundaries or not
-    gates: tuple[Gate, ...]
-    provenance: Mapping[str, Any]
-
-
-class FoamFolder:
-    """The reader for OpenFOAM cases, as `simgen.imports.folder` needs one."""
-
-    has_volumes = True
-
-    def __init__(self, options: FoamOptions) -> None:
-        self.options = options
-        self.directories: dict[str, Path] = {}
-        self.left_out: list[NotImported] = []
 
     def find(self, folder: Path) -> list[str]:
         for directory in find_cases(folder):
@@ -109,7 +102,7 @@ class FoamFolder:
 
     def notes(self, cases: Sequence[FoamCase]) -> Iterator[str]:
         patches = sorted({patch for case in cases for patch in case.patches})
-        for pattern, kind in self.options.kinds.items():
+        for pattern, kind in self.kinds.items():
             if not fnmatch.filter(patches, pattern):
                 yield f"--kind {pattern}={kind} is of no patch; they are {', '.join(patches)}"
         if len(cases) > 1 and not any(case.parameters for case in cases):
@@ -124,8 +117,7 @@ class FoamFolder:
                 )
 
     def survey(self, place: str) -> FoamCase:
-        options, directory = self.options, self.directories[place]
-        region, names = options.region, list(options.fields)
+        directory, region, names = self.directories[place], self.region, list(self.fields)
         parts = parts_of(directory, region, names)
         meshes = [part / "constant" / region / "polyMesh" for part in parts]
         for part in parts:
@@ -137,14 +129,14 @@ class FoamFolder:
         if not stored:
             raise CaseError(f"it has no solved time: no time directory after 0 has {listed(names)}")
         application, end, steady = read_control(directory, region)
-        if options.steady is not None:
-            steady = options.steady
+        if self.steady is not None:
+            steady = self.steady
         if steady is None:
             steady = len(stored) == 1
         # Where its end is known not to be reached, nothing else of a case is looked at.
         log = find_log(directory, application)
         last, gates = stored[-1][0], []
-        if not options.allow_unfinished and (log is not None or end is not None):
+        if not self.allow_unfinished and (log is not None or end is not None):
             if not ((log and log[2].finished) or (end is not None and last >= end * (1 - 1e-6))):
                 why = f"controlDict's endTime is {end}, and no log shows that it converged"
                 if log is not None:
@@ -162,15 +154,15 @@ class FoamFolder:
             figures = {name: of for name, of in zip(FIGURES, measured, strict=True) if of != 0}
         limits = [
             Gate.at_most(f"{name} in the log", figures[name], limit)
-            for name, limit in options.limits.items()
+            for name, limit in self.limits.items()
             if name in figures
         ]
         if why := rejection(limits):
             raise CaseError(why)
-        times = stored[-1:] if steady else [of for of in stored if of[0] >= options.after]
-        times = times[:: options.every]
+        times = stored[-1:] if steady else [of for of in stored if of[0] >= self.after]
+        times = times[:: self.every]
         if not times:
-            raise CaseError(f"it has no time from {options.after:g} on; its last is {last:g}")
+            raise CaseError(f"it has no time from {self.after:g} on; its last is {last:g}")
         files = [mesh / of for mesh in meshes for of in foam_mesh.MESH_FILES]
         for part, (_, time), name in itertools.product(parts, times, names):
             files.append(part / time / region / name)
@@ -196,22 +188,22 @@ class FoamFolder:
             name: kind
             for name, patch in patches.items()
             if patch.size
-            and (kind := patch_kind(name, patch.type, conditions.get(name, ""), options.kinds))
+            and (kind := patch_kind(name, patch.type, conditions.get(name, ""), self.kinds))
         }
         parameters = {}
-        for name, at in options.parameters.items():
+        for name, at in self.parameters.items():
             # Boundary conditions of a decomposed case may lie in its parts alone.
             roots = [root for root in (directory, *parts) if has_file(root / at.file)]
             if not roots:
                 raise CaseError(f"it has no file {at.file}, where a parameter is read from")
             parameters[name] = read_number(roots[0], at)
-            check_unit(options.units.get(name, ""), roots[0], at)
+            check_unit(self.units.get(name, ""), roots[0], at)
         dimension = dimension_of(
             patches,
             lambda: np.concatenate([foam_mesh.read_points(mesh / "points") for mesh in meshes]),
         )
         taken = [time for time, _ in times]
-        if not steady and (interval := options.interval) is not None:
+        if not steady and (interval := self.interval) is not None:
             steps = int((taken[-1] - taken[0]) / interval * (1 + SAME_TIME))
             if not steps:
                 extent = f"{taken[0]:g} to {taken[-1]:g}"
@@ -227,13 +219,13 @@ class FoamFolder:
             place=place,
             files=fingerprint(
                 [of if of.exists() else of.with_name(f"{of.name}.gz") for of in files],
-                *(region, taken, sorted(kind_of.items()), sorted(options.patch_values)),
+                *(region, taken, sorted(kind_of.items()), sorted(self.patch_values)),
             ),
             fields=tuple(
                 describe_field(
-                    first / name, called, "given" if name in options.given else "solved", dimension
+                    first / name, called, "given" if name in self.given else "solved", dimension
                 )
-                for name, called in options.fields.items()
+                for name, called in self.fields.items()
             ),
             dimension=dimension,
             times=None if steady else tuple(taken),
@@ -255,12 +247,11 @@ class FoamFolder:
 
     def read(self, case: FoamCase, schema: Schema) -> SourceCase:
         """Read a case's mesh and values; CaseError names the file where something is wrong."""
-        options = self.options
         kinds = case.kind_of if schema.boundary else {}
         parts: dict[Path, MeshGeometry] = {}
         first = case.parts[0]
         for directory in case.parts:
-            mesh = read_geometry(directory, options.region)
+            mesh = read_geometry(directory, self.region)
             if not (mesh.volumes > 0).all():
                 raise CaseError(f"{directory.name}: its mesh has cells without volume")
             if len(mesh.volumes):  # there may be more processors than cells on one side
@@ -278,7 +269,7 @@ class FoamFolder:
             directory: Path, mesh: MeshGeometry, time: str, stored: Field
         ) -> tuple[np.ndarray, np.ndarray]:
             """Return a field in the cells (C, c) and on the boundary's faces (B, c) of one part."""
-            path = directory / time / options.region / stored.openfoam
+            path = directory / time / self.region / stored.openfoam
             boundaries = [name for name in mesh.patches if name in kinds]
             values = read_field(path, mesh.patches)
             # A field without any entry, as post-processing may make it, has its cells' on patches.
@@ -287,9 +278,7 @@ class FoamFolder:
             columns, precision = columns_of(stored, values), np.dtype("f8")
             where = f"{time}/{stored.openfoam}"
             try:
-                both = field_values(
-                    mesh, boundaries, values, columns, precision, options.patch_values
-                )
+                both = field_values(mesh, boundaries, values, columns, precision, self.patch_values)
             except CaseError as error:
                 raise CaseError(f"{where}: {error}") from error
             if wrong := sum(int(np.count_nonzero(~np.isfinite(each))) for each in both):

@@ -55,15 +55,6 @@ Snapshots = tuple[tuple[float | None, tuple[Path, ...]], ...]
 """Times, with the files of each; None for a steady case"""
 
 
-@dataclass(frozen=True)
-class VtkOptions:
-    """The options of `courant dataset import vtk` for its files."""
-
-    fields: Mapping[str, str]  # Array's name to the field's in the dataset
-    given: frozenset[str] = frozenset()
-    units: Mapping[str, str] = field(default_factory=dict)  # By the field's name in the dataset
-
-
 @dataclass(frozen=True, kw_only=True)
 class VtkCase(Surveyed):
     """A surveyed file or list of files."""
@@ -72,23 +63,28 @@ class VtkCase(Surveyed):
     mesh: bytes  # Digest of its places
 
 
+@dataclass
 class VtkFolder:
-    """The reader for VTK's files, as `simgen.imports.folder` needs one."""
+    """The reader for VTK's files, with the options of `courant dataset import vtk`."""
 
     has_volumes = False
 
-    def __init__(self, options: VtkOptions, meshes: MeshReader) -> None:
+    meshes: MeshReader
+    fields: Mapping[str, str]  # Array's name to the field's in the dataset
+    given: frozenset[str] = frozenset()
+    units: Mapping[str, str] = field(default_factory=dict)  # By the field's name in the dataset
+    paths: dict[str, Path] = field(default_factory=dict, init=False)
+    left_out: list[NotImported] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
         if not has_vtk():
             raise InputError("VTK is not installed: pip install 'courant-surrogate[vtk]'")
-        names = options.fields.values()
-        if unknown := sorted(options.units.keys() - set(names)):
+        names = self.fields.values()
+        if unknown := sorted(self.units.keys() - set(names)):
             raise InputError(
                 f"a unit is given for {unknown[0]}, which is not imported; choose of"
                 f" {', '.join(names)}"
             )
-        self.options, self.meshes = options, meshes
-        self.paths: dict[str, Path] = {}
-        self.left_out: list[NotImported] = []
 
     def find(self, folder: Path) -> list[str]:
         """Find the cases: files that no list names, and lists whose files no other one names.
@@ -137,27 +133,27 @@ class VtkFolder:
         return list(self.paths)
 
     def survey(self, place: str) -> VtkCase:
-        options, path = self.options, self.paths[place]
+        path = self.paths[place]
         snapshots = read_snapshots(path)
-        first = self.meshes.read(snapshots[0][1], list(options.fields))
+        first = self.meshes.read(snapshots[0][1], list(self.fields))
         times = tuple(time for time, _ in snapshots if time is not None)
         dimension = 2 if first.extent[2] <= FLAT * first.extent.max() else 3
         fields = []
-        for array, name in options.fields.items():
+        for array, name in self.fields.items():
             number = first.values[array].shape[-1]
             components = COMPONENT_NAMES.get(number, tuple(f"c{at}" for at in range(number)))
             if number == 1:
                 components = (name,)
             elif number == 3 and not _leaves(first.values[array], dimension):
                 components = components[:dimension]
-            unit = options.units.get(name, "")
-            role = "given" if array in options.given else "solved"
+            unit = self.units.get(name, "")
+            role = "given" if array in self.given else "solved"
             fields.append(Field(name, unit, components, role=role))  # type: ignore[arg-type]
         return VtkCase(
             place=place,
             files=fingerprint(
                 [file for _, files in snapshots for file in files],
-                *(sorted(options.fields.items()), list(times)),
+                *(sorted(self.fields.items()), list(times)),
             ),
             fields=tuple(fields),
             dimension=dimension,
@@ -181,7 +177,7 @@ class VtkFolder:
 
     def read(self, case: VtkCase, schema: Schema) -> SourceCase:
         """Read all snapshots of a case; CaseError names the file where one departs."""
-        arrays = {name: array for array, name in self.options.fields.items()}
+        arrays = {name: array for array, name in self.fields.items()}
         points: np.ndarray | None = None
         values: dict[str, list[np.ndarray]] = {each.name: [] for each in case.fields}
         for _, files in case.snapshots:

@@ -24,7 +24,7 @@ from simgen.foam.run import find_openfoam, run_application
 from simgen.imports import Imported
 from simgen.imports.folder import FolderOptions, FolderPlan, import_plan, plan_folder
 from simgen.imports.importing import SourceCase
-from simgen.imports.openfoam import FoamFolder, FoamOptions
+from simgen.imports.openfoam import FoamFolder
 
 NX, NY = 4, 3
 PATCHES = {"inlet": "patch", "outlet": "patch", "walls": "wall", "frontAndBack": "empty"}
@@ -218,12 +218,13 @@ def write_case(
     return directory
 
 
-def plan_openfoam(asked: FolderOptions, options: FoamOptions) -> FolderPlan:
-    return plan_folder(asked, FoamFolder(options))
+def plan_openfoam(asked: FolderOptions, reader: FoamFolder) -> FolderPlan:
+    """Plan with a reader of these options that has found nothing yet."""
+    return plan_folder(asked, replace(reader))
 
 
-def import_openfoam(plan: FolderPlan, options: FoamOptions, **more) -> Imported:
-    return import_plan(plan, FoamFolder(options), **more)
+def import_openfoam(plan: FolderPlan, reader: FoamFolder, **more) -> Imported:
+    return import_plan(plan, replace(reader), **more)
 
 
 SIDES = ("left", "right", "bottom", "top", "front", "back")
@@ -437,14 +438,14 @@ def imported_values(
     the case cannot be imported.
     """
     options |= {"fields": names, "allow_unfinished": True}
-    known = FoamFolder(FoamOptions(**options))
+    known = FoamFolder(**options)
     (place,) = known.find(folder)
     patches = sorted(known.survey(place).kind_of)
     kinds = {name: f"kind{number}" for number, name in enumerate(patches)}
     asked = FolderOptions(folder=folder, url=str(folder / "store"), name="fuzz", distance_kinds=())
     # A name may hold what fnmatch takes for a pattern.
     overrides = {re.sub(r"([\[*?])", r"[\1]", name): kind for name, kind in kinds.items()}
-    reader = FoamFolder(FoamOptions(kinds=overrides, **options))
+    reader = FoamFolder(kinds=overrides, **options)
     plan = plan_folder(asked, reader)
     case = reader.read(plan.cases[0], plan.schema)
     of_kind = {kind: number for number, kind in enumerate(plan.schema.patch_kinds)}

@@ -19,7 +19,7 @@ from simgen.foam.dictionaries import DictionaryPlace, read_entry, read_number
 from simgen.foam.mesh import PatchRange, read_faces, read_geometry
 from simgen.foam.run import find_openfoam
 from simgen.imports.folder import FolderOptions, read_case_table
-from simgen.imports.openfoam import FoamFolder, FoamOptions
+from simgen.imports.openfoam import FoamFolder
 from simgen.quantities import obtainable
 from simgen.store.verify import verify
 from simgen.store.write import DatasetWriter
@@ -38,7 +38,7 @@ from tests.imports.foam_cases import (
 
 FIELDS = {"U": "", "p": "", "T": ""}
 SPEED = {"speed": DictionaryPlace.parse("0/U:boundaryField/inlet/value[0]")}
-OPTIONS = FoamOptions(fields=FIELDS, parameters=SPEED)
+READER = FoamFolder(fields=FIELDS, parameters=SPEED)
 
 
 def asked(tmp_path: Path, **more) -> FolderOptions:
@@ -46,11 +46,11 @@ def asked(tmp_path: Path, **more) -> FolderOptions:
     return FolderOptions(**{**of, **more})
 
 
-def imported(tmp_path: Path, options: FoamOptions = OPTIONS, **more):
+def imported(tmp_path: Path, reader: FoamFolder = READER, **more):
     """Import the folder; return the dataset and what was skipped, by place."""
-    plan = plan_openfoam(asked(tmp_path, **more), options)
+    plan = plan_openfoam(asked(tmp_path, **more), reader)
     skipped = {each.case: each.reason for each in plan.skipped}
-    done = import_openfoam(plan, options, on_skipped=skipped.__setitem__)
+    done = import_openfoam(plan, reader, on_skipped=skipped.__setitem__)
     return simgen.open_dataset(done.url), skipped
 
 
@@ -198,11 +198,11 @@ def test_a_patch_that_only_some_cases_have_is_reported(tmp_path) -> None:
     for number in (1, 2, 3):
         write_case(tmp_path / f"cases/run{number}", speed=number)
     write_case(tmp_path / "cases/odd", speed=4, change=fin)
-    plan = plan_openfoam(asked(tmp_path), OPTIONS)
+    plan = plan_openfoam(asked(tmp_path), READER)
     assert [(each.case, each.reason.partition(";")[0]) for each in plan.skipped] == [
         ("odd", "it has no patch of kind outlet, to which the dataset has distances")
     ]
-    plan = plan_openfoam(asked(tmp_path, distance_kinds=("wall",)), OPTIONS)
+    plan = plan_openfoam(asked(tmp_path, distance_kinds=("wall",)), READER)
     assert plan.skipped == ()
     assert plan.patches == {"inlet": ["inlet"], "outlet": ["outlet"], "wall": ["fin", "walls"]}
     dataset, _ = imported(tmp_path, distance_kinds=("wall",))
@@ -214,14 +214,14 @@ def test_it_goes_on_where_it_was_cut_off_and_adds_only_what_is_new(tmp_path, mon
     for number in (1, 2, 3):
         write_case(tmp_path / f"cases/run{number}", speed=number)
     ranges = {"speed": (0.0, 9.0)}
-    plan = plan_openfoam(asked(tmp_path, ranges=ranges), OPTIONS)
+    plan = plan_openfoam(asked(tmp_path, ranges=ranges), READER)
 
     def stop(done: int, total: int) -> None:
         if done == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        import_openfoam(plan, OPTIONS, on_progress=stop)
+        import_openfoam(plan, READER, on_progress=stop)
     with pytest.raises(InputError, match="no published version"):
         simgen.open_dataset(plan.url)
     read: list[Path] = []
@@ -319,16 +319,16 @@ def test_parameters_and_splits_come_from_a_table(tmp_path) -> None:
         "case,split,angle (deg),height\nset/run1,train,10,2\nset/run3,test,30,2\n"
         "set/run9,train,1,2\n"
     )
-    options = FoamOptions(fields=FIELDS)
-    plan = plan_openfoam(asked(tmp_path, table=read_case_table(table)), options)
+    reader = FoamFolder(fields=FIELDS)
+    plan = plan_openfoam(asked(tmp_path, table=read_case_table(table)), reader)
     assert plan.splits == {"set-run1": "train", "set-run3": "test"}
     assert "has no row for it" in plan.skipped[0].reason
     same, lost, _ = plan.notes
     assert same.startswith("height is 2 in all cases") and lost.endswith("these rows: set-run9")
-    dataset, _ = imported(tmp_path, options, table=read_case_table(table))
+    dataset, _ = imported(tmp_path, reader, table=read_case_table(table))
     table.write_text(table.read_text().replace("(deg)", "(rad)"))
     with pytest.raises(InputError, match="has angle in deg, and here it is in rad"):
-        imported(tmp_path, options, table=read_case_table(table))
+        imported(tmp_path, reader, table=read_case_table(table))
     assert [(each.name, each.unit, each.low, each.high) for each in dataset.schema.parameters] == [
         ("angle", "deg", 10.0, 30.0)
     ]
@@ -361,14 +361,14 @@ def test_limits_judge_as_far_as_logs_allow(tmp_path) -> None:
     write_case(tmp_path / "cases/calm", speed=1, change=log(0.5))
     write_case(tmp_path / "cases/wild", speed=2, change=log(7))
     write_case(tmp_path / "cases/silent", speed=3)
-    options = FoamOptions(fields=FIELDS, parameters=SPEED, limits={"courant": 1.0})
-    dataset, skipped = imported(tmp_path, options)
+    reader = FoamFolder(fields=FIELDS, parameters=SPEED, limits={"courant": 1.0})
+    dataset, skipped = imported(tmp_path, reader)
     assert skipped == {"wild": "courant in the log is 7, limit <= 1"}
     assert [gate["value"] for gate in dataset["calm"].gates] == [1, 0.5]
     took = [dataset["calm"].provenance[f"{each}_time_s"] for each in ("wall", "cpu")]
     assert took == [{"solve": 4.0}, {"solve": 7.0}] and dataset.design["wall_time_s"]["calm"] == 4
     assert [gate["name"] for gate in dataset["silent"].gates] == ["solver finished"]
-    _, skipped = imported(tmp_path, replace(options, limits={"courant": 0.4}))
+    _, skipped = imported(tmp_path, replace(reader, limits={"courant": 0.4}))
     assert list(skipped) == ["calm", "wild"] and "courant dataset withdraw" in skipped["calm"]
 
 
@@ -437,7 +437,7 @@ def test_a_part_without_faces_of_a_wall_does_not_make_it_an_inlet(tmp_path) -> N
         if path.name == "U":
             text = re.sub(r"(type fixedValue;\s*value )[^;]*;", rf"\1{value};", text)
         path.write_text(text)
-    (found,) = plan_openfoam(asked(tmp_path), FoamOptions(fields=FIELDS)).cases
+    (found,) = plan_openfoam(asked(tmp_path), FoamFolder(fields=FIELDS)).cases
     assert found.kind_of["body"] == "wall"
 
 
@@ -453,7 +453,7 @@ def test_times_that_are_passed_over_are_left_out_by_name(tmp_path) -> None:
     # The first of four times was put together, then removed from the parts.
     write_case(case, speed=2, times=("0.125",))
     shutil.copytree(tmp_path / "cases/run1/0.5", tmp_path / "cases/run1/-0.5")
-    reasons = {each.case: each.reason for each in plan_openfoam(asked(tmp_path), OPTIONS).left_out}
+    reasons = {each.case: each.reason for each in plan_openfoam(asked(tmp_path), READER).left_out}
     times = "times before 0 or without U or p or T in"
     assert reasons == {
         "run1": f"{times} the case itself: -0.5, 0.25, 0.75",
@@ -469,16 +469,16 @@ def test_irregular_times_are_noted_and_an_interval_makes_them_regular(tmp_path) 
     """Fields are linear in time here, so that what is interpolated has its exact value."""
     write_case(tmp_path / "cases/run1", speed=1, times=("0.25", "0.5", "1"))
     write_case(tmp_path / "cases/run2", speed=2, times=("0.25", "0.5", "0.75", "1"))
-    note, _ = plan_openfoam(asked(tmp_path), OPTIONS).notes
+    note, _ = plan_openfoam(asked(tmp_path), READER).notes
     assert "0.25 s (run1) to 0.5 s (run1)" in note and "--interval" in note
-    options = replace(OPTIONS, interval=0.25)
-    assert "--interval" not in "".join(plan_openfoam(asked(tmp_path), options).notes)
-    dataset, skipped = imported(tmp_path, options)
+    reader = replace(READER, interval=0.25)
+    assert "--interval" not in "".join(plan_openfoam(asked(tmp_path), reader).notes)
+    dataset, skipped = imported(tmp_path, reader)
     assert skipped == {}
     for case in dataset:
         check_values(case, case.parameters["speed"], [0.25, 0.5, 0.75, 1.0])
     with pytest.raises(InputError, match="less than the interval of 3"):
-        plan_openfoam(asked(tmp_path), replace(OPTIONS, interval=3.0))
+        plan_openfoam(asked(tmp_path), replace(READER, interval=3.0))
 
 
 def test_the_last_cell_of_a_mesh_may_own_no_face(tmp_path) -> None:

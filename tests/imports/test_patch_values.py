@@ -17,7 +17,7 @@ import simgen
 from bench import foam_fuzz
 from simgen.errors import CaseError, InputError
 from simgen.imports.folder import FolderOptions
-from simgen.imports.openfoam import FoamOptions
+from simgen.imports.openfoam import FoamFolder
 from tests.imports.foam_cases import (
     SIDES,
     Entry,
@@ -210,7 +210,7 @@ writeControl timeStep; writeInterval 1; writeFormat ascii; writePrecision 16;
 writeCompression off; timeFormat general; timePrecision 6;
 """
 SCHEMES = "ddtSchemes { default Euler; }\ngradSchemes {}\ndivSchemes {}\nlaplacianSchemes {}\n"
-OPTIONS = FoamOptions(fields={"C": "centre", "V": "volume"}, allow_unfinished=True)
+READER = FoamFolder(fields={"C": "centre", "V": "volume"}, allow_unfinished=True)
 
 
 def dictionary(case: Path, name: str, text: str) -> None:
@@ -310,10 +310,10 @@ def test_fields_of_the_geometry_are_the_geometry(meshed, tmp_path, form) -> None
     shutil.copytree(meshed, case)
     FORMS[form](case)
     asked = FolderOptions(tmp_path / "cases", str(tmp_path / "store"), "geometry")
-    options = replace(OPTIONS, region="fluid" if form == "a_region" else "")
-    plan = plan_openfoam(asked, options)
+    reader = replace(READER, region="fluid" if form == "a_region" else "")
+    plan = plan_openfoam(asked, reader)
     skipped: list[str] = [each.reason for each in plan.skipped]
-    done = import_openfoam(plan, options, on_skipped=lambda case, why: skipped.append(why))
+    done = import_openfoam(plan, reader, on_skipped=lambda case, why: skipped.append(why))
     assert skipped == []
     found = simgen.open_dataset(done.url)[0]
     assert len(found.time) == 2

@@ -22,7 +22,7 @@ from courant.runs.record import read_records
 from courant.training.train import fit
 from simgen.errors import InputError
 from simgen.imports import Field, Parameter, Source, SourceCase, import_cases, imported_schema
-from simgen.imports.openfoam import FoamOptions
+from simgen.imports.openfoam import FoamFolder
 from simgen.moments import stored_type
 from simgen.publish.export import export
 from simgen.store.read import Dataset
@@ -201,7 +201,7 @@ def test_a_case_in_another_plane_trains(wedge: bool, tmp_path: Path) -> None:
 
     for number in range(9):
         write_case(tmp_path / f"cases/run{number}", speed=1 + number, change=change)
-    dataset, _ = imported(tmp_path, FoamOptions(fields={"U": "", "p": ""}))
+    dataset, _ = imported(tmp_path, FoamFolder(fields={"U": "", "p": ""}))
     assert dataset.schema.dimension == 3
     experiment = fitted_recipe(dataset).derive(model=SMALL, training=SHORT)
     channels = [each.name for each in open_problem(experiment, dataset).normaliser.channels]

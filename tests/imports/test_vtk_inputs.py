@@ -26,8 +26,8 @@ from vtkmodules.vtkIOXML import vtkXMLDataSetWriter, vtkXMLPolyDataWriter
 import simgen
 from simgen.errors import InputError
 from simgen.imports.folder import FolderOptions, import_plan, plan_folder, read_case_table
-from simgen.imports.openfoam import FoamOptions
-from simgen.imports.vtk import MeshReader, VtkFolder, VtkOptions
+from simgen.imports.openfoam import FoamFolder
+from simgen.imports.vtk import MeshReader, VtkFolder
 from simgen.publish.export import export_vtu
 from simgen.store.verify import verify
 from tests.imports.foam_cases import box, import_openfoam, openfoam, plan_openfoam, write_case
@@ -35,12 +35,12 @@ from tests.imports.foam_cases import box, import_openfoam, openfoam, plan_openfo
 PIXEL, VOXEL, POLYHEDRON = 8, 11, 42
 
 
-def import_folder(tmp_path: Path, fields: str = "v p", options: VtkOptions | None = None, **more):
+def import_folder(tmp_path: Path, fields: str | dict[str, str] = "v p", units=None, **more):
     """Import tmp_path/files; the dataset, what was skipped and the notes."""
+    names = {name: name for name in fields.split()} if isinstance(fields, str) else fields
     asked = FolderOptions(tmp_path / "files", str(tmp_path / "store/vtk"), "vtk", **more)
     with MeshReader() as meshes:
-        options = options or VtkOptions({name: name for name in fields.split()})
-        reader = VtkFolder(options, meshes)
+        reader = VtkFolder(meshes, names, units=units or {})
         plan = plan_folder(asked, reader)
         skipped = {each.case: each.reason for each in plan.skipped}
         done = import_plan(plan, reader, on_skipped=skipped.__setitem__)
@@ -393,9 +393,9 @@ def test_folders_of_foam_to_vtk(options, merged, tmp_path) -> None:
     assert (len(dataset), skipped) == (1, {})
     assert len(notes) == ("-legacy" in options)  # surfaces that no list names
     case = dataset[0]
-    options = FoamOptions(fields={"U": "U", "p": "p"})
+    reader = FoamFolder(fields={"U": "U", "p": "p"})
     asked = FolderOptions(tmp_path / "foam", str(tmp_path / "store/foam"), "foam")
-    own = simgen.open_dataset(import_openfoam(plan_openfoam(asked, options), options).url)[0]
+    own = simgen.open_dataset(import_openfoam(plan_openfoam(asked, reader), reader).url)[0]
     np.testing.assert_allclose(case.time[-2:], own.time, rtol=1e-6)
     cubes = slice(0, -1) if merged else slice(None)  # the mean of corners is not the centroid
     np.testing.assert_allclose(case.points[cubes, :2], own.points[cubes, :2], rtol=1e-6)
@@ -431,13 +431,13 @@ def test_files_are_steady_cases_and_each_hostile_one_is_one_line(tmp_path) -> No
     steps = [f'<DataSet timestep="{n}" file="series/o_{n}.vtu"/>' for n in range(3)]
     write_list(folder / "series.pvd", steps)
     table = tmp_path / "designs.csv"
-    names = ["sub/run1", "sub/run2", "sub/run3", "nan", "lacks", "twin", "cut", "empty", "series"]
-    table.write_text("case,speed (m/s)\n" + "".join(f"{n},{i}\n" for i, n in enumerate(names)))
-    options = VtkOptions({"v": "velocity", "p": "p"}, units={"v": "m/s"})
+    cases = ["sub/run1", "sub/run2", "sub/run3", "nan", "lacks", "twin", "cut", "empty", "series"]
+    table.write_text("case,speed (m/s)\n" + "".join(f"{n},{i}\n" for i, n in enumerate(cases)))
+    names = {"v": "velocity", "p": "p"}
     with pytest.raises(InputError, match=r"for v, which is not imported; choose of velocity, p$"):
-        import_folder(tmp_path, options=options)
-    options = VtkOptions({"v": "velocity", "p": "p"}, units={"velocity": "m/s"})
-    dataset, skipped, _ = import_folder(tmp_path, options=options, table=read_case_table(table))
+        import_folder(tmp_path, names, {"v": "m/s"})
+    units = {"velocity": "m/s"}
+    dataset, skipped, _ = import_folder(tmp_path, names, units, table=read_case_table(table))
     expected = {
         "nan": "p in nan.vtu holds 12 values that are not finite",
         "lacks": "it has no array p; it has v",
@@ -460,7 +460,7 @@ def test_symmetric_tensors_have_their_components_by_name_both_ways(tmp_path) -> 
     names = ("xx", "yy", "zz", "xy", "yz", "xz")
     tensor = np.tile(np.arange(6.0), (len(PLANE), 1))
     write_plane(tmp_path / "files/run.vtu", sigma=tensor)
-    dataset, _, _ = import_folder(tmp_path, options=VtkOptions({"sigma": "stress"}))
+    dataset, _, _ = import_folder(tmp_path, {"sigma": "stress"})
     (field,) = dataset.schema.fields
     stored = dict(zip(field.components, dataset[0]["stress"][0].tolist(), strict=True))
     assert stored == {name: float(at) for at, name in enumerate(names)}
@@ -510,12 +510,12 @@ import resource, sys
 from pathlib import Path
 from simgen.errors import InputError
 from simgen.imports.folder import FolderOptions, plan_folder
-from simgen.imports.vtk import VtkFolder, VtkOptions
+from simgen.imports.vtk import VtkFolder
 from simgen.imports.vtk import MeshReader
 meshes = MeshReader()
 try:
     asked = FolderOptions(Path(sys.argv[1]), sys.argv[2], "vtk")
-    plan_folder(asked, VtkFolder(VtkOptions({"p": "p"}), meshes))
+    plan_folder(asked, VtkFolder(meshes, {"p": "p"}))
 except InputError as error:
     print(error)
 meshes.__exit__()
