@@ -47,7 +47,6 @@ class Exported:
 
     target: str
     num_cases: int
-    num_copied: int  # By this call; an earlier one has copied the others
     num_bytes: int  # Decoded bytes
 
 
@@ -73,8 +72,8 @@ def export(
     try:
         store = FsspecStore.from_url(url) if "://" in url else LocalStore(local_path(url))
         if _claim(store, url, mark):
-            return Exported(url, len(cases), 0, num_bytes)
-        copied = sum(for_each_case(cases, lambda case: _export_case(case, store), on_progress))
+            return Exported(url, len(cases), num_bytes)
+        for_each_case(cases, lambda case: _export_case(case, store), on_progress)
         for name, attributes in (
             ("design", {"cases": dataset.records}),
             ("splits", {"members": dataset.members}),
@@ -87,7 +86,7 @@ def export(
             zarr.consolidate_metadata(store)  # which the specification of Zarr v3 lacks so far
     except (OSError, BotoCoreError) as error:
         raise StoreError(explain(url, str(error))) from error
-    return Exported(url, len(cases), copied, num_bytes)
+    return Exported(url, len(cases), num_bytes)
 
 
 def _claim(store: Store, url: str, origin: Mapping[str, Any]) -> bool:
@@ -112,14 +111,14 @@ def _attributes(store: Store, path: str) -> dict[str, Any]:
         return {}
 
 
-def _export_case(case: StoredCase, store: Store) -> bool:
-    """Copy a case; return False where an earlier call has."""
+def _export_case(case: StoredCase, store: Store) -> None:
+    """Copy a case, unless an earlier call has."""
     path, attributes = f"cases/{case.id}", case.attributes
     details = json.dumps({name: attributes.pop(name) for name in DETAILS}).encode()
     attributes |= {"split": case.split, "digest": case.digest}
     # The attributes come last, so a case that has them is complete.
     if _attributes(store, path) == attributes:
-        return False
+        return
     for name in case.arrays():
         array, attrs = case[name], case[name].attrs.asdict()
         attrs |= {"long_name": name.rpartition("/")[2].replace("_", " "), **CF.get(name, {})}
@@ -146,7 +145,6 @@ def _export_case(case: StoredCase, store: Store) -> bool:
         overwrite=True,
     )
     zarr.open_group(store, path=path, mode="a").attrs.put(attributes)
-    return True
 
 
 def export_vtu(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from simgen.store.read import Dataset, StoredCase, open_dataset
 from simgen.store.split import counts_of
 from simgen.store.versions import DamageError, VersionInfo
 
-T = TypeVar("T")
 THREADS = 8
 #: Statistics count as equal within this fraction of their field's standard deviation.
 MOVED = 1e-6
@@ -79,9 +78,9 @@ def verify(
 
 def for_each_case(
     cases: Sequence[StoredCase],
-    work: Callable[[StoredCase], T],
+    work: Callable[[StoredCase], None],
     on_progress: Callable[[int, int], None],
-) -> list[T]:
+) -> None:
     """Do some work on all cases in threads; `on_progress` gets cases done and in total."""
     with ThreadPoolExecutor(THREADS, thread_name_prefix="cases") as threads:
         pending = [threads.submit(work, case) for case in cases]
@@ -92,7 +91,6 @@ def for_each_case(
         except BaseException:
             threads.shutdown(cancel_futures=True)
             raise
-    return [future.result() for future in pending]
 
 
 # Comparing versions.
