@@ -94,21 +94,27 @@ def number_at(directory: Path, place: DictionaryPlace) -> tuple[str, tuple[int, 
         unread = unread and f"; {unread} is not read"
         raise CaseError(f"{path}{_lacking(path, place.entries)}{unread}")
     where = f"{path}: {name} is '{' '.join(text.split())[:60]}'"
-    if len(text) > LONGEST or "#" in text or "nonuniform" in text or _COUNTED.match(text):
+    found = _numbers_in(text)
+    if found is None:
         raise CaseError(
             f"{where}, which is no number: a list of a field's values, or computed by OpenFOAM;"
             " give the parameter in a table"
         )
-    # Dimensions are no values, and names may hold digits: `nu [0 2 -1 0 0 0 0] 1e-5`, `k0 3`.
-    bare = text
-    for ignored in (_DIMENSIONS, _WORD):
-        bare = ignored.sub(lambda of: " " * len(of[0]), bare)
-    found = [*_NUMBER.finditer(bare)]
     index = 0 if place.index is None and len(found) == 1 else place.index
     if index is None or index >= len(found):
         many = "no number" if not found else f"{len(found)} numbers, [0] to [{len(found) - 1}]"
         raise CaseError(f"{where}, which holds {many}{f' and no [{index}]' * (index is not None)}")
     return text, found[index].span()
+
+
+def _numbers_in(text: str) -> list[re.Match[str]] | None:
+    """Return the numbers of an entry; None for a list of a field's values, and what is computed."""
+    if len(text) > LONGEST or "#" in text or "nonuniform" in text or _COUNTED.match(text):
+        return None
+    # Dimensions are no values, and names may hold digits: `nu [0 2 -1 0 0 0 0] 1e-5`, `k0 3`.
+    for ignored in (_DIMENSIONS, _WORD):
+        text = ignored.sub(lambda of: " " * len(of[0]), text)
+    return [*_NUMBER.finditer(text)]
 
 
 def _lacking(path: Path, entries: Sequence[str]) -> str:
@@ -190,10 +196,9 @@ class _Dictionary:
             if isinstance(value, _Dictionary):
                 if name != "FoamFile":
                     yield from value.numbers(f"{place}{name}/")
-            elif not ("#" in value or "nonuniform" in value or _COUNTED.match(value)):
-                found = _NUMBER.findall(_WORD.sub("", _DIMENSIONS.sub("", value)))
-                for index, number in enumerate(found if len(found) <= MOST_NUMBERS else ()):
-                    yield f"{place}{name}{f'[{index}]' * (len(found) > 1)}", float(number)
+            elif len(found := _numbers_in(value) or ()) <= MOST_NUMBERS:
+                for index, number in enumerate(found):
+                    yield f"{place}{name}{f'[{index}]' * (len(found) > 1)}", float(number[0])
 
     def value_of(self, macro: re.Match[str]) -> str | None:
         """Return what `$name` or `$name.name` stands for here; `$:name` is in the whole file."""
