@@ -33,7 +33,7 @@ from simgen.errors import InputError, SimgenError
 from simgen.foam.mesh import Polygons
 from simgen.imports.vtk import MeshReader
 from simgen.publish import figures
-from simgen.solving.convert import distance_to_faces
+from simgen.solving.convert import distance_to_kinds
 from simgen.whole_file import whole_file
 
 SUFFIXES = (".npz", ".vtu", ".pvd")
@@ -360,18 +360,13 @@ class ForeignBoundary:
 
     def distance(self, places: np.ndarray, kinds: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return distance (N, K) m and direction (N, K, 3) from places (N, 3) to the faces."""
-        missing = [kind for number, kind in enumerate(kinds) if not (self.patch == number).any()]
-        if missing:
+        of_kinds = [np.flatnonzero(self.patch == number) for number in range(len(kinds))]
+        if missing := [kind for kind, faces in zip(kinds, of_kinds, strict=True) if not len(faces)]:
             raise InputError(
                 f"the boundary has no face of kind {', '.join(missing)};"
                 f" {PATCH} numbers {_numbered(kinds)}"
             )
-        fields = [
-            distance_to_faces(places, self.faces, np.flatnonzero(self.patch == k))
-            for k in range(len(kinds))
-        ]
-        lengths, ways = zip(*fields, strict=True)
-        return np.stack(lengths, axis=1), np.stack(ways, axis=1)
+        return distance_to_kinds(places, self.faces, of_kinds)
 
 
 def read_boundary(file: Path, mesh: meshio.Mesh, kinds: Sequence[str]) -> ForeignBoundary:

@@ -19,6 +19,7 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Self
@@ -29,10 +30,10 @@ from pydantic import BaseModel, ConfigDict
 from simgen.case import CaseFamily, Field, SolvedCase
 from simgen.case_description import powers_of
 from simgen.errors import CaseError, InputError
-from simgen.foam.field import component_columns, field_values, read_field
+from simgen.foam.field import read_values
 from simgen.foam.log import read_series
-from simgen.foam.mesh import read_geometry, time_directories
-from simgen.point_cloud import BoundaryCloud, PointCloud
+from simgen.foam.mesh import boundary_of, read_geometry, time_directories
+from simgen.point_cloud import PointCloud
 from simgen.quantities import CaseFields, Faces, Quantity
 
 MOST_PAIRS = 4  # Pairs of inlet and outlet with a pressure drop each
@@ -116,22 +117,11 @@ class SolvedFields(CaseFields):
         times = time_directories(case.directory)[0 if family.transient else -1 :]
         cells, faces = dict[str, np.ndarray](), dict[str, np.ndarray]()
         for field in (each for each in family.fields if each.name in needs):
-            found = []
-            for _, time in times:
-                values = read_field(time / field.openfoam)
-                columns = component_columns(field.components, values.internal.shape[-1]) or []
-                found.append(field_values(geometry, patches, values, columns, np.dtype("f8")))
+            files = (time / field.openfoam for _, time in times)
+            found = [read_values(file, geometry, patches, field.components) for file in files]
             cells[field.name], faces[field.name] = map(np.stack, zip(*found, strict=True))
-        ranges = [geometry.patches[patch] for patch in patches]
-        rows = np.concatenate([np.arange(of.start, of.start + of.size) for of in ranges])
-        areas = np.linalg.norm(geometry.face_areas[rows], axis=1)
-        boundary = BoundaryCloud(
-            points=geometry.face_centres[rows],
-            normals=geometry.face_areas[rows] / areas[:, None],
-            areas=areas,
-            patch=np.repeat(np.arange(len(ranges)), [of.size for of in ranges]),
-            fields=faces,
-        )
+        groups = [(number, geometry.patches[name].faces) for number, name in enumerate(patches)]
+        _, boundary = boundary_of(geometry, groups)
         cloud = PointCloud(
             points=geometry.centres,
             volumes=geometry.volumes,
@@ -140,7 +130,7 @@ class SolvedFields(CaseFields):
             patch_kinds=patches,
             time=np.array([time for time, _ in times]),
             fields=cells,
-            boundary=boundary,
+            boundary=replace(boundary, fields=faces),
         )
         return cls(case.point.parameters, cloud, case.directory)
 

@@ -41,7 +41,7 @@ from simgen.cases.expressions import AskedQuantity, Expression, SolvedFields, us
 from simgen.design_space import COUNT, DesignPoint, DesignSpace, Parameter
 from simgen.errors import CaseError, InputError, MeshError, SolverError, StoreError
 from simgen.foam.dictionaries import DictionaryPlace, number_at, read_entry, read_number
-from simgen.foam.field import component_columns, patch_values, read_field
+from simgen.foam.field import columns_of, read_field, read_values
 from simgen.foam.log import SolverLog, residual_figures
 from simgen.foam.mesh import read_geometry, time_directories
 from simgen.foam.reader import FoamReader
@@ -431,15 +431,12 @@ def make_template(
                 raise CaseError(f"{application} writes {', '.join(written)}, and no {unknown[0]}")
             stored, given = [written[each] for each in fields or sorted(usual)], {}
             for field in stored:
-                values = read_field(first / field.openfoam)
-                cells = values.internal + np.zeros((len(geometry.centres), 1))
-                for patch in kinds:
-                    patch_values(values, patch, geometry, cells)
+                read_values(first / field.openfoam, geometry, kinds, field.components)
                 own = f"0/{field.openfoam}"
                 with contextlib.suppress(CaseError):  # macros, which may be varied
                     if not any(at.file == own for each in varied for at in each.places):
                         start = read_field(trial / own, patches)
-                        columns = component_columns(field.components, start.internal.shape[-1])
+                        columns = columns_of(trial / own, field.components, start)
                         given[field.name] = {
                             patch: tuple(of[columns].tolist())
                             for patch, of in start.boundary.items()

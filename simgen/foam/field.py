@@ -13,7 +13,6 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -51,14 +50,6 @@ class FoamField:
     """All patches in the file with the types of their conditions"""
     given: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
     """The entries by patch and name that `COMPUTED` conditions are computed from"""
-
-
-def component_columns(components: Sequence[str], num_columns: int) -> list[int] | None:
-    """Return the components' columns in a file with so many; None if it lacks one."""
-    if num_columns == 1:
-        return [0] if len(components) == 1 else None
-    known = COMPONENT_NAMES.get(num_columns, ())
-    return [known.index(name) for name in components] if set(components) <= set(known) else None
 
 
 @dataclass
@@ -122,24 +113,65 @@ def read_field(path: Path, patches: Mapping[str, PatchRange] | None = None) -> F
     return FoamField(internal, values, conditions, given)
 
 
-def field_values(
-    geometry: MeshGeometry,
-    patches: Iterable[str],
-    values: FoamField,
-    columns: Sequence[int],
-    precision: np.dtype[Any],
+def read_values(
+    path: Path,
+    mesh: MeshGeometry,
+    patches: Collection[str],
+    components: Sequence[str],
     as_the_cell: Collection[str] = (),
+    *,
+    needs_entries: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return these columns of a field in the cells (C, c), and on the patches' faces (B, c).
+    """Read components of a field in the cells (C, c), and on the patches' faces (B, c), in f8.
 
-    Conditions named in `as_the_cell` have the cell's value where they write none. CaseError names a
-    patch whose value is not known.
+    Conditions named in `as_the_cell` have the cell's value where they write none. A field without
+    any entry, as post-processing may make it, has its cells' unless it `needs_entries`. CaseError
+    names the file, and what it lacks or where it is damaged; PatchValueError where a patch has a
+    value that is not known.
     """
-    cells = np.broadcast_to(values.internal, (len(geometry.centres), values.internal.shape[-1]))
+    field = read_field(path, mesh.patches)
+    needed = patches if needs_entries or field.patches else ()
+    check_sizes(path, field, len(mesh.centres), mesh.patches, needed)
+    columns = columns_of(path, components, field)
+    cells = np.broadcast_to(field.internal, (len(mesh.centres), field.internal.shape[-1]))
     faces = [np.empty((0, cells.shape[-1]))]
-    faces += [patch_values(values, name, geometry, cells, as_the_cell) for name in patches]
-    found = cells[:, columns], np.concatenate(faces)[:, columns]
-    return found[0].astype(precision), found[1].astype(precision)
+    try:
+        faces += [_patch_values(field, name, mesh, cells, as_the_cell) for name in patches]
+    except PatchValueError as error:
+        raise PatchValueError(f"{path}: {error}") from error
+    return cells[:, columns].astype("f8"), np.concatenate(faces)[:, columns].astype("f8")
+
+
+def check_sizes(
+    path: Path,
+    field: FoamField,
+    num_cells: int,
+    patches: Mapping[str, PatchRange],
+    needed: Iterable[str],
+) -> None:
+    """Raise CaseError if the field in `path` lacks values, or the entry of a needed patch."""
+    if field.internal.ndim > 1 and len(field.internal) != num_cells:
+        raise CaseError(f"{path} has values for {len(field.internal)} cells, not {num_cells}")
+    for patch in needed:
+        if patch not in field.patches:
+            raise CaseError(f"{path} has no entry for the patch {patch}")
+        written = [field.boundary[patch]] if patch in field.boundary else []
+        for values in (*written, *field.given.get(patch, {}).values()):
+            if values.ndim > 1 and len(values) != patches[patch].size:
+                on = f"on the {patches[patch].size} faces of the patch {patch}"
+                raise CaseError(f"{path} has {len(values)} values {on}")
+
+
+def columns_of(path: Path, components: Sequence[str], field: FoamField) -> list[int]:
+    """Return the components' columns in the field of `path`; CaseError where it lacks one."""
+    number = field.internal.shape[-1]
+    known = COMPONENT_NAMES.get(number, ())
+    if number == len(components) == 1:
+        return [0]
+    if set(components) <= set(known):
+        return [known.index(name) for name in components]
+    names = ", ".join(known or ("one",))
+    raise CaseError(f"{path} has the components {names}, not {', '.join(components)}")
 
 
 def read_flux(case: Path) -> FoamField:
@@ -260,7 +292,7 @@ def _value(reader: FoamReader, name: str) -> np.ndarray:
 _AS_THE_CELL = ("calculated", "kqRWallFunction")
 
 
-def patch_values(
+def _patch_values(
     field: FoamField,
     name: str,
     geometry: MeshGeometry,

@@ -17,6 +17,7 @@ import numpy as np
 from simgen.cell_mesh import HEXAHEDRON, POLYGON, PYRAMID, QUAD, TETRA, TRIANGLE, WEDGE, CellMesh
 from simgen.errors import CaseError
 from simgen.foam.reader import FoamReader, numbers
+from simgen.point_cloud import BoundaryCloud
 
 #: Types of patches, each of which is a group of all patches of its type as well.
 CONSTRAINTS = (
@@ -282,6 +283,23 @@ def _cell_geometry(
     # A pyramid's centre lies three quarters of the way to its base.
     shift = np.stack([total(pyramid * x, behind * y) for x, y in zip(arm, back, strict=True)])
     return estimate + 0.75 * shift / volume, volume
+
+
+def boundary_of(
+    mesh: MeshGeometry, groups: Sequence[tuple[int, slice | np.ndarray]]
+) -> tuple[np.ndarray, BoundaryCloud]:
+    """Return the labels (B,) of all groups' faces, in order, and their cloud in f8, without fields.
+
+    A group is the number that its faces have in `patch`, and the faces.
+    """
+    labels = np.arange(len(mesh.owner))
+    rows = np.concatenate([labels[:0], *(labels[faces] for _, faces in groups)])
+    numbers = [np.full(len(labels[faces]), number) for number, faces in groups]
+    areas = mesh.face_areas[rows]
+    size = np.linalg.norm(areas, axis=1)
+    normals = areas / np.maximum(size, 1e-300)[:, None]
+    patch = np.concatenate([labels[:0], *numbers])
+    return rows, BoundaryCloud(mesh.face_centres[rows], normals, size, patch)
 
 
 Face = list[int]

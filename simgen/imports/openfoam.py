@@ -32,14 +32,13 @@ from simgen.case_description import (
 from simgen.errors import CaseError, InputError
 from simgen.foam import mesh as foam_mesh
 from simgen.foam.dictionaries import DictionaryPlace, differing_numbers, read_number
-from simgen.foam.field import field_values, read_field
+from simgen.foam.field import read_values
 from simgen.foam.log import SolverLog
-from simgen.foam.mesh import MeshGeometry, PatchRange, read_geometry, time_directories
+from simgen.foam.mesh import MeshGeometry, PatchRange, boundary_of, read_geometry, time_directories
 from simgen.imports.folder import NotImported, Surveyed, fingerprint
 from simgen.imports.importing import SourceCase
-from simgen.point_cloud import BoundaryCloud
-from simgen.solving.convert import distance_to_faces
-from simgen.solving.gates import check_sizes, columns_of, rejection
+from simgen.solving.convert import distance_to_kinds
+from simgen.solving.gates import rejection
 from simgen.store.schema import Schema
 
 _OF_CASE = ("constant", "system", "postProcessing", "VTK", "dynamicCode")
@@ -265,66 +264,50 @@ class FoamFolder:
             share = (np.array(asked) - times[after - 1]) / (times[after] - times[after - 1])
             share = share.clip(0, 1)[:, None, None]
 
-        def snapshot(
-            directory: Path, mesh: MeshGeometry, time: str, stored: Field
-        ) -> tuple[np.ndarray, np.ndarray]:
-            """Return a field in the cells (C, c) and on the boundary's faces (B, c) of one part."""
-            path = directory / time / self.region / stored.openfoam
-            boundaries = [name for name in mesh.patches if name in kinds]
-            values = read_field(path, mesh.patches)
-            # A field without any entry, as post-processing may make it, has its cells' on patches.
-            with_values = boundaries if values.patches else ()
-            check_sizes(path, values, len(mesh.centres), mesh.patches, with_values)
-            columns, precision = columns_of(stored, values), np.dtype("f8")
-            where = f"{time}/{stored.openfoam}"
-            try:
-                both = field_values(mesh, boundaries, values, columns, precision, self.patch_values)
-            except CaseError as error:
-                raise CaseError(f"{where}: {error}") from error
+        def snapshot(time: str, stored: Field) -> list[np.ndarray]:
+            """Return a field in the cells (C, c) and on the faces (B, c) of all parts."""
+            found = [
+                read_values(
+                    directory / time / self.region / stored.openfoam,
+                    mesh,
+                    [name for name in mesh.patches if name in kinds],
+                    stored.components,
+                    self.patch_values,
+                    needs_entries=False,
+                )
+                for directory, mesh in parts.items()
+            ]
+            both = [np.concatenate(of) for of in zip(*found, strict=True)]
             if wrong := sum(int(np.count_nonzero(~np.isfinite(each))) for each in both):
+                where = f"{time}/{stored.openfoam}"
                 raise CaseError(f"{where} holds {wrong} values that are not finite")
             return both
 
         fields: dict[str, np.ndarray] = {}
         on_faces: dict[str, np.ndarray] = {}
         for each in case.fields:
-            snapshots = [
-                [snapshot(directory, mesh, time, each) for directory, mesh in parts.items()]
-                for _, time in case.stored
-            ]
+            snapshots = [snapshot(time, each) for _, time in case.stored]
             for at, found in enumerate((fields, on_faces)):
-                values = np.stack([np.concatenate([part[at] for part in of]) for of in snapshots])
+                values = np.stack([of[at] for of in snapshots])
                 if after is not None:
                     values = (1 - share) * values[after - 1] + share * values[after]
                 found[each.name] = values[0] if asked is None else values
         whole, places = _joined(list(parts.values()))
-        of_kinds = [
+        groups = [
             (schema.patch_kinds.index(kinds[name]), places_of_part[patch.faces])
             for mesh, places_of_part in zip(parts.values(), places, strict=True)
             for name, patch in mesh.patches.items()
             if name in kinds
         ]
+        rows, faces = boundary_of(whole, groups)
         distance = direction = None
         if schema.measured_kinds:
-            measured = []
-            for kind in schema.measured_kinds:
-                number = schema.patch_kinds.index(kind)
-                chosen = np.concatenate([faces for at, faces in of_kinds if at == number])
-                measured.append(distance_to_faces(whole.centres, whole, chosen))
-            distance, direction = (np.stack(of, axis=1) for of in zip(*measured, strict=True))
+            numbers = map(schema.patch_kinds.index, schema.measured_kinds)
+            of_kinds = [rows[faces.patch == number] for number in numbers]
+            distance, direction = distance_to_kinds(whole.centres, whole, of_kinds)
         flat = np.array([1.0, 1.0, 1.0 if case.dimension == 3 else 0.0])
-        faces = np.concatenate([np.empty(0, int), *(faces for _, faces in of_kinds)])
-        boundary = None
-        if schema.boundary:
-            areas = whole.face_areas[faces]
-            size = np.linalg.norm(areas, axis=1)
-            boundary = BoundaryCloud(
-                points=whole.face_centres[faces] * flat,
-                normals=areas * flat / np.maximum(size, 1e-300)[:, None],
-                areas=size,
-                patch=np.concatenate([np.full(len(of), number) for number, of in of_kinds]),
-                fields=on_faces,
-            )
+        points, normals = faces.points * flat, faces.normals * flat
+        boundary = replace(faces, points=points, normals=normals, fields=on_faces)
         return SourceCase(
             name=case.name,
             points=whole.centres * flat,
@@ -335,8 +318,8 @@ class FoamFolder:
             volumes=whole.volumes,
             distance=distance,
             direction=direction,
-            boundary=boundary,
-            mesh=foam_mesh.cell_mesh(whole, faces),
+            boundary=boundary if schema.boundary else None,
+            mesh=foam_mesh.cell_mesh(whole, rows),
             gates=case.gates,
             provenance={**case.provenance, "parts": len(parts)},
             directory=first.parent if first.name == "processor0" else first,

@@ -7,6 +7,7 @@ centres are nearest.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 import igl
@@ -15,11 +16,11 @@ import numpy as np
 from simgen.case import CaseFamily, SolvedCase
 from simgen.cases import get_family
 from simgen.errors import CaseError
-from simgen.foam.field import field_values, read_field
-from simgen.foam.mesh import MeshGeometry, Polygons, cell_mesh, read_geometry
+from simgen.foam.field import read_values
+from simgen.foam.mesh import MeshGeometry, Polygons, boundary_of, cell_mesh, read_geometry
 from simgen.moments import Moments, stored_type_of_points
 from simgen.point_cloud import BoundaryCloud, PointCloud
-from simgen.solving.gates import AskedTimes, check_sizes, columns_of, stored_times
+from simgen.solving.gates import AskedTimes, stored_times
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,6 @@ def convert(case: SolvedCase) -> PointCloud:
     if family.transient and len(AskedTimes.of(family, case.point.settings).missing(stored)):
         raise CaseError(f"{case.directory} has lost times that it had stored")
     geometry = read_geometry(case.directory)
-    num_cells = len(geometry.centres)
     interior: dict[str, np.ndarray] = {}
     boundary: dict[str, np.ndarray] = {}
     for field in family.fields:
@@ -46,15 +46,9 @@ def convert(case: SolvedCase) -> PointCloud:
             snapshots, moments = [], Moments.empty(len(field.components))
             for _, time in times:
                 path = time / field.openfoam
-                values = read_field(path)
-                check_sizes(path, values, num_cells, geometry.patches, family.patches)
-                columns = columns_of(field, values)
-                moments.add(values.internal[..., columns])
-                try:
-                    found = field_values(geometry, family.patches, values, columns, precision)
-                except CaseError as error:
-                    raise type(error)(f"{path}: {error}") from error
-                snapshots.append(found)
+                both = read_values(path, geometry, family.patches, field.components)
+                moments.add(both[0])
+                snapshots.append([values.astype(precision) for values in both])
             if moments.stored_type == precision:
                 break
             logger.info("%s is stored in double precision: single loses its variation", field.name)
@@ -75,37 +69,44 @@ def convert(case: SolvedCase) -> PointCloud:
 def geometry_cloud(family: CaseFamily, geometry: MeshGeometry) -> PointCloud:
     """Return the cloud of a meshed case directory, without fields and times."""
     kinds = family.patch_kinds
-    all_faces = np.arange(len(geometry.face_centres))
-    faces = {name: all_faces[geometry.patches[name].faces] for name in family.patches}
-    distances = []
-    for kind in kinds:
-        chosen = np.concatenate([faces[name] for name, of in family.patches.items() if of == kind])
-        distances.append(distance_to_faces(geometry.centres, geometry, chosen))
-    numbers = [np.full(len(faces[name]), kinds.index(of)) for name, of in family.patches.items()]
-    boundary_faces = np.concatenate([*faces.values()])
-    areas = geometry.face_areas[boundary_faces]
-    magnitude = np.linalg.norm(areas, axis=1)
-    points, boundary_points = geometry.centres, geometry.face_centres[boundary_faces]
+    patches = family.patches.items()
+    groups = [(kinds.index(kind), geometry.patches[name].faces) for name, kind in patches]
+    rows, faces = boundary_of(geometry, groups)
+    of_kinds = [rows[faces.patch == number] for number in range(len(kinds))]
+    distance, direction = distance_to_kinds(geometry.centres, geometry, of_kinds)
+    points, boundary_points = geometry.centres, faces.points
     if family.dimension == 2:
         points, boundary_points = points * (1, 1, 0), boundary_points * (1, 1, 0)
     precision = stored_type_of_points(points, family.dimension)
-    mesh = cell_mesh(geometry, boundary_faces)
+    mesh = cell_mesh(geometry, rows)
     return PointCloud(
         points=points.astype(precision),
         volumes=geometry.volumes.astype("f4"),
-        distance=np.stack([distance for distance, _ in distances], axis=1).astype("f4"),
-        direction=np.stack([direction for _, direction in distances], axis=1).astype("f4"),
+        distance=distance.astype("f4"),
+        direction=direction.astype("f4"),
         patch_kinds=kinds,
         time=None,
         fields={},
         boundary=BoundaryCloud(
             points=boundary_points.astype(precision),
-            normals=(areas / magnitude[:, None]).astype("f4"),
-            areas=magnitude.astype("f4"),
-            patch=np.concatenate(numbers).astype("u1"),
+            normals=faces.normals.astype("f4"),
+            areas=faces.areas.astype("f4"),
+            patch=faces.patch.astype("u1"),
         ),
         mesh=None if mesh is None else replace(mesh, points=mesh.points.astype(precision)),
     )
+
+
+def distance_to_kinds(
+    places: np.ndarray, faces: Polygons, of_kinds: Sequence[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return distance (C, K) m and direction (C, K, 3) from places (C, 3) to the faces of K kinds.
+
+    `of_kinds` has the labels of each kind's faces.
+    """
+    found = [distance_to_faces(places, faces, chosen) for chosen in of_kinds]
+    distance, direction = (np.stack(of, axis=1) for of in zip(*found, strict=True))
+    return distance, direction
 
 
 def distance_to_faces(

@@ -4,19 +4,19 @@ Checks for every solver are here; a family adds its own in `CaseFamily.gates`. A
 with every time that was asked for and every value, on one mesh.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 
-from simgen.case import OPENINGS, CaseFamily, Field, Gate, SolvedCase
+from simgen.case import OPENINGS, CaseFamily, Gate, SolvedCase
 from simgen.case_description import has_file
 from simgen.errors import CaseError, MeshError
-from simgen.foam.field import COMPONENT_NAMES, FoamField, component_columns, read_field, read_flux
+from simgen.foam.field import check_sizes, columns_of, read_field, read_flux
 from simgen.foam.log import SolverLog
-from simgen.foam.mesh import PatchRange, moved_meshes, read_boundary, time_directories
+from simgen.foam.mesh import moved_meshes, read_boundary, time_directories
 from simgen.point_cloud import point_tree
 
 
@@ -145,26 +145,6 @@ class AskedTimes:
         return self.times[distance > self.tolerance]
 
 
-def check_sizes(
-    path: Path,
-    field: FoamField,
-    num_cells: int,
-    patches: Mapping[str, PatchRange],
-    needed: Iterable[str],
-) -> None:
-    """Raise CaseError if the field in `path` lacks values, or the entry of a needed patch."""
-    if field.internal.ndim > 1 and len(field.internal) != num_cells:
-        raise CaseError(f"{path} has values for {len(field.internal)} cells, not {num_cells}")
-    for patch in needed:
-        if patch not in field.patches:
-            raise CaseError(f"{path} has no entry for the patch {patch}")
-        written = [field.boundary[patch]] if patch in field.boundary else []
-        for values in (*written, *field.given.get(patch, {}).values()):
-            if values.ndim > 1 and len(values) != patches[patch].size:
-                on = f"on the {patches[patch].size} faces of the patch {patch}"
-                raise CaseError(f"{path} has {len(values)} values {on}")
-
-
 def check_patches(family: CaseFamily, directory: Path) -> None:
     """Raise MeshError where the mesh lacks a patch of the family, or the faces of a patch kind."""
     found = read_boundary(directory / "constant/polyMesh/boundary")
@@ -175,19 +155,6 @@ def check_patches(family: CaseFamily, directory: Path) -> None:
         if not any(found[patch].size for patch in of_kind):
             faces = f"no face on the patch {', '.join(of_kind)}"
             raise MeshError(f"the mesh has {faces}: there is no distance to {kind}")
-
-
-def columns_of(field: Field, values: FoamField) -> list[int]:
-    """Return the columns of the field's components in OpenFOAM's file; CaseError without them."""
-    number = values.internal.shape[-1]
-    columns = component_columns(field.components, number)
-    if columns is None:
-        names = ", ".join(COMPONENT_NAMES.get(number, ("one",)))
-        raise CaseError(
-            f"{field.openfoam} has the components {names}, not {', '.join(field.components)} for"
-            f" the field {field.name}"
-        )
-    return columns
 
 
 def check_fields(family: CaseFamily, directory: Path, num_cells: int) -> int:
@@ -203,7 +170,7 @@ def check_fields(family: CaseFamily, directory: Path, num_cells: int) -> int:
                 raise CaseError(f"{path}: the solver writes no {path.name}")
             values = read_field(path)
             check_sizes(path, values, num_cells, patches, family.patches)
-            columns_of(field, values)
+            columns_of(path, field.components, values)
             on_patches = [values.boundary[p] for p in family.patches if p in values.boundary]
             for each in (values.internal, *on_patches):
                 with np.errstate(over="ignore"):

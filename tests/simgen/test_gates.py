@@ -15,7 +15,7 @@ from simgen.case import CaseFamily, Field, Gate, SolvedCase
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
 from simgen.errors import CaseError, MeshError
-from simgen.foam.field import read_field
+from simgen.foam.field import check_sizes, read_field
 from simgen.foam.mesh import read_boundary
 from simgen.solving import gates
 from simgen.solving import solve_case as solving
@@ -130,7 +130,7 @@ def test_a_field_of_another_size_or_kind_is_named(case: Path) -> None:
     patches = read_boundary(case / "constant/polyMesh/boundary")
     wider = {name: replace(patch, size=patch.size + 1) for name, patch in patches.items()}
     with pytest.raises(CaseError, match="values on the 4 faces of the patch inlet"):
-        gates.check_sizes(case / "1/U", velocity, NUM_CELLS, wider, ["inlet"])
+        check_sizes(case / "1/U", velocity, NUM_CELLS, wider, ["inlet"])
     stress = Field("stress", "Pa", ("xx", "xy"), openfoam="U")
     with pytest.raises(CaseError, match="U has the components x, y, z, not xx, xy"):
         check_fields(family(stress), case, NUM_CELLS)
