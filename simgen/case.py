@@ -67,8 +67,6 @@ class Gate:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a running case."""
-
     case_id: str
     stage: str
     fraction: float

@@ -56,7 +56,6 @@ class Moments:
         vars(self).update(vars(self.merge(of_block)))
 
     def merge(self, other: Moments) -> Moments:
-        """Merge the moments of two sets of values."""
         total = self.count + other.count
         shift = other.mean - self.mean
         return Moments(

@@ -309,7 +309,6 @@ def set_entry(directory: Path, file: str, entries: Sequence[str], value: str) ->
 
 
 def set_number(directory: Path, place: DictionaryPlace, number: float) -> None:
-    """Set the number at a place of a case's dictionaries."""
     text, span = number_at(directory, place)
     # Of a number foamDictionary would write six digits.
     value = f"{text[: span[0]]}{_STANDS_FOR_IT}{text[span[1] :]}"

@@ -104,7 +104,6 @@ class PatchRange:
 
 
 def read_boundary(path: Path) -> dict[str, PatchRange]:
-    """Read polyMesh/boundary."""
     reader = FoamReader(path, is_text=True)  # whatever format its header names
     if reader.peek() != b"(":
         reader.count()  # which PyFoam leaves out

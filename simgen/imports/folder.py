@@ -169,8 +169,6 @@ class CaseReader(Protocol):
 
 @dataclass(frozen=True)
 class FolderPlan:
-    """What an import of a folder would do."""
-
     folder: Path
     url: str
     schema: Schema

@@ -232,8 +232,6 @@ def check_schema(schema: Schema) -> None:
 
 @dataclass(frozen=True)
 class Imported:
-    """The result of an import."""
-
     url: str
     version: str
     num_cases: int  # Cases of the source that the dataset now holds

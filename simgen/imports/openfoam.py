@@ -51,8 +51,6 @@ FIGURES = ("courant", "continuity", "residual")  # Figures of a log, which limit
 
 @dataclass(frozen=True, kw_only=True)
 class FoamCase(Surveyed):
-    """A surveyed OpenFOAM case."""
-
     parts: tuple[Path, ...]  # The directories that hold its mesh
     stored: tuple[tuple[float, str], ...]  # Times with the names of their directories
     patches: frozenset[str]  # All of them, boundaries or not

@@ -352,7 +352,6 @@ class Snapshot:
 
 
 def has_vtk() -> bool:
-    """Return whether VTK is installed."""
     return importlib.util.find_spec("vtkmodules") is not None
 
 

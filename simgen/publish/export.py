@@ -43,8 +43,6 @@ CF = {
 
 @dataclass(frozen=True)
 class Exported:
-    """The result of an export."""
-
     target: str
     num_cases: int
     num_bytes: int  # Decoded bytes

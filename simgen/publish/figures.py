@@ -427,7 +427,6 @@ DPI, PIXELS = 110, 500_000  # of a figure, and of a map at most
 
 
 def png_bytes(figure: Figure, dpi: float = DPI) -> bytes:
-    """Return the figure as a PNG file's content."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=dpi)
     return buffer.getvalue()

@@ -85,8 +85,6 @@ DIGEST = "digest"
 
 @dataclass(frozen=True)
 class Source:
-    """The origin of imported cases."""
-
     name: str
     url: str
     licence: str
@@ -172,7 +170,6 @@ class Schema:
 
     @property
     def boundary_fields(self) -> tuple[Field, ...]:
-        """The fields on the boundary cloud."""
         return tuple(field for field in self.fields if self.boundary and field.on_boundary)
 
     def to_attrs(self) -> dict[str, Any]:
@@ -400,7 +397,6 @@ class CaseTable:
             yield json.loads(line)
 
     def row(self, place: Place) -> Record:
-        """Return the record at a place."""
         begin, length = place
         return next(self.rows(self.content(begin, begin + length)), {})
 

@@ -147,7 +147,6 @@ def stored_bytes(dataset: Dataset, cases: list[str]) -> int:
 
 
 def compare(before: Dataset, after: Dataset) -> Difference:
-    """Compare two versions of one dataset."""
     old, new = before.records, after.records
     status = {case: (old[case]["status"], new[case]["status"]) for case in new if case in old}
     fresh = [case for case in after.members if case not in before.members]

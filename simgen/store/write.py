@@ -265,7 +265,6 @@ class DatasetWriter:
             return layout.read_design(zarr.open_group(store, mode="r"))
 
     def fork(self) -> CaseFork:
-        """Return a fork for one worker."""
         rows = self.design().items()
         retried = {case: row["at"] for case, row in rows if row["status"] != "accepted"}
         return CaseFork(self.url, self.schema, retried)

@@ -173,7 +173,6 @@ class CentrifugalPump(simple_foam.SimpleFoamFamily):
 
 
 def plan_of(parameters: Mapping[str, float]) -> PumpPlan:
-    """Return the plan view of a design."""
     return pump_plan(
         parameters["inlet_radius"] * 1e-3,
         parameters["impeller_radius"] * 1e-3,
