@@ -160,9 +160,7 @@ class Generation(asks.GenerationRequest):
                 raise InputError(
                     f"--designs {dataset.url} holds {dataset.schema.family}, not {self.family}"
                 )
-            cases = [dataset[case] for case in dataset.cases("test")]
-            if not cases:
-                raise InputError(f"--designs {dataset.url} {dataset.version} has no test case")
+            cases = [dataset[case] for case in dataset.required("test")]
             each = [family.settings(self._preset, {**c.settings, **settings}) for c in cases]
             return unique([family.point(c.parameters, s) for c, s in zip(cases, each, strict=True)])
         return unique([family.point(design, values) for design in designs])

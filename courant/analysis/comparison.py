@@ -74,9 +74,7 @@ def score_run(
                 f"{other.url} predicts {theirs}, the run {ours}: compare like with like"
             )
     dataset = surrogate.open_dataset(dataset_url)
-    chosen = list(cases) or dataset.cases("test")
-    if not chosen:
-        raise InputError(f"{dataset.url} {dataset.version} has no test case; name one by --case")
+    chosen = list(cases) or dataset.required("test", "name one by --case")
     training = shared(dataset, surrogate.normaliser) if len(dataset.cases("train")) > 1 else None
     found: dict[str, dict[str, Any]] = {}
     for number, name in enumerate(chosen):

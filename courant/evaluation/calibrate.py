@@ -56,14 +56,9 @@ def calibrate(
             f" {LEVEL:.0%} need {bands.least_cases(LEVEL)}, and some 50 to be narrow: {more}"
         )
     check_settings(dataset, cases, trained_on)
-    validation = dataset.cases("validation")[:MAX_CASES]
+    validation = dataset.required("validation")[:MAX_CASES]
     # Cases that were added since have taught the model nothing.
     train = trained_on.cases("train")
-    if not validation:
-        raise InputError(
-            f"{dataset.url} {dataset.version} has no validation case to learn from where errors"
-            " are large; generate more cases"
-        )
     rollout = _shared_rollout(surrogate, dataset, cases)
     done, total = 0, len(validation) + len(train[:MAX_CASES]) + len(cases)
 

@@ -80,11 +80,8 @@ def measure_coverage(
         known = min(len(each.scores) for each in surrogate.answers.quantities.values())
         level = min(level, known / (known + 1))
     dataset, trained_on = newest(surrogate, dataset_url), surrogate.open_dataset(dataset_url)
-    cases = dataset.cases(split)
+    cases = dataset.required(split)
     check_settings(dataset, cases, trained_on)
-    if not cases:
-        raise InputError(f"{dataset.url} {dataset.version} has no {split} case")
-
     without: dict[str, str] = {}
     found: dict[str, list[_Held]] = {}
     pairs: dict[str, Pair] = {}

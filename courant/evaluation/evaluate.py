@@ -18,7 +18,6 @@ from courant.evaluation.record import MODEL, Evaluation, MetricValues, Split
 from courant.evaluation.references import references
 from courant.prediction.surrogate import load
 from courant.runs.directory import RunDirectory
-from simgen.errors import InputError
 
 
 def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None) -> Evaluation:
@@ -33,12 +32,7 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
     run.check_writable()
     surrogate = load(run_url)
     dataset, problem = surrogate.open_dataset(dataset_url), surrogate.problem
-    ids, components = dataset.cases(split), surrogate.channels
-    if not ids:
-        raise InputError(
-            f"{dataset.url} {dataset.version} has no {split} case to evaluate on;"
-            " generate more cases"
-        )
+    ids, components = dataset.required(split), surrogate.channels
     beside = references(problem, dataset)
     total = {name: ErrorSums(components) for name in (MODEL, *beside)}
     on_gpu = surrogate.device.type == "cuda"

@@ -63,8 +63,7 @@ class Reference(Protocol):
 
 def references(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
     """Return the references of a kind of problem, by name; InputError without a training case."""
-    if not dataset.cases("train"):
-        raise InputError(f"{dataset.url} {dataset.version} has no training case to compare with")
+    dataset.required("train")
     normaliser = problem.normaliser
     has_designs = bool(normaliser.parameters or normaliser.given)
     made: dict[str, Reference] = {}

@@ -26,9 +26,7 @@ def fitted_recipe(dataset: Dataset) -> Experiment:
     takes one step per snapshot. InputError for a dataset without training cases or varying fields.
     """
     schema = dataset.schema
-    ids = dataset.cases("train")
-    if not ids:
-        raise InputError(f"{dataset.url} {dataset.version} has no training case")
+    ids = dataset.required("train")
     solved, given = (
         sum(len(dataset.varying(field.name)) for field in schema.of_role(role))
         for role in ("solved", "given")

@@ -163,11 +163,7 @@ def plan_benchmark(
     for numbers that make no sense.
     """
     for split in ("train", "validation", "test"):
-        if not dataset.cases(split):
-            raise InputError(
-                f"dataset {dataset.url} {dataset.version} has no {split} case; a benchmark needs"
-                " all three splits: generate more cases"
-            )
+        dataset.required(split)
     if not contenders:
         raise InputError("no model is named; give --models courant,transolver or --space features")
     try:

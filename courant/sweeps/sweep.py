@@ -121,11 +121,7 @@ def plan_sweep(
         )
     if not 1 <= wanted <= MAX_TRIALS:
         raise InputError(f"{wanted} trials; a sweep has 1 to {MAX_TRIALS}")
-    if not dataset.cases("validation"):
-        raise InputError(
-            f"dataset {dataset.url} {dataset.version} has no validation case to judge trials by;"
-            " generate more cases"
-        )
+    dataset.required("validation")  # by which trials are judged
     around = experiment.model_dump(mode="json", exclude=MACHINE)
     varied = space.model_dump(mode="json", exclude={"about"})
     content = json.dumps([around, varied, dataset.snapshot_id, seed], sort_keys=True)

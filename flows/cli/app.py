@@ -564,9 +564,7 @@ def _opened(asked: Asked) -> tuple[RunDirectory, courant.Surrogate, simgen.Datas
     """Return the folder of the numbers, the model, its dataset, and the named or test cases."""
     surrogate = courant.load(asked["run"])
     opened = surrogate.open_dataset(asked["dataset"])
-    chosen = asked["case"] or opened.cases("test")
-    if not chosen:
-        raise InputError(f"{opened.url} {opened.version} has no test case; name one by --case")
+    chosen = asked["case"] or opened.required("test", "name one by --case")
     place = beside(asked["run"], "analysis", asked["out"])
     return RunDirectory(place), surrogate, opened, chosen
 

@@ -155,6 +155,16 @@ class Dataset:
         members = (case for case, member in self.members.items() if member == split)
         return [case for case in members if case not in without]
 
+    def required(self, split: str, otherwise: str = "") -> list[str]:
+        """List the ids of a split; InputError where it has no case, with `otherwise` a way out."""
+        if not (cases := self.cases(split)):
+            way_out = f"generate more cases, with --split {split} if need be"
+            if self.schema.source is not None:
+                way_out = f"import more cases, with the split {split} in the table --parameters"
+            way_out += otherwise and f", or {otherwise}"
+            raise InputError(f"{self.url} {self.version} has no {split} case; {way_out}")
+        return cases
+
     @functools.cached_property
     def left_out_cases(self) -> tuple[str, ...]:
         """Cases that have nearly all variance of a field, such as diverged ones.

@@ -121,6 +121,8 @@ def test_what_does_not_exist_is_named(writer, url, tmp_path):
         (lambda: simgen.open_dataset("gs://bucket"), "gs://bucket is of no known kind"),
         (lambda: dataset["abc"], "has no case abc; `courant dataset show /.*` lists"),
         (lambda: dataset[f"{dataset.cases()[0]}0"], f"did you mean {dataset.cases()[0]}. `cou"),
+        (lambda: dataset.required("test"), "v1 has no test case; generate .* --split test if need"),
+        (lambda: dataset.required("test", "wait"), "if need be, or wait$"),
         (lambda: dataset.cases("dev"), "split 'dev' is unknown; choose one of train, validation"),
         (lambda: dataset[0]["temperature"], r"has no array temperature; there are .*velocity"),
         (lambda: DatasetWriter.open(f"{tmp_path}/file/store", SCHEMA), "cannot be used: File exi"),
