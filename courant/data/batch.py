@@ -83,15 +83,6 @@ class Batch:
     def num_bytes(self) -> int:
         return num_bytes(self.tensors.values())
 
-    @classmethod
-    def joined(cls, batches: Sequence[Self]) -> Self:
-        """Join batches of the same shapes."""
-        first, *_ = batches
-        if len(batches) == 1:
-            return first
-        joined = {name: torch.cat([b.tensors[name] for b in batches]) for name in first.tensors}
-        return replace(first, **joined)
-
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """Apply a function to each tensor."""
         return replace(self, **{name: function(value) for name, value in self.tensors.items()})

@@ -132,7 +132,7 @@ def compare_case(
     problem, design = surrogate.problem, surrogate.scaled(case.parameters)
     start = problem.shown_start(case)
     prepared = surrogate.prepare_case(case, start)
-    values = surrogate.predict_prepared([prepared])[0]
+    values = surrogate.predict_prepared(prepared)
     around = surrogate.bands_around(
         prepared, values, case.points, case.parameters, start, level, bands
     )

@@ -5,7 +5,7 @@
     surrogate.predict(points, initial=u0, parameters={"radius": 2.0, ...}, steps=10)
 
 `prepare` (arguments, or a design's mesh) and `prepare_case` (a stored case) return a `Batch` of
-one, and `predict_prepared` runs batches through the model.
+one, and `predict_prepared` runs it through the model.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class Surrogate:
         Raises InputError for missing, superfluous and wrong arguments, and values that are not
         finite; warns of parameters outside the design space and points outside the training domain.
         """
-        return check_finite(self.predict_prepared([self.prepare(points, **parts)])[0])
+        return check_finite(self.predict_prepared(self.prepare(points, **parts)))
 
     def prepare(self, points: np.ndarray, **parts: Any) -> Batch:
         """Check the arguments of `predict`; return a batch of one on the model's device."""
@@ -265,7 +265,7 @@ class Surrogate:
         """
         prepared = self.prepare_case(case, start_s, steps)
         try:
-            return check_finite(self.predict_prepared([prepared])[0])
+            return check_finite(self.predict_prepared(prepared))
         except NotFiniteError as error:
             raise NotFiniteError(f"{self.url}, case {case.id}: {error}") from None
 
@@ -281,22 +281,14 @@ class Surrogate:
         return self.problem.case_inputs(case, start_s, steps).map(lambda of: of.to(self.device))
 
     @torch.inference_mode()
-    def predict_prepared(self, requests: Sequence[Batch]) -> list[np.ndarray]:
-        """Predict each request; those of the same sizes go through the model as one batch."""
-        groups: dict[tuple[Any, ...], list[int]] = {}
-        for number, request in enumerate(requests):
-            sizes = tuple((name, value.shape) for name, value in request.tensors.items())
-            groups.setdefault(sizes, []).append(number)
-        predicted: dict[int, np.ndarray] = {}
-        for numbers in groups.values():
-            batch = Batch.joined([requests[number] for number in numbers])
-            inputs, queries = batch.for_model(self.model.config)
-            states = self.model.predict(inputs, queries, batch.num_steps, QUERY_CHUNK)
-            values = self.normaliser.restore(states.cpu().numpy())
-            if batch.scale is not None:
-                values = values * batch.scale.cpu().numpy()[:, None, None]
-            predicted |= zip(numbers, map(self.problem.presented, values), strict=True)
-        return [predicted[number] for number in range(len(requests))]
+    def predict_prepared(self, request: Batch) -> np.ndarray:
+        """Predict a request, a batch of one; values may be infinite or NaN."""
+        inputs, queries = request.for_model(self.model.config)
+        states = self.model.predict(inputs, queries, request.num_steps, QUERY_CHUNK)
+        values = self.normaliser.restore(states.cpu().numpy())
+        if request.scale is not None:
+            values = values * request.scale.cpu().numpy()[:, None, None]
+        return self.problem.presented(values[0])
 
     def decomposition(
         self,
@@ -444,7 +436,7 @@ class Surrogate:
             late = f"{times[-1]:g} s, after the {ends[-1]:g} s of the training's cases"
             warn_caller(f"the rollout goes to {late}")
         if fields_by is None:
-            values = check_finite(self.predict_prepared([prepared])[0])
+            values = check_finite(self.predict_prepared(prepared))
         else:
             values = fields_by(cloud.points, point.parameters, times)
             values = values[0] if times is None else values

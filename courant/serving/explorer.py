@@ -305,7 +305,7 @@ class Explored:
         self._kept = lru_cache(MAX_KEPT)(self._show)
         self._along, self._errors = lru_cache(MAX_ALONG)(self._answer), lru_cache()(self._errors_at)
         self._network = lru_cache(2)(
-            lambda of: surrogate.predict_prepared([self._kept(of).found.prepared])[0]
+            lambda of: surrogate.predict_prepared(self._kept(of).found.prepared)
         )
         self._axis: int | None = None  # across the section: for all designs that of the first
 

@@ -217,7 +217,7 @@ def answer(body: bytes, surrogate: Surrogate, limits: Limits) -> Answer:
     with collected_warnings() as warned, np.errstate(over="ignore", invalid="ignore"):
         try:
             prepared = _prepare(parse_request(body, limits), surrogate, limits)
-            values = check_finite(surrogate.predict_prepared([prepared])[0])
+            values = check_finite(surrogate.predict_prepared(prepared))
         except (InputError, RequestError) as error:
             return RequestError(str(error)).answer
         except Exception:

@@ -374,7 +374,7 @@ def test_where_no_band_holds_the_reason_is_given(folder: Path, tmp_path: Path) -
     assert np.array(bands.ranges) == pytest.approx(np.array(known))
     case = dataset[dataset.cases("test")[0]]
     prepared = surrogate.prepare_case(case)
-    values = surrogate.predict_prepared([prepared])[0]
+    values = surrogate.predict_prepared(prepared)
 
     def around(bands: banding.Bands | None, level: float = 0.9) -> banding.DesignBands:
         given = (prepared, values, case.points, case.parameters)

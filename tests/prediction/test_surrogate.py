@@ -65,18 +65,6 @@ def test_queries_may_lie_anywhere_and_do_not_disturb_one_another(surrogate: Surr
     np.testing.assert_allclose(both[:, 1:], one, atol=1e-5)
 
 
-def test_requests_of_several_sizes_are_answered_together_as_each_alone(
-    surrogate: Surrogate,
-) -> None:
-    requests = [
-        {**inputs(num), "steps": steps} for num, steps in ((30, 2), (25, 2), (30, 2), (30, 3))
-    ]
-    requests[2]["initial"] = np.full((30, 2), 0.5)
-    together = surrogate.predict_prepared([surrogate.prepare(**request) for request in requests])
-    for answer, request in zip(together, requests, strict=True):
-        np.testing.assert_allclose(answer, surrogate.predict(**request), atol=1e-5)
-
-
 def test_offset_and_contributions_add_up_to_the_prediction(
     surrogate: Surrogate, case: StoredCase
 ) -> None:

@@ -184,7 +184,7 @@ def test_a_request_that_breaks_the_model_shows_nothing_of_the_server(
     status, body = answer(half, surrogate, Limits())
     assert status == 422 and "unknown ?" in json.loads(body)["detail"]
 
-    def fail(prepared: list[Any]) -> Any:
+    def fail(prepared: Any) -> Any:
         raise MemoryError("no room for a secret")
 
     monkeypatch.setattr(surrogate, "predict_prepared", fail)
