@@ -221,7 +221,6 @@ class Reader:
         self._all = trajectories
         self.ids, self.snapshot_interval_s = trajectories.ids, trajectories.snapshot_interval_s
         self.start_s, self.num_frames = trajectories.start_s, trajectories.num_frames
-        self.num_bytes = 0
 
     def read(self, windows: Tensor, config: TransientData) -> tuple[TrajectorySet, Tensor]:
         case, first = windows.unbind(1)

@@ -79,10 +79,6 @@ class Batch:
         """T, the states that are predicted."""
         return self.targets.shape[1]
 
-    @property
-    def num_bytes(self) -> int:
-        return num_bytes(self.tensors.values())
-
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """Apply a function to each tensor."""
         return replace(self, **{name: function(value) for name, value in self.tensors.items()})
@@ -130,11 +126,6 @@ class Batches(ABC):
 
     def __init__(self, order: BatchOrder, device: torch.device, streamed: bool) -> None:
         self.order, self.device, self.streamed = order, device, streamed
-
-    @property
-    @abstractmethod
-    def num_bytes(self) -> int:
-        """Bytes held in memory."""
 
     @abstractmethod
     def describe(self, samples: Tensor) -> list[dict[str, object]]:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from courant.data.batch import READERS, Batch, Batches, BatchOrder, join_padded, spread
+from courant.data.batch import READERS, Batch, Batches, BatchOrder, join_padded, num_bytes, spread
 from courant.data.geometry import DistanceField, read_edges
 from courant.data.normalisation import check_names
 from courant.data_config import SteadyData
@@ -90,7 +90,7 @@ class SteadyProblem(Problem):
         source = SteadySource(dataset, dataset.cases("train"), self)
         num_points = [dataset.records[case]["num_points"] for case in source.ids]
         # Clouds of all kinds grow with the mesh: the first case's bytes per cell are those of all.
-        size = source.read(0).num_bytes / num_points[0] * sum(num_points)
+        size = num_bytes(source.read(0).tensors.values()) / num_points[0] * sum(num_points)
         streamed = size > self.data.resident_gb * 1e9
         return SteadyBatches(source, order, device, streamed=streamed)
 
@@ -280,10 +280,6 @@ class SteadyBatches(Batches):
         self.num_cases = len(source.ids)
         self.samples = torch.arange(self.num_cases)
         self._resident = None if streamed else source.read_all(device)
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(sample.num_bytes for sample in self._resident or ())
 
     def describe(self, samples: Tensor) -> list[dict[str, object]]:
         return [{"case": self.source.ids[number]} for number in samples.tolist()]

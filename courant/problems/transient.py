@@ -281,15 +281,12 @@ class TrajectorySet:
 
     def to(self, device: torch.device | str) -> TrajectorySet:
         """Move what batches are made of to the device; windows are chosen on the CPU."""
-        moved = {n: t.to(device) for n, t in self._tensors().items() if n not in _ON_CPU}
-        return replace(self, **moved)  # type: ignore[arg-type]
-
-    @property
-    def num_bytes(self) -> int:
-        return num_bytes(self._tensors().values())
-
-    def _tensors(self) -> dict[str, Tensor]:
-        return {name: each for name, each in vars(self).items() if isinstance(each, Tensor)}
+        moved: dict[str, Any] = {
+            name: each.to(device)
+            for name, each in vars(self).items()
+            if isinstance(each, Tensor) and name not in _ON_CPU
+        }
+        return replace(self, **moved)
 
 
 def even_times(case: StoredCase, start_s: float) -> tuple[np.ndarray, float]:
@@ -355,12 +352,8 @@ class WindowReader:
         self.num_frames = torch.tensor([len(times[number]) for number, _ in self._shown])
         from cachetools import LRUCache, cached  # only where cases are stored
 
-        self._geometries: Any = LRUCache(GEOMETRY_BYTES, lambda kept: num_bytes(kept.values()))
-        self._geometry = cached(self._geometries, lock=threading.Lock())(self._prepare)
-
-    @property
-    def num_bytes(self) -> int:
-        return int(self._geometries.currsize)
+        kept: Any = LRUCache(GEOMETRY_BYTES, lambda of: num_bytes(of.values()))
+        self._geometry = cached(kept, lock=threading.Lock())(self._prepare)
 
     @property
     def all_bytes(self) -> float:
@@ -548,10 +541,6 @@ class WindowBatches(Batches):
         self.source, self.config = source, config
         self.num_cases = len(source.ids)
         self.samples = list_windows(source, config)
-
-    @property
-    def num_bytes(self) -> int:
-        return self.source.num_bytes
 
     def describe(self, samples: Tensor) -> list[dict[str, object]]:
         source = self.source

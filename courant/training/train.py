@@ -301,9 +301,10 @@ class Fitting:
         records.write_records(self.run, self.records)
         self.trackers = Trackers(self.run, experiment, self.state.epoch + 1)
         an_epoch = train.num_batches * experiment.training.batch_size
-        numbers = (train.num_cases, len(train.samples), an_epoch, train.num_bytes / 1e6)
-        text = "%s: %d training cases, %d different samples, %d an epoch, %.0f MB in memory, %s"
-        logger.info(text, experiment.name, *numbers, self.device)
+        numbers = (train.num_cases, len(train.samples), an_epoch)
+        where = "streamed" if train.streamed else "in memory"
+        text = "%s: %d training cases, %d different samples, %d an epoch, %s, %s"
+        logger.info(text, experiment.name, *numbers, where, self.device)
 
     def plan_again(self, asked: TrainingConfig) -> None:
         """Fit the epochs to the rest of the budget, at the pace of the latest ones.
