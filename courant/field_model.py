@@ -123,7 +123,11 @@ class Partitions(Protocol):
 
 
 class FieldDecomposition(Protocol):
-    """A prediction as the sum of an offset and one field for each anchor."""
+    """A prediction as the sum of an offset and one field for each anchor.
+
+    One whose anchors move has `window_anchors` too, their places level by level: a tuple of
+    (B, L, d) or (B, T, L, d).
+    """
 
     @property
     def offset(self) -> Tensor:
@@ -149,20 +153,6 @@ class Decomposes(Protocol):
 
 
 @runtime_checkable
-class MeasuresSpread(Protocol):
-    """The capability of telling in a training step how far contributions are from their anchors."""
-
-    def predict_with_spread(
-        self, inputs: Inputs, queries: Queries, num_steps: int = 1, mask: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Return the field of `forward`, and each anchor's mean squared distance (B, L).
-
-        The distance is from the anchor to the query points, weighted by the energy of its
-        contribution there at the last step, over domain^2 / L. `mask` (B, M) is True at real ones.
-        """
-
-
-@runtime_checkable
 class Encodes(Protocol):
     """The capability of reducing the input to latents."""
 
@@ -181,15 +171,6 @@ class Decodes(Encodes, Protocol):
         self, Z: Tensor, queries: Queries, anchors: Tensor | None = None, chunk: int | None = None
     ) -> Tensor:
         """Decode Z (B, L, d) at query points: (B, M, C)."""
-
-
-@runtime_checkable
-class MovesAnchors(Protocol):
-    """The capability of a decomposition to tell where its windows are."""
-
-    @property
-    def window_anchors(self) -> tuple[Tensor, ...]:
-        """Places level by level, (B, L, d) or (B, T, L, d); empty where nothing moves them."""
 
 
 class Reading(NamedTuple):

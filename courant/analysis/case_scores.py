@@ -185,7 +185,7 @@ def score_case(
     # Anchors are where they are decoded: in the last window at the last step, if windows move them.
     decomposed = surrogate.decomposition(case, start_s=start)
     starts = places = surrogate.places(decomposed.anchors)
-    moved = isinstance(decomposed, seam.MovesAnchors) and decomposed.window_anchors
+    moved: Sequence[Tensor] = getattr(decomposed, "window_anchors", ())
     if places is not None and moved:
         ends = moved[-1][0]
         places = surrogate.places(ends.reshape(-1, *ends.shape[-2:])[[-1]])

@@ -214,7 +214,11 @@ class Courant(FieldModel):
     def predict_with_spread(
         self, inputs: Inputs, queries: Queries, num_steps: int = 1, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Predict like `forward`, and measure how far contributions are from anchors: (B, L)."""
+        """Predict like `forward`, and return each anchor's mean squared distance (B, L) as well.
+
+        It is that of the query points from the anchor, weighted by the energy of its contribution
+        there at the last step, over domain^2 / L. `mask` (B, M) is True at real points.
+        """
         inputs = self._with_anchors(inputs)
         Z, moved = self._evolve(inputs, num_steps)
         self._check_queries(Z, queries, inputs.anchors)

@@ -11,7 +11,7 @@ whole step: one is recorded for each set of shapes, after two steps that warm up
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.distributed as distributed
@@ -23,7 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from courant.data.batch import Batch
 from courant.ensemble import Ensemble, MembersApart
 from courant.experiment import Experiment
-from courant.field_model import Inputs, MeasuresSpread, Queries
+from courant.field_model import Inputs, Queries
 from courant.models import BASELINES, DEFAULT_KIND, build
 from courant.problems import Problem
 from simgen.errors import InputError
@@ -164,14 +164,13 @@ class WithSpread(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model = model
+        self.model: Any = model
 
     def forward(
         self, inputs: Inputs, queries: Queries, num_steps: int, mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Return the prediction (B, T, M, C) and the spread (B, L)."""
-        model = cast(MeasuresSpread, self.model)
-        return model.predict_with_spread(inputs, queries, num_steps, mask)
+        return self.model.predict_with_spread(inputs, queries, num_steps, mask)
 
 
 def backward(objective: Objective, model: nn.Module, batch: Batch, num_parts: int = 1) -> Tensor:
