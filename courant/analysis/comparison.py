@@ -2,8 +2,9 @@
 
 Runs that differ in their seed alone are one row, with the mean and its interval; its fields are
 matched with those of the next seed in the row. Runs of several families are in one table, each
-family's rows together and followed by its controls. Each run is scored once: `<run>-<key>.json` in
-the folder is read again as long as weights and cases are the same.
+family's rows together and followed by its controls. A family's first row is its baseline, others
+are named by what differs from it. Each run is scored once: `<run>-<key>.json` in the folder is read
+again as long as weights and cases are the same.
 """
 
 import hashlib
@@ -30,13 +31,6 @@ from simgen.errors import InputError
 
 REVISION = 5  # Raise this when the file has other entries, or the same run would get other scores
 LEFT_OUT = ("training.seed", "name")  # settings by which runs of one row may differ
-ANCHORS, WINDOWS = "model.anchor_kind", "model.gaussian_window"
-PLAIN = {ANCHORS: "sampled", WINDOWS: "none"}
-IDLE = {
-    "model.window_scale": (WINDOWS, ("none",)),
-    "data.anchor_start": (ANCHORS, ("sampled", "abstract")),
-}
-"""Settings that do nothing where another one has one of these values"""
 QUESTION = ("task", "data.fields", "data.step_s")  # what a run of a family predicts
 SEEDS = "seed_correlation"
 
@@ -286,9 +280,8 @@ def gather(runs: Sequence[ScoredRun]) -> RunComparison:
     """Gather runs that differ in their seed alone into rows."""
     rows, controls = [], []
     for family, members in _grouped(runs, "family").items():
-        groups = list(_grouped(members, "row").values())
-        labels = _labels([group[0].settings for group in groups])
-        for label, group in zip(labels, groups, strict=True):
+        for group in _grouped(members, "row").values():
+            label = _label(group[0].settings, members[0].settings)
             scores = values_by_score([run.scores for run in group])
             # The match of two seeds is one measurement.
             intervals = {
@@ -305,27 +298,9 @@ def gather(runs: Sequence[ScoredRun]) -> RunComparison:
     return RunComparison(tuple(rows), tuple(controls))
 
 
-def _labels(groups: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Name rows by their anchors and windows, and by what else differs between them."""
-    names = dict.fromkeys(key for settings in groups for key in settings if key not in LEFT_OUT)
-    differing = [key for key in names if len({str(settings.get(key)) for settings in groups}) > 1]
-
-    def acts(key: str, settings: Mapping[str, Any]) -> bool:
-        """Whether a setting does anything in a run that has the others."""
-        other, values = IDLE.get(key, (ANCHORS, ()))
-        return settings.get(other, PLAIN[other]) not in values
-
-    def label(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
-        anchors, windows = (settings.get(key, PLAIN[key]) for key in (ANCHORS, WINDOWS))
-        parts = [] if anchors == PLAIN[ANCHORS] else [f"{anchors} anchors"]
-        parts += [] if windows == PLAIN[WINDOWS] else [f"windows ({windows})"]
-        others = (key for key in keys if key not in PLAIN)
-        parts += [f"{key.rpartition('.')[2]}={settings.get(key)}" for key in others]
-        return ", ".join(parts) or "baseline"
-
-    acting = [[key for key in differing if acts(key, settings)] for settings in groups]
-    for named in (acting, [differing] * len(groups)):
-        labels = [label(settings, keys) for settings, keys in zip(groups, named, strict=True)]
-        if len(set(labels)) == len(labels):
-            break
-    return labels
+def _label(settings: Mapping[str, Any], of_first: Mapping[str, Any]) -> str:
+    """Name a row by the settings in which it differs from the family's first one."""
+    names = (key for key in {**of_first, **settings} if key not in LEFT_OUT)
+    own = {key: str(settings.get(key, "absent")) for key in names}
+    changed = (key for key, value in own.items() if value != str(of_first.get(key, "absent")))
+    return ", ".join(f"{key.partition('.')[2] or key}={own[key]}" for key in changed) or "baseline"

@@ -17,7 +17,7 @@ from torch import Tensor
 import courant
 from courant.analysis import case_scores, comparison, scores
 from courant.analysis.case_scores import NEAREST, POD, RANDOM, ErrorAddresses
-from courant.analysis.comparison import ANCHORS, WINDOWS, ScoredRun, compare_runs, gather
+from courant.analysis.comparison import ScoredRun, compare_runs, gather
 from courant.analysis.dynamics import pod
 from courant.analysis.scores import (
     SCORES,
@@ -506,7 +506,7 @@ def test_seeds_are_one_row_with_the_mean_and_its_interval() -> None:
             planted("c", 2, 0.4, model__anchor_kind="sampled"),
         ]
     )
-    assert [row.label for row in found.rows] == ["baseline", "learned anchors"]
+    assert [row.label for row in found.rows] == ["baseline", "anchor_kind=learned"]
     assert found.rows[0].runs == ("runs/a", "runs/c")
     gini = found.rows[0].scores["gini"]
     # Student's t of one degree of freedom at 97.5 % is 12.706.
@@ -515,21 +515,23 @@ def test_seeds_are_one_row_with_the_mean_and_its_interval() -> None:
     assert found.rows[1].scores["gini"].half_width is None
 
 
-def test_rows_are_named_by_the_settings_that_differ_and_act() -> None:
-    def labels(*settings: dict[str, str]) -> list[str]:
-        runs = [ScoredRun(str(n), {**each, "training.seed": 1}) for n, each in enumerate(settings)]
-        return [row.label for row in gather(runs).rows]
-
-    assert labels({"model.width": "64"}, {"model.width": "128"}) == ["width=64", "width=128"]
-    plain = {ANCHORS: "sampled", WINDOWS: "none", "model.window_scale": "1.0"}
-    cloud = {"model.window_scale": "0.35", "data.anchor_start": "cloud"}
-    learned = {**plain, ANCHORS: "learned", "data.anchor_start": "cloud"}
-    assert labels(plain, learned, {ANCHORS: "learned", WINDOWS: "both", **cloud}) == [
+def test_rows_are_named_by_the_settings_in_which_they_differ_from_the_first() -> None:
+    plain = {"model.anchor_kind": "sampled", "model.window_scale": 1.0, "model.width": 64}
+    learned = {**plain, "model.anchor_kind": "learned", "data.anchor_start": "cloud"}
+    narrow = {**learned, "model.window_scale": 0.35}
+    scaled = {**plain, "data.scaled_by.velocity.speed": 1.0}
+    settings = (plain, learned, narrow, scaled)
+    runs = [ScoredRun(str(n), {**each, "training.seed": 1}) for n, each in enumerate(settings)]
+    assert [row.label for row in gather(runs).rows] == [
         "baseline",
-        "learned anchors, anchor_start=cloud",
-        "learned anchors, windows (both), window_scale=0.35, anchor_start=cloud",
+        "anchor_kind=learned, anchor_start=cloud",
+        "anchor_kind=learned, window_scale=0.35, anchor_start=cloud",
+        "scaled_by.velocity.speed=1.0",
     ]
-    assert len(set(labels(plain, {**plain, "model.window_scale": "0.5"}))) == 2, "if need be"
+    other = [ScoredRun("x", {**narrow, "training.seed": 1}), runs[0]]
+    assert [row.label for row in gather(other).rows][1] == (
+        "anchor_kind=sampled, window_scale=1.0, anchor_start=absent"
+    )
 
 
 def test_families_are_in_one_table_each_with_its_controls_once() -> None:
