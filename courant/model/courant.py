@@ -273,7 +273,9 @@ class Courant(FieldModel):
         along_points, along_queries = {0: clouds, 1: points}, {0: clouds, 1: queries}
         programs = {
             "encoder": exported(
-                _encode,
+                lambda model, points, features, mask, anchors, parameters: model.encode(
+                    Inputs(points, features, mask, parameters, anchors)
+                ),
                 (cloud, along_points),
                 (zeros(7, config.num_features), along_points),
                 (mask, along_points),
@@ -282,9 +284,14 @@ class Courant(FieldModel):
             )
         }
         if config.transient:
-            programs["processor"] = exported(_advance, (latent, along_clouds))
+            programs["processor"] = exported(
+                lambda model, Z: model.rollout(Z, 1)[:, 0], (latent, along_clouds)
+            )
+        learned = config.anchor_kind == "learned"
         programs["decoder"] = exported(
-            _decode,
+            lambda model, Z, points, features, anchors: model.decode(
+                Z, Queries(points, features), model.place_anchors(points) if learned else anchors
+            ),
             (latent, along_clouds),
             (zeros(5, config.dimension), along_queries),
             (xi, along_queries),
@@ -364,26 +371,3 @@ class Program(nn.Module):
 
     def forward(self, *given: Tensor | None) -> Tensor:
         return self.call(self.model, *given)
-
-
-def _encode(
-    model: Courant,
-    points: Tensor,
-    features: Tensor,
-    mask: Tensor,
-    anchors: Tensor | None,
-    parameters: Tensor | None,
-) -> Tensor:
-    return model.encode(Inputs(points, features, mask, parameters, anchors))
-
-
-def _advance(model: Courant, Z: Tensor) -> Tensor:
-    return model.rollout(Z, 1)[:, 0]
-
-
-def _decode(
-    model: Courant, Z: Tensor, points: Tensor, features: Tensor | None, anchors: Tensor | None
-) -> Tensor:
-    if model.config.anchor_kind == "learned":
-        anchors = model.place_anchors(points)
-    return model.decode(Z, Queries(points, features), anchors=anchors)
