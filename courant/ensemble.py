@@ -143,12 +143,8 @@ class AnchoredEnsemble(Ensemble):
         return torch.cat([each.derivative(z) for each, z in self._with_latents(Z)], dim=-2)
 
     @property
-    def inner_step(self) -> float:
-        return self._anchored[0].inner_step
-
-    @property
-    def inner_solver(self) -> str:
-        return self._anchored[0].inner_solver
+    def integrator(self) -> tuple[str, float]:
+        return self._anchored[0].integrator
 
     def decode(
         self, Z: Tensor, queries: Queries, anchors: Tensor | None = None, chunk: int | None = None

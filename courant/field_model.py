@@ -199,12 +199,11 @@ class Evolves(Encodes, Protocol):
         """Return f(Z), (B, L, d)."""
 
     @property
-    def inner_step(self) -> float:
-        """The step in tau with which the rollout is integrated."""
+    def integrator(self) -> tuple[str, float]:
+        """The scheme of the rollout, such as "euler" or "rk4", and its step in tau.
 
-    @property
-    def inner_solver(self) -> str:
-        """The scheme of that step, such as "euler" or "rk4"; an adaptive one is taken as exact."""
+        An adaptive scheme is taken as exact.
+        """
 
 
 @runtime_checkable

@@ -342,5 +342,7 @@ def _latent_spectrum(
     def derivative(Z: torch.Tensor) -> torch.Tensor:
         return model.derivative(Z[None])[0]
 
-    solver: Any = {"solver": model.inner_solver, "exact_up_to": exact_up_to}
-    return dynamics.spectrum_at(derivative, state, model.inner_step, step_s, **solver)
+    solver, step_size = model.integrator
+    return dynamics.spectrum_at(
+        derivative, state, step_size, step_s, solver=solver, exact_up_to=exact_up_to
+    )

@@ -164,14 +164,9 @@ class Courant(FieldModel):
         return self.processor.derivative(Z)
 
     @property
-    def inner_step(self) -> float:
-        """The step in tau with which a rollout is integrated."""
-        return self.config.step_size
-
-    @property
-    def inner_solver(self) -> str:
-        """The scheme of that step; an adaptive one follows the exact flow."""
-        return self.config.solver
+    def integrator(self) -> tuple[str, float]:
+        """The scheme of a rollout, and its step in tau; an adaptive one follows the exact flow."""
+        return self.config.solver, self.config.step_size
 
     def decode(
         self, Z: Tensor, queries: Queries, anchors: Tensor | None = None, chunk: int | None = None

@@ -250,8 +250,7 @@ class SwingConfig(ModelConfig):
 class SwingModel(FieldModel):
     """Latents of four anchors that turn in a plane, an Euler step of one unit of tau at a time."""
 
-    inner_step = 1.0
-    inner_solver = "euler"
+    integrator = "euler", 1.0
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
