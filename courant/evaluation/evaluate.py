@@ -61,7 +61,7 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
             ),
             windows=len(next(iter(sums.values())).windows),
             overall={name: MetricValues(of.total()) for name, of in sums.items()},
-            nmae={name: of.nmae() for name, of in sums.items()},
+            nmae={name: of.by_step("nmae") for name, of in sums.items()},
         )
 
     # The first prediction also loads libraries, so it is not timed.
@@ -91,8 +91,8 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
             name: {component: MetricValues(of.total(component)) for component in components}
             for name, of in total.items()
         },
-        nmae={name: of.nmae() for name, of in total.items()},
-        relative_l2={name: of.relative_l2() for name, of in total.items()},
+        nmae={name: of.by_step("nmae") for name, of in total.items()},
+        relative_l2={name: of.by_step("relative_l2") for name, of in total.items()},
         **measure_quantities(surrogate, dataset, ids, ensure_answers(surrogate, dataset)),
         timing=records.Timing(
             prediction_processor_s=float(np.median(spent[MODEL])),

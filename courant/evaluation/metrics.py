@@ -20,6 +20,7 @@ paper's Tables tab:bench-unstr and tab:feature_ablation_nmae, relative L2 that o
 protocol.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -36,9 +37,14 @@ class FieldSums(NamedTuple):
     magnitude: np.ndarray  # |u|
     squared: np.ndarray
     power: np.ndarray
-    worst: np.ndarray  # (W, C) largest |u_hat - u|
-    peak: np.ndarray  # (W, C) largest |u|
+    worst: np.ndarray  # largest |u_hat - u|
+    peak: np.ndarray  # largest |u|
     variation: np.ndarray | None  # |u - m|; None where a window was added without a mean
+
+    def part(self, steps: slice, components: Sequence[int]) -> "FieldSums":
+        """Return the sums of some steps and components."""
+        of: list[Any] = [None if each is None else each[:, steps, components] for each in self]
+        return FieldSums(*of)
 
 
 @dataclass(frozen=True)
@@ -106,57 +112,55 @@ class ErrorSums:
                 magnitude=np.abs(truth).sum(axis=1),
                 squared=(error**2).sum(axis=1),
                 power=(truth**2).sum(axis=1),
-                worst=np.abs(error).max(axis=(0, 1)),
-                peak=np.abs(truth).max(axis=(0, 1)),
+                worst=np.abs(error).max(axis=1),
+                peak=np.abs(truth).max(axis=1),
                 variation=None if mean is None else np.abs(truth - mean).sum(axis=1),
             )
         )
 
-    def nmae(self) -> dict[str, tuple[float, ...]]:
-        """Return NMAE per step, for "all" and for each component."""
-        sums = self._sums(list(range(len(self.components))))
-        absolute, magnitude = sums.absolute.sum(axis=0), sums.magnitude.sum(axis=0)
-        errors = [absolute[:, field].sum(axis=1) for field in self._fields()]
-        sizes = [magnitude[:, field].sum(axis=1) for field in self._fields()]
-        joint = _mean_of_fields(list(map(ratio, errors, sizes)), sizes)
-        return self._named(joint, ratio(absolute, magnitude))
-
-    def relative_l2(self) -> dict[str, tuple[float, ...]]:
-        """Return relative L2 per step, for "all" and for each component."""
-        sums = self._sums(list(range(len(self.components))))
-        squared = [sums.squared[..., field].sum(axis=2) for field in self._fields()]
-        power = [sums.power[..., field].sum(axis=2) for field in self._fields()]
-        joint = _mean_of_fields(list(map(_mean_ratio, squared, power)), [of.sum(0) for of in power])
-        return self._named(joint, _mean_ratio(sums.squared, sums.power))
+    def by_step(self, name: str) -> dict[str, tuple[float, ...]]:
+        """Return a metric of each step, for "all" and for each component."""
+        sums, metric = self._sums(), METRICS[name]
+        steps = [slice(step, step + 1) for step in range(sums.absolute.shape[1])]
+        return {
+            component: tuple(_measure(metric, sums, self._fields(component), of) for of in steps)
+            for component in (ALL, *self.components)
+        }
 
     def total(self, component: str = ALL) -> dict[str, float]:
         """Return every metric that the sums give over all steps, of one component or of all."""
-        parts = self._fields() if component == ALL else [[self.components.index(component)]]
-        sums = [self._sums(chosen) for chosen in parts]
-        sizes = [each.magnitude.sum() for each in sums]
-        found = {name: [metric.of(each) for each in sums] for name, metric in METRICS.items()}
-        return {
-            name: float(_mean_of_fields(values, sizes))
-            for name, values in found.items()
-            if None not in values
-        }
+        sums, fields = self._sums(), self._fields(component)
+        found = {name: _measure(metric, sums, fields) for name, metric in METRICS.items()}
+        return {name: value for name, value in found.items() if value is not None}
 
-    def _sums(self, chosen: list[int]) -> FieldSums:
-        """Return the sums of some components."""
+    def _sums(self) -> FieldSums:
         stacked: list[Any] = [
-            None if any(each is None for each in of) else np.stack(of)[..., chosen]
+            None if any(each is None for each in of) else np.stack(of)
             for of in zip(*self.windows, strict=True)
         ]
         return FieldSums(*stacked)
 
-    def _fields(self) -> list[list[int]]:
-        """Return the columns of each field's components."""
+    def _fields(self, component: str) -> list[list[int]]:
+        """Return the columns of each field's components, or of one component alone."""
+        if component != ALL:
+            return [[self.components.index(component)]]
         fields = [name.rpartition(".")[0] for name in self.components]
         return [[c for c, of in enumerate(fields) if of == name] for name in dict.fromkeys(fields)]
 
-    def _named(self, joint: np.ndarray, separate: np.ndarray) -> dict[str, tuple[float, ...]]:
-        columns = zip(self.components, separate.T, strict=True)
-        return {ALL: tuple(joint.tolist()), **{name: tuple(of.tolist()) for name, of in columns}}
+
+def _measure(
+    metric: Metric, sums: FieldSums, fields: Sequence[list[int]], steps: slice = slice(None)
+) -> Any:
+    """Return a metric's mean over fields, given by their columns; None where sums do not give it.
+
+    Fields without a size are left out of the mean: nothing is relative to one that is zero.
+    """
+    parts = [sums.part(steps, columns) for columns in fields]
+    values: list[Any] = [metric.of(each) for each in parts]
+    if None in values:
+        return None
+    known = [value for value, each in zip(values, parts, strict=True) if each.magnitude.sum() > 0]
+    return float(np.mean(known)) if known else math.nan
 
 
 def ratio(error: np.ndarray, size: np.ndarray) -> np.ndarray:
@@ -168,12 +172,6 @@ def ratio(error: np.ndarray, size: np.ndarray) -> np.ndarray:
 def finite_or_none(value: float) -> float | None:
     """Return a number as JSON has it: None for NaN and infinite ones."""
     return float(value) if np.isfinite(value) else None
-
-
-def _mean_of_fields(values: Sequence[Any], sizes: Sequence[Any]) -> np.ndarray:
-    """Average over the fields that have a size: nothing is relative to one that is zero."""
-    known = np.stack(sizes) > 0
-    return ratio(np.where(known, np.stack(values), 0).sum(axis=0), known.sum(axis=0))
 
 
 def _mean_ratio(squared: np.ndarray, power: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 from courant.analysis.case_dynamics import CaseDynamics, follow_case
 from courant.analysis.case_scores import CaseScores, score_case
 from courant.data.normalisation import Channel, Normaliser
-from courant.evaluation.metrics import ALL, ErrorSums
+from courant.evaluation.metrics import ErrorSums
 from courant.evaluation.record import MODEL, Evaluation
 from courant.evaluation.references import of_designs
 from courant.prediction.surrogate import FieldsOfDesign, Surrogate, load
@@ -100,7 +100,7 @@ class ShownCase:
         """The error of what is shown, over its components."""
         sums = ErrorSums(self.surrogate.channels)
         sums.add(self.predicted[None], self.truth[None])
-        return float(sums.nmae()[ALL][0])
+        return sums.total()["nmae"]
 
     @cached_property
     def layer(self) -> Layer:

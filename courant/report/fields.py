@@ -142,7 +142,7 @@ def rollout_panel(context: Context) -> Panel | None:
     times, truth, predicted = rollout.times, rollout.truth, rollout.predicted
     sums = ErrorSums(surrogate.channels)
     sums.add(predicted, truth)
-    nmae = sums.nmae()[ALL]
+    nmae = sums.by_step("nmae")[ALL]
     horizon, began = surrogate.problem.num_steps, surrogate.problem.start(case) or 0.0
     arrays = {
         "time": times,

@@ -28,10 +28,10 @@ QUIET = ([[[0.0, 0.0]]], [[[0.1, 0.1]]])
 
 def test_measures_of_one_window_are_those_of_their_formulas():
     found = sums(ONE_STEP, mean=np.array([1.0, 4.0]))
-    assert found.nmae()[ALL] == pytest.approx([(1 + 0 + 1 + 4) / (2 + 2 + 2 + 8)])
-    assert found.nmae()["velocity.x"] == pytest.approx([2 / 4])
-    assert found.nmae()["velocity.y"] == pytest.approx([4 / 10])
-    relative = found.relative_l2()
+    assert found.by_step("nmae")[ALL] == pytest.approx([(1 + 0 + 1 + 4) / (2 + 2 + 2 + 8)])
+    assert found.by_step("nmae")["velocity.x"] == pytest.approx([2 / 4])
+    assert found.by_step("nmae")["velocity.y"] == pytest.approx([4 / 10])
+    relative = found.by_step("relative_l2")
     assert relative[ALL] == pytest.approx([np.sqrt((1 + 0 + 1 + 16) / (4 + 4 + 4 + 64))])
     assert relative["velocity.y"] == pytest.approx([np.sqrt(16 / 68)])
     assert found.total("velocity.x")["rae"] == pytest.approx(2 / (1 + 1))
@@ -43,8 +43,8 @@ def test_measures_of_one_window_are_those_of_their_formulas():
 
 def test_windows_pool_their_absolute_errors_and_average_their_relative_norms():
     both = sums(QUIET, ([[[10.0, 10.0]]], [[[10.0, 10.0]]]))
-    assert both.nmae()[ALL] == pytest.approx([0.2 / 20.2])
-    assert both.relative_l2()[ALL] == pytest.approx([0.5])
+    assert both.by_step("nmae")[ALL] == pytest.approx([0.2 / 20.2])
+    assert both.by_step("relative_l2")[ALL] == pytest.approx([0.5])
     assert both.total()["relative_l2"] == pytest.approx(0.5)
     largest = sums(ONE_STEP, QUIET)
     assert largest.total()["maximum"] == pytest.approx(4 / 8)
@@ -54,8 +54,8 @@ def test_windows_pool_their_absolute_errors_and_average_their_relative_norms():
 def test_a_perfect_prediction_has_no_error_and_steps_stay_apart():
     truth = np.random.default_rng(0).normal(size=(3, 5, 2))
     measured = sums((truth * np.array([1, 2, 1])[:, None, None], truth))
-    assert measured.nmae()[ALL] == pytest.approx([0, 1, 0])
-    assert measured.relative_l2()[ALL] == pytest.approx([0, 1, 0])
+    assert measured.by_step("nmae")[ALL] == pytest.approx([0, 1, 0])
+    assert measured.by_step("relative_l2")[ALL] == pytest.approx([0, 1, 0])
 
 
 def test_fields_of_different_units_are_not_summed_but_averaged():
@@ -63,8 +63,8 @@ def test_fields_of_different_units_are_not_summed_but_averaged():
     truth = np.array([[[1.0, 1.0, 1000.0], [1.0, 1.0, 1000.0]]])
     components = ("velocity.x", "velocity.y", "kinematic_pressure.p")
     measured = sums((truth * (1.5, 1.5, 1.1), truth), components=components)
-    assert measured.nmae()[ALL] == pytest.approx([(0.5 + 0.1) / 2])
-    assert measured.relative_l2()[ALL] == pytest.approx([(0.5 + 0.1) / 2])
+    assert measured.by_step("nmae")[ALL] == pytest.approx([(0.5 + 0.1) / 2])
+    assert measured.by_step("relative_l2")[ALL] == pytest.approx([(0.5 + 0.1) / 2])
     assert measured.total() == pytest.approx({"nmae": 0.3, "relative_l2": 0.3, "maximum": 0.3})
     # In another unit a field has the same relative error.
     truth = truth * (1.0, 1.0, 1e-9)
@@ -74,7 +74,7 @@ def test_fields_of_different_units_are_not_summed_but_averaged():
 
 def test_a_component_that_is_zero_in_a_window_has_no_relative_error_there():
     both = sums(([[[1.0, 1.1]]], [[[1.0, 1.0]]]), ([[[1.0, 0.01]]], [[[1.0, 0.0]]]))
-    assert both.relative_l2()["velocity.y"] == pytest.approx([0.1])
+    assert both.by_step("relative_l2")["velocity.y"] == pytest.approx([0.1])
     assert both.total()["relative_l2"] == pytest.approx((0.1 / np.sqrt(2) + 0.01) / 2)
 
 
@@ -99,7 +99,8 @@ def test_a_field_that_is_zero_everywhere_is_left_out_of_the_mean_and_a_wrong_one
     window = ([[[1.0, 0.5]], [[3.0, 0.0]]], [[[2.0, 0.0]], [[2.0, 0.0]]])
     result = sums(window, components=("velocity.x", "heat.t"))
     assert result.total() == pytest.approx({"nmae": 0.5, "relative_l2": 0.5, "maximum": 0.5})
-    assert result.nmae()[ALL] == result.relative_l2()[ALL] == pytest.approx([0.5, 0.5])
+    for name in ("nmae", "relative_l2"):
+        assert result.by_step(name)[ALL] == pytest.approx([0.5, 0.5])
     assert np.isnan(result.total("heat.t")["nmae"])
     wrong = ([[[np.nan, 0.5]], [[3.0, 0.0]]], window[1])
     found = sums(window, wrong, components=("velocity.x", "heat.t")).total()
