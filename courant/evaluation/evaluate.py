@@ -49,7 +49,7 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
                 if name == MODEL:
                     found = surrogate.predict_case(case, start_s=window.start_s)
                 else:
-                    found = beside[name].predict(case, window)
+                    found = beside[name](case, window)
                 if not of.windows:  # in a case's later windows a regression is known
                     spent[name].append(clock() - began)
                 of.add(found.reshape(window.truth.shape), window.truth, mean)

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -54,11 +54,8 @@ NUM_PROBES = 256  # minimum number of points where given fields are compared
 NUM_READERS = 4  # cases read at the same time: reading waits for the store and decompression
 
 
-class Reference(Protocol):
-    """A prediction that needs no network."""
-
-    def predict(self, case: StoredCase, window: Window) -> np.ndarray:
-        """Return (T, N, C), like the window's truth."""
+Reference = Callable[[StoredCase, Window], np.ndarray]
+"""A prediction (T, N, C), like the window's truth, that needs no network"""
 
 
 def references(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
@@ -69,7 +66,7 @@ def references(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
     made: dict[str, Reference] = {}
     if problem.kind == "transient":
         data = cast(TransientData, problem.experiment.data)
-        made[names.PERSISTENCE] = Persistence()
+        made[names.PERSISTENCE] = persistence
         made[names.TRAINING_MEAN] = MeanFlow(
             dataset, normaliser.channels, data.start_s, data.step_s
         )
@@ -77,7 +74,7 @@ def references(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
     if has_designs:
         made[names.NEAREST_DESIGN] = NearestDesign(dataset, problem)
     if problem.kind == "steady":
-        made[names.TRAINING_MEAN] = MeanValue(normaliser)
+        made[names.TRAINING_MEAN] = partial(mean_value, normaliser)
     return made | _regressions(problem, dataset)
 
 
@@ -156,23 +153,15 @@ def _of_training_cases(dataset: Dataset, read: Callable[[StoredCase], Any]) -> l
         return list(readers.map(lambda case: read(dataset[case]), dataset.cases("train")))
 
 
-class Persistence:
+def persistence(case: StoredCase, window: Window) -> np.ndarray:
     """Hold the initial state."""
-
-    def predict(self, case: StoredCase, window: Window) -> np.ndarray:
-        assert window.initial is not None
-        return np.broadcast_to(window.initial, window.truth.shape)
+    assert window.initial is not None
+    return np.broadcast_to(window.initial, window.truth.shape)
 
 
-class MeanValue:
-    """The training split's mean of each component, everywhere, in the design's units."""
-
-    def __init__(self, normaliser: Normaliser) -> None:
-        self._normaliser = normaliser
-
-    def predict(self, case: StoredCase, window: Window) -> np.ndarray:
-        mean = np.asarray(self._normaliser.at(case.parameters).mean)
-        return np.broadcast_to(mean, window.truth.shape)
+def mean_value(normaliser: Normaliser, case: StoredCase, window: Window) -> np.ndarray:
+    """Return the training split's mean of each component, everywhere, in the design's units."""
+    return np.broadcast_to(np.asarray(normaliser.at(case.parameters).mean), window.truth.shape)
 
 
 class MeanFlow:
@@ -206,7 +195,7 @@ class MeanFlow:
         self._cases = _of_training_cases(dataset, read)
         self._at = lru_cache(maxsize=1)(self._combine)
 
-    def predict(self, case: StoredCase, window: Window) -> np.ndarray:
+    def __call__(self, case: StoredCase, window: Window) -> np.ndarray:
         return np.broadcast_to(self._at(case), window.truth.shape)
 
     def _combine(self, case: StoredCase) -> np.ndarray:
@@ -232,11 +221,11 @@ class NearestDesign:
         self._designs = np.stack(_of_training_cases(dataset, self._known))
         self._field = lru_cache(maxsize=1)(self._read)  # a trajectory is large
 
-    def predict(self, case: StoredCase, window: Window) -> np.ndarray:
+    def __call__(self, case: StoredCase, window: Window) -> np.ndarray:
         """Return the training split's mean where there is no other design."""
         nearest = self.nearest(case)
         if nearest is None:
-            return MeanValue(self._normaliser).predict(case, window)
+            return mean_value(self._normaliser, case, window)
         tree, values = self._field(nearest)
         if window.start_s is not None:
             predicted = self._problem.times(window.start_s, len(window.truth))
@@ -339,7 +328,7 @@ class ProperOrthogonal:
         self._regression, self._rank = regression, rank
         self._last: tuple[StoredCase | Designed | None, np.ndarray] = None, np.empty(0)
 
-    def predict(self, case: StoredCase, window: Window) -> np.ndarray:
+    def __call__(self, case: StoredCase, window: Window) -> np.ndarray:
         start = window.start_s
         times = None if start is None else self._problem.times(start, len(window.truth))
         return self.at(case, times)
@@ -406,7 +395,7 @@ class DynamicModes:
             self._map = np.real(vectors @ np.diag(values) @ np.linalg.pinv(vectors))
         self._tree = point_tree(self._probes)
 
-    def predict(self, case: StoredCase, window: Window) -> np.ndarray:
+    def __call__(self, case: StoredCase, window: Window) -> np.ndarray:
         assert window.initial is not None
         initial = self._normaliser.standardise(window.initial)
         near = point_tree(case.points).query(self._probes)[1]

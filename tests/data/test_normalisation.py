@@ -108,7 +108,7 @@ def test_references_know_the_scale_too(ducts: Dataset) -> None:
         if name == TRAINING_MEAN:
             units = np.array([ratio, ratio, ratio, ratio**2])
             expected = np.broadcast_to(units * problem.normaliser.mean, window.truth.shape)
-        np.testing.assert_allclose(reference.predict(case, window), expected, atol=2e-3)
+        np.testing.assert_allclose(reference(case, window), expected, atol=2e-3)
 
 
 def test_a_run_whose_numbers_are_of_another_scale_is_damaged(

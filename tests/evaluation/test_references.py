@@ -71,7 +71,7 @@ def nmae(reference: Any, problem: Any, dataset: Dataset, split: str) -> float:
     wrong, size = 0.0, 0.0
     for case in map(dataset.__getitem__, dataset.cases(split)):
         for window in problem.windows(case):
-            predicted = reference.predict(case, window)
+            predicted = reference(case, window)
             assert predicted.shape == window.truth.shape
             wrong += float(np.abs(predicted - window.truth).sum())
             size += float(np.abs(window.truth).sum())
@@ -91,7 +91,7 @@ def test_pod_finds_the_components_of_ducts_and_a_training_case_not_itself(ducts:
     name, by = of_designs(surrogate, None, POD_GP)
     assert by is not None and name == POD_GP and of_designs(surrogate, None, "none")[1] is None
     fields = by(case.points, case.parameters, None)
-    np.testing.assert_allclose(fields, found[POD_GP].predict(case, window), rtol=1e-6)
+    np.testing.assert_allclose(fields, found[POD_GP](case, window), rtol=1e-6)
     with pytest.raises(InputError, match=r"POD \+ GP or POD \+ RBF"):
         of_designs(surrogate, None, "POD")
     first, second = ducts.cases("train")[:2]
@@ -130,7 +130,7 @@ def test_pod_regresses_whole_rollouts_of_the_same_times_on_the_design(tmp_path: 
     times = problem.times(window.start_s, len(window.truth))
     assert times is not None and fields is not None
     predicted = fields(case.points, case.parameters, times)
-    np.testing.assert_allclose(predicted, found[POD_GP].predict(case, window), rtol=1e-6)
+    np.testing.assert_allclose(predicted, found[POD_GP](case, window), rtol=1e-6)
     with pytest.raises(InputError, match="lower --steps"):
         fields(case.points, case.parameters, times + 100)
 
@@ -144,7 +144,7 @@ def test_the_nearest_rollout_is_another_cases_at_the_same_times(waves: Dataset) 
     expected = others[int(np.argmin(away))]
     window = list(problem.windows(case))[3]
     assert window.start_s is not None
-    found = nearest.predict(case, window)
+    found = nearest(case, window)
     assert found.shape == window.truth.shape == (2, case.num_points, 2)
     point = np.linalg.norm(expected.points - case.points[7], axis=1).argmin()
     for state, moment in zip(found, problem.times(window.start_s, 2), strict=True):
