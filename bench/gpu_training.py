@@ -40,7 +40,7 @@ from courant.problems.transient import (
 from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
 from courant.training.step import WARM_UPS
-from courant.training.train import Fitting, Task, Validation
+from courant.training.train import Fitting, Task
 from tests.baselines.tiny import OWN
 
 
@@ -99,7 +99,7 @@ def make_task(
         source = cast(SteadySource, Source(problem, sizes.train, sizes, made_on))
         unseen = Source(problem, sizes.validation, sizes, made_on).read_all(device)
         steady = SteadyBatches(source, order, device)
-        return Task(problem, steady, Validation(lambda: iter(unseen), problem.normaliser))
+        return Task(problem, steady, lambda: iter(unseen))
     # Windows of trajectories; those of the validation as `TransientProblem` draws them.
     config = cast(TransientData, experiment.data)
     seen = make_trajectories(problem, config, sizes.train, sizes, made_on).to(device)
@@ -112,7 +112,7 @@ def make_task(
     def samples() -> Iterator[Batch]:
         return (draw(windows=chosen) for chosen in windows.split(VALIDATION_BATCH))
 
-    return Task(problem, train, Validation(samples, problem.normaliser))
+    return Task(problem, train, samples)
 
 
 def make_normaliser(experiment: Experiment) -> Normaliser:

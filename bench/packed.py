@@ -36,6 +36,7 @@ from courant.data_config import SteadyData, TransientData
 from courant.experiment import Experiment, parse_experiment
 from courant.models import BASELINES
 from courant.problems import Problem, open_problem, problem_of
+from courant.problems.problem import Samples
 from courant.problems.steady import SteadyBatches, SteadyProblem, SteadySource
 from courant.problems.transient import (
     VALIDATION_BATCH,
@@ -49,7 +50,7 @@ from courant.problems.transient import (
 from courant.recipes import get_recipe
 from courant.runs import record as records
 from courant.runs.directory import RunDirectory
-from courant.training.train import Fitting, Task, Validation, within_budget
+from courant.training.train import Fitting, Task, within_budget
 
 PIECE_BYTES = 48 * 10**6
 TOLERANCE = 1e-2
@@ -259,16 +260,16 @@ class Packed:
             train = WindowBatches(seen, cast(TransientData, experiment.data), order, device)
         return Task(problem, train, self.held(problem, "validation", device))
 
-    def held(self, problem: Problem, split: str, device: torch.device) -> Validation:
+    def held(self, problem: Problem, split: str, device: torch.device) -> Samples:
         """Return samples of a split that is not trained on."""
         if isinstance(problem, SteadyProblem):
             samples = Cases(self, problem, split).read_all(device)
-            return Validation(lambda: iter(samples), problem.normaliser)
+            return lambda: iter(samples)
         held = self.trajectories(problem, split, device)
         config, num = problem.experiment.data, problem.experiment.training.validation_windows
         assert isinstance(config, TransientData)
         parts = spread(list_windows(held, config), num).split(VALIDATION_BATCH)
-        return Validation(lambda: (gather(held, p, config) for p in parts), problem.normaliser)
+        return lambda: (gather(held, p, config) for p in parts)
 
     def trajectories(self, problem: Problem, split: str, device: torch.device) -> TrajectorySet:
         """Restore a split on the device."""

@@ -143,7 +143,7 @@ class Task(steps.Objective):
 
     problem: Problem
     train: Batches
-    validation: Validation | None  # None where the version has no validation case
+    validation: Samples | None  # of the validation split; None where the version has no such case
     grid: tuple[int, ...] = ()
     anchors: Tensor | None = None
     """(L, 3), where learned anchors start; None where the model's own start stays"""
@@ -159,8 +159,7 @@ class Task(steps.Objective):
         )
         train, validation = problem.training(dataset, order, device), None
         if dataset.cases("validation"):
-            samples = problem.validation(dataset, training.validation_windows, device)
-            validation = Validation(samples, problem.normaliser)
+            validation = problem.validation(dataset, training.validation_windows, device)
         anchors = anchor_start(experiment, dataset, problem.normaliser)
         return cls(problem, train, validation, grid, anchors)
 
@@ -413,10 +412,11 @@ class Fitting:
             distributed.all_reduce(total)
         return float(total) / self.world / len(losses), num_batches - len(losses), waited_s
 
-    def validate(self, validation: Validation) -> tuple[float, float]:
+    def validate(self, samples: Samples) -> tuple[float, float]:
         """Compute loss and NMAE of the weights that would be kept."""
         self.bare.eval()
-        return validation.measure(partial(self.task.predict, self.bare), self.task.loss)
+        predict, loss = partial(self.task.predict, self.bare), self.task.loss
+        return measure(samples, self.task.problem.normaliser, predict, loss)
 
     def write(self, record: EpochRecord, keep: bool) -> None:
         """Write the epoch's line, then the checkpoint, whose epochs are thus all on record."""
@@ -468,47 +468,42 @@ class Fitting:
         )
 
 
-@dataclass(frozen=True)
-class Validation:
-    """Fixed samples of the validation split."""
+@torch.no_grad()
+def measure(
+    samples: Samples,
+    normaliser: Normaliser,
+    predict: Callable[[Batch], Tensor],
+    loss: Callable[[Tensor, Batch], Tensor],
+) -> tuple[float, float]:
+    """Measure loss, averaged over samples in standardised space, and NMAE in physical units.
 
-    batches: Samples
-    normaliser: Normaliser
-
-    @torch.no_grad()
-    def measure(
-        self, predict: Callable[[Batch], Tensor], loss: Callable[[Tensor, Batch], Tensor]
-    ) -> tuple[float, float]:
-        """Measure loss, averaged over samples in standardised space, and NMAE in physical units.
-
-        NMAE is that of `courant.evaluation.metrics`: sums over all points of all samples, and the
-        mean of fields with different units, without fields that are zero in all samples; where all
-        are, it is the sum of the errors themselves.
-        """
-        num_samples, loss_sum = 0, 0.0
-        fields = [channel.field for channel in self.normaliser.channels]
-        errors, sizes = dict.fromkeys(fields, 0.0), dict.fromkeys(fields, 0.0)
-        for batch in self.batches():
-            device = batch.targets.device
-            std, mean = (
-                torch.tensor(values, device=device)
-                for values in (self.normaliser.std, self.normaliser.mean)
-            )
-            prediction, count = predict(batch).float(), len(batch.targets)
-            num_samples += count
-            loss_sum += count * float(loss(prediction, batch))
-            if batch.scale is not None:
-                std, mean = (value * batch.scale[:, None, None] for value in (std, mean))
-            error = (prediction - batch.targets).abs() * std
-            size = (batch.targets * std + mean).abs()
-            for field in errors:
-                columns = [number for number, name in enumerate(fields) if name == field]
-                errors[field] += float(steps.masked_sum(error[..., columns], batch.query_mask))
-                sizes[field] += float(steps.masked_sum(size[..., columns], batch.query_mask))
-        # Nothing is relative to a field that is zero wherever it is validated.
-        shares = [errors[field] / sizes[field] for field in errors if sizes[field] > 0]
-        nmae = sum(shares) / len(shares) if shares else sum(errors.values())
-        return loss_sum / num_samples, nmae
+    NMAE is that of `courant.evaluation.metrics`: sums over all points of all samples, and the mean
+    of fields with different units, without fields that are zero in all samples; where all are, it
+    is the sum of the errors themselves.
+    """
+    num_samples, loss_sum = 0, 0.0
+    fields = [channel.field for channel in normaliser.channels]
+    errors, sizes = dict.fromkeys(fields, 0.0), dict.fromkeys(fields, 0.0)
+    for batch in samples():
+        device = batch.targets.device
+        std, mean = (
+            torch.tensor(values, device=device) for values in (normaliser.std, normaliser.mean)
+        )
+        prediction, count = predict(batch).float(), len(batch.targets)
+        num_samples += count
+        loss_sum += count * float(loss(prediction, batch))
+        if batch.scale is not None:
+            std, mean = (value * batch.scale[:, None, None] for value in (std, mean))
+        error = (prediction - batch.targets).abs() * std
+        size = (batch.targets * std + mean).abs()
+        for field in errors:
+            columns = [number for number, name in enumerate(fields) if name == field]
+            errors[field] += float(steps.masked_sum(error[..., columns], batch.query_mask))
+            sizes[field] += float(steps.masked_sum(size[..., columns], batch.query_mask))
+    # Nothing is relative to a field that is zero wherever it is validated.
+    shares = [errors[field] / sizes[field] for field in errors if sizes[field] > 0]
+    nmae = sum(shares) / len(shares) if shares else sum(errors.values())
+    return loss_sum / num_samples, nmae
 
 
 def peak_memory_gb(device: torch.device) -> float | None:

@@ -22,7 +22,7 @@ from courant.training import optimiser as optimising
 from courant.training import step
 from courant.training.optimiser import MuonWithAdamW, hidden_matrices, make_optimiser
 from courant.training.step import derivative_loss, prediction_loss, relative_l2_loss
-from courant.training.train import Task, Validation, fit
+from courant.training.train import Task, fit, measure
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.world import tiny_experiment, tiny_steady
@@ -107,9 +107,10 @@ def test_a_field_that_is_zero_in_all_validation_samples_is_left_out(truth, nmae)
     batch = SimpleNamespace(targets=targets, scale=None, query_mask=None)
     channels = [SimpleNamespace(field=name) for name in ("u", "w")]
     normaliser = SimpleNamespace(channels=channels, std=(1.0, 1.0), mean=(0, 0))
-    validation = Validation(cast(Any, lambda: [batch]), cast(Any, normaliser))
     off = torch.tensor([0.5, 0.0])
-    loss, found = validation.measure(
+    loss, found = measure(
+        cast(Any, lambda: [batch]),
+        cast(Any, normaliser),
         lambda batch: batch.targets + off,
         lambda prediction, batch: prediction_loss(prediction, batch.targets, None),
     )
