@@ -203,11 +203,9 @@ def make_steady_sample(problem: Problem, cells: int, faces: int, device: torch.d
     return Batch(
         points=cloud,
         features=torch.randn(1, cloud.shape[1], model.num_features, device=device),
-        mask=None,
         anchors=problem.anchors.among(cloud),
         query_points=queries,
         query_features=distances(queries, model.num_query_features),
-        query_mask=None,
         targets=targets[:, None],
         parameters=2 * torch.rand(1, model.num_parameters, device=device) - 1,
     )

@@ -330,7 +330,7 @@ class Cases:
             kept["points"] = kept["query_points"]
             kept["features"] = torch.cat([prescribed, kept["query_features"]], dim=-1)
         anchors = self.problem.anchors.among(kept["points"])
-        whole = Batch.of({**kept, "targets": targets, "anchors": anchors})
+        whole = Batch(**kept, targets=targets, anchors=anchors)
         return [whole.map(lambda value, at=at: value[at : at + 1]) for at in range(len(self.ids))]  # type: ignore[misc]
 
 

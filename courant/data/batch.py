@@ -8,7 +8,7 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +25,7 @@ AHEAD = 8  # Batches read ahead of the one in use
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Batch:
     """B samples, normalised: the model's inputs and targets.
 
@@ -37,11 +37,11 @@ class Batch:
     points: Tensor  # (B, N, 3)
     features: Tensor
     """(B, N, I C + G + D): snapshots up to the start, oldest first, given fields, distance field"""
-    mask: Tensor | None  # (B, N): True at real points; None where nothing is padded
+    mask: Tensor | None = None  # (B, N): True at real points; None where nothing is padded
     anchors: Tensor  # (B, L, 3) sampled from the cloud; L = 0 for a model that needs none
     query_points: Tensor  # (B, M, 3)
     query_features: Tensor  # (B, M, G + D)
-    query_mask: Tensor | None  # (B, M)
+    query_mask: Tensor | None = None  # (B, M)
     targets: Tensor  # (B, T, M, C); T = 1 in steady problems, M = 0 where a prediction is asked for
     parameters: Tensor  # (B, P) design parameters
     scale: Tensor | None = None
@@ -63,11 +63,6 @@ class Batch:
         )
         features = self.query_features[..., :width] if width else None
         return inputs, Queries(self.query_points[..., :d], features)
-
-    @classmethod
-    def of(cls, tensors: Mapping[str, Tensor]) -> Self:
-        rest = {name: tensor for name, tensor in tensors.items() if "mask" not in name}
-        return cls(mask=tensors.get("mask"), query_mask=tensors.get("query_mask"), **rest)
 
     @property
     def tensors(self) -> dict[str, Tensor]:

@@ -216,11 +216,9 @@ class Problem(ABC):
         return Batch(
             points=cloud,
             features=torch.from_numpy(features)[None],
-            mask=None,
             anchors=self.anchors.among(cloud) if anchors is None else anchors,
             query_points=torch.from_numpy(queries)[None],
             query_features=torch.from_numpy(query_features)[None],
-            query_mask=None,
             targets=torch.zeros(1, num_steps, 0, len(normaliser.channels)),
             parameters=torch.from_numpy(design)[None],
             scale=None if scale is None else torch.from_numpy(scale)[None],

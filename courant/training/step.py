@@ -184,7 +184,7 @@ def backward(objective: Objective, model: nn.Module, batch: Batch, num_parts: in
         numbers = torch.arange(len(batch.targets), device=batch.targets.device)
         tensors = batch.tensors.items()
         chosen = numbers.tensor_split(num_parts)
-        parts = [Batch.of({name: each[part] for name, each in tensors}) for part in chosen]
+        parts = [Batch(**{name: each[part] for name, each in tensors}) for part in chosen]
     # Weights sum to one over the parts of a single worker; of several, over the mean of totals.
     weights = torch.stack([objective.weight(part) for part in parts])
     sum_of_all, (_, world) = weights.sum(), rank_and_world()
@@ -314,7 +314,7 @@ class OptimiserStep:
     def _take(self, inputs: Tensors) -> Tensor:
         training = self.objective.experiment.training
         self.optimiser.zero_grad(set_to_none=True)
-        loss = backward(self.objective, self.model, Batch.of(inputs), training.accumulate)
+        loss = backward(self.objective, self.model, Batch(**inputs), training.accumulate)
         norm = clip(self.bare, training.clip_norm)
         taken = (torch.isfinite(loss) & torch.isfinite(norm)).float()
         if self.world > 1 and training.nonfinite == "skip":
