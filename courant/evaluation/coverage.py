@@ -139,12 +139,13 @@ def compare_case(
     found: dict[str, _Held] = {}
     if around.field is not None:
         times = None if start is None else problem.times(start, len(values))
-        truth = (
-            problem.solution(case, None)
-            if times is None
-            else np.stack([np.asarray(problem.solution(case, at)) for at in times.tolist()])
-        )
-        error = np.abs(values - np.asarray(truth))
+        truth = problem.solutions(case, times)
+        if truth is None or np.isnan(truth).any():
+            raise InputError(
+                f"case {case.id} has no solution at a predicted time, every {problem.step_s} s from"
+                f" {start} s on; solve it with snapshots as those of the training"
+            )
+        error = np.abs(values - truth)
         worst = np.unravel_index((error / around.field).argmax(), error.shape)
         found[FIELD] = _Held(design, float(error[worst]), float(around.field[worst]))
     begin, none = problem.start(case), around.no_field

@@ -15,24 +15,10 @@ import pandas as pd
 
 from courant.data.normalisation import named_arrays
 from courant.prediction.surrogate import Surrogate
-from courant.problems import Problem
 from simgen.cell_mesh import Shape
 from simgen.design_space import with_unit
 from simgen.publish.export import write_collection, write_vtu
-from simgen.store.read import StoredCase
 from simgen.whole_file import npz_bytes, whole_file
-
-
-def solved_states(
-    problem: Problem, case: StoredCase, times: Sequence[float] | None
-) -> np.ndarray | None:
-    """Return a case's states (T, N, C) at times, NaN at those without one, or its field (N, C)."""
-    asked: Sequence[float | None] = [None] if times is None else times
-    states = [problem.solution(case, time) for time in asked]
-    known = next((each for each in states if each is not None), None)
-    if known is None or times is None:
-        return known
-    return np.stack([np.full_like(known, np.nan) if each is None else each for each in states])
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import inspect
 import numbers
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -105,6 +105,18 @@ class Problem(ABC):
     @abstractmethod
     def solution(self, case: StoredCase, at_s: float | None) -> np.ndarray | None:
         """Return (N, C), the solved state at a time; None where the case has none there."""
+
+    def solutions(self, case: StoredCase, times: Iterable[float] | None) -> np.ndarray | None:
+        """Return solved states (T, N, C) at times, NaN where there is none, or a field (N, C).
+
+        None where the case has no state at any of the times.
+        """
+        asked = [None] if times is None else [float(time) for time in times]
+        states = [self.solution(case, time) for time in asked]
+        known = next((each for each in states if each is not None), None)
+        if known is None or times is None:
+            return known
+        return np.stack([np.full_like(known, np.nan) if each is None else each for each in states])
 
     def start(self, case: StoredCase, asked: float | None = None) -> float | None:
         """Return the start of a case's prediction: as asked, or where training windows begin."""

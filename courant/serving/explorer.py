@@ -26,7 +26,7 @@ from courant.evaluation.record import is_useful
 from courant.evaluation.references import of_designs
 from courant.prediction.answers import FIELDS, REGRESSION, SAME_DESIGN
 from courant.prediction.bands import QuantityBand, quantity_bands
-from courant.prediction.files import WrittenPrediction, solved_states
+from courant.prediction.files import WrittenPrediction
 from courant.prediction.surrogate import PredictedDesign, Surrogate, TooLargeError, by_field
 from courant.problems.problem import NotFiniteError, collected_warnings
 from courant.serving.predictions import Limits, RequestError, Strict
@@ -615,12 +615,12 @@ class Explored:
     def _solution(
         self, parameters: Mapping[str, float], times: Sequence[float] | None
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the points and the states of a design's own solution, as `solved_states`."""
+        """Return the points and the states of a design's own solution, as `Problem.solutions`."""
         dataset = self._solved()
         case, distance = next(iter(dataset.distances(parameters).items()))
         if distance > SAME_DESIGN:
             return None
-        states = _opened(solved_states, self.surrogate.problem, dataset[case], times)
+        states = _opened(self.surrogate.problem.solutions, dataset[case], times)
         return None if states is None else (dataset[case].points, states)
 
     def _solved(self, newest: bool = False) -> Dataset:

@@ -21,7 +21,7 @@ import simgen
 from courant.data.normalisation import Channel
 from courant.evaluation.metrics import METRICS, ErrorSums
 from courant.evaluation.references import of_designs
-from courant.prediction.files import WrittenPrediction, solved_states
+from courant.prediction.files import WrittenPrediction
 from courant.prediction.surrogate import by_field
 from courant.report.context import plotted_fields
 from courant.report.fields import draw_prediction
@@ -104,7 +104,7 @@ def write_prediction(
     times = None if at is None else at.tolist()
     prepared = surrogate.prepare_case(stored, begin)
     bands = surrogate.bands_around(prepared, predicted, stored.points, stored.parameters, begin)
-    solved = solved_states(surrogate.problem, stored, times)
+    solved = surrogate.problem.solutions(stored, times)
     found = WrittenPrediction(
         surrogate,
         stored.points,
