@@ -14,7 +14,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
 from typing import Any, Self
@@ -45,7 +45,6 @@ from simgen.errors import InputError
 from simgen.log_lines import LogContext, log_context
 
 OnTrial = Callable[[TrialResult], None]  # called at the start, with each epoch, and at the end
-OnChange = Callable[[Mapping[int, TrialResult]], None]  # called with results by number
 MAX_TRIAL_FAILURES = 3
 RUNNING = "RUNNING"  # to Tune
 EVERY_S = 2.0  # between two looks at the running trials
@@ -123,16 +122,18 @@ def run_sweep(
     for trial in sweep.trials:
         copy_twin(trial)
     results = {trial.number: read_result(trial) for trial in sweep.trials}
+    write_table(sweep, list(results.values()))
     if on_trial is not None:
         for result in results.values():
             on_trial(result)
     waiting = [of for of in sweep.trials if not is_done(results[of.number], early_stopping)]
 
-    def write(changed: Mapping[int, TrialResult]) -> None:
-        results.update(changed)
+    def follow(result: TrialResult) -> None:
+        results[result.number] = result
         write_table(sweep, list(results.values()))
+        if on_trial is not None:
+            on_trial(result)
 
-    write({})
     if waiting:
         scheduler = None
         # Trials that end by time have other epochs each.
@@ -141,7 +142,7 @@ def run_sweep(
             scheduler = halving(sweep.experiment.training.epochs, done)
         with ray_session(quiet=on_trial is not None):
             share = Share.of(sweep.experiment, cpus_per_trial, gpus_per_trial)
-            run_trials(waiting, sweep, share, on_trial, on_change=write, scheduler=scheduler)
+            run_trials(waiting, sweep, share, follow, scheduler=scheduler)
     return list(results.values())
 
 
@@ -196,7 +197,6 @@ def run_trials(
     share: Share,
     on_trial: OnTrial | None = None,
     *,
-    on_change: OnChange = lambda results: None,
     scheduler: TrialScheduler | None = None,
     count: bool = False,
 ) -> None:
@@ -207,7 +207,7 @@ def run_trials(
     """
     from courant.training.train import TrainingError
 
-    follower = Follower(trials, on_trial, on_change)
+    follower = Follower(trials, on_trial)
     trainable = tune.with_parameters(
         run_trial,
         trials={each.number: (each.experiment.model_dump_json(), each.run.url) for each in trials},
@@ -249,7 +249,6 @@ def run_trials(
         raise TrainingError(
             f"{of.folder.url}: Ray Tune stopped ({_last_line(error)}); run the same again to go on"
         ) from error
-    on_change(follower.results)
     left = [each for each in trials if follower.results[each.number].state not in ENDED]
     if count:
         left = [each for each in trials if not plans.is_complete(each, evaluated=True)]
@@ -269,16 +268,14 @@ def _last_line(error: BaseException) -> str:
 class Follower(tune.Callback):
     """Follow the trials in the process that runs them, and keep their results up to date."""
 
-    def __init__(
-        self, trials: Sequence[Trial], on_trial: OnTrial | None, on_change: OnChange
-    ) -> None:
+    def __init__(self, trials: Sequence[Trial], on_trial: OnTrial | None) -> None:
         self._trials = {trial.number: trial for trial in trials}
         self.results = {number: read_result(trial) for number, trial in self._trials.items()}
-        self._on_trial, self._on_change, self._next_s = on_trial, on_change, 0.0
+        self._on_trial, self._next_s = on_trial, 0.0
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the callers' functions: Tune pickles callbacks, and a display has no pickle."""
-        return {**self.__dict__, "_on_trial": None, "_on_change": None}
+        """Leave out the caller's function: Tune pickles callbacks, and a display has no pickle."""
+        return {**self.__dict__, "_on_trial": None}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         found = read_result(self._trials[trial.config["trial"]["number"]])
@@ -305,7 +302,6 @@ class Follower(tune.Callback):
 
     def _update(self, result: TrialResult) -> None:
         self.results[result.number] = result
-        self._on_change(self.results)
         if self._on_trial is not None:
             self._on_trial(result)
 
