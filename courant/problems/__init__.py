@@ -28,17 +28,12 @@ def problem_of(experiment: Experiment, normaliser: Normaliser) -> Problem:
 
 def open_problem(experiment: Experiment, dataset: Dataset) -> Problem:
     """Return the problem of an experiment on a dataset; InputError where they do not fit."""
-    schema = dataset.schema
-    if experiment.family != schema.family:
+    family, task = dataset.schema.family, "transient" if dataset.schema.transient else "steady"
+    if (experiment.family, experiment.task) != (family, task):
         raise InputError(
-            f"experiment {experiment.name} is for {experiment.family}, dataset {dataset.url} holds "
-            f"{schema.family}; leave --recipe out, or choose one of that family"
-        )
-    task = "transient" if schema.transient else "steady"
-    if experiment.task != task:
-        raise InputError(
-            f"experiment {experiment.name} is {experiment.task}, {schema.family} is {task}; "
-            "leave --recipe out, or choose one of that family"
+            f"experiment {experiment.name} is for {experiment.family} ({experiment.task}), dataset"
+            f" {dataset.url} holds {family} ({task}); leave --recipe out, or choose one of that"
+            " family"
         )
     data = experiment.data
     scaled_by = data.scaled_by if isinstance(data, SteadyData) else None
