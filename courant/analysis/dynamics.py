@@ -79,11 +79,6 @@ class Spectrum:
         """f PSD(f), whose area over log f is the variance: (F, ...)."""
         return self.frequencies.reshape(-1, *[1] * (self.density.ndim - 1)) * self.density
 
-    @property
-    def peaks(self) -> np.ndarray:
-        """The frequency of largest density above zero, of each series: (...) Hz."""
-        return self.frequencies[1 + np.argmax(self.density[1:], axis=0)]
-
     def at(self, frequency: float) -> np.ndarray:
         """Return the density in the bin nearest to a frequency: (...)."""
         return self.density[int(np.argmin(np.abs(self.frequencies - frequency)))]

@@ -372,8 +372,7 @@ def product_sums(first: np.ndarray, second: np.ndarray, volumes: np.ndarray) -> 
 class Matching(NamedTuple):
     """Fields that have each a partner in another decomposition."""
 
-    partners: np.ndarray  # (K,) number of the partner; -1 for a field that is left over
-    score: float  # the mean correlation with it, weighted by energy; 0 for a field left over
+    score: float  # the mean correlation of partners, weighted by energy; 0 for a field left over
     kept: float  # the share of the energy whose fields are their own partners
 
 
@@ -382,10 +381,8 @@ def match(sums: np.ndarray) -> Matching:
     cross, first, second = sums[:-1, :-1], sums[:-1, -1], sums[-1, :-1]
     correlations = np.nan_to_num(ratio(cross, np.sqrt(np.outer(first, second))))
     rows, columns = linear_sum_assignment(correlations, maximize=True)
-    partners, found = np.full(len(first), -1), np.zeros(len(first))
-    partners[rows], found[rows] = columns, correlations[rows, columns]
-    own, total = partners == np.arange(len(first)), float(first.sum()) or 1.0
-    return Matching(partners, float(found @ first) / total, float(first[own].sum()) / total)
+    found, total = correlations[rows, columns] @ first[rows], float(first.sum()) or 1.0
+    return Matching(float(found) / total, float(first[rows[rows == columns]].sum()) / total)
 
 
 def temporal_moments(fields: np.ndarray, volumes: np.ndarray) -> np.ndarray:

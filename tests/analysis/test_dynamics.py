@@ -46,7 +46,8 @@ def test_a_tone_is_found_to_half_a_bin_with_the_power_that_it_has() -> None:
     series = 5.0 + np.stack([tone(0.0222, 900, 1.0), 2 * tone(0.16, 900, 1.0)], axis=1)
     found, bin_hz = spectrum(series, 1.0), 1 / 64
     assert found.frequencies[1] == pytest.approx(bin_hz)
-    np.testing.assert_allclose(found.peaks, [0.0222, 0.16], atol=bin_hz / 2)
+    peaks = found.frequencies[np.argmax(found.density, axis=0)]
+    np.testing.assert_allclose(peaks, [0.0222, 0.16], atol=bin_hz / 2)
     # A sine of amplitude a has the power a^2 / 2.
     assert found.density[:, 1].sum() * bin_hz == pytest.approx(2.0, rel=0.02)
     np.testing.assert_allclose(found.premultiplied[3], found.frequencies[3] * found.density[3])
