@@ -219,7 +219,7 @@ class Courant(FieldModel):
         self._check_queries(Z, queries, inputs.anchors)
         q, (keys, table) = self.embed_queries(queries), self.fold(Z, inputs.anchors)
         places = moved[-1] if moved else inputs.anchors
-        found = spread(self.decoder.weights, q, keys, table, queries.points, places, mask)
+        found = spread(q, keys, table, queries.points, places, mask)
         return self.decoder(q, keys, table), found / self.config.domain_extent**2
 
     @torch.no_grad()

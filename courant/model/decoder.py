@@ -247,7 +247,6 @@ def _tiles(q: Tensor, k: Tensor) -> list[tuple[int, int, slice]]:
 
 
 def spread(
-    weigh: Callable[[Tensor, Tensor], Tensor],
     q: Tensor,
     keys: Tensor,
     table: Tensor,
@@ -257,16 +256,16 @@ def spread(
 ) -> Tensor:
     """Return L |x - p_k|^2, averaged over points by |delta_k|^2, of the last step: (B, L).
 
-    Takes the decoder's `weights`, queries (B, H, M, P), keys and table as in `Decomposition`,
-    points (B, M, d_c), the anchors' places (B, [T,] L, d_c) and a mask (B, M), True at real points.
-    ValueError for anchors without places. Points count alike, whatever their volumes. Unlike the
-    decomposition it can be differentiated.
+    Takes queries (B, H, M, P), keys and table as in `Decomposition`, points (B, M, d_c), the
+    anchors' places (B, [T,] L, d_c) and a mask (B, M), True at real points. ValueError for anchors
+    without places. Points count alike, whatever their volumes. Unlike the decomposition it can be
+    differentiated.
     """
     if places is None:
         raise ValueError("abstract anchors have no places for contributions to lie near")
     places = places[:, -1] if places.dim() == 4 else places
     part = slice(None, None, -(-points.shape[1] // SPREAD_QUERIES))
-    weights = weigh(q[:, :, part], keys[:, -1:])[:, 0]  # (B, H, m, L)
+    weights = blend_weights(q[:, :, part], keys[:, -1:])[:, 0]  # (B, H, m, L)
     fields = torch.einsum("bhml,bhlc->blmc", weights, table[:, -1].to(weights.dtype))
     energy = fields.square().sum(-1)  # (B, L, m)
     if mask is not None:
@@ -313,15 +312,12 @@ class Decomposition:
     embed: Callable[[Queries], Tensor]  # Query points -> decoder queries (B, H, M, P)
     query_points: Queries
 
-    @property
-    def num_queries(self) -> int:
-        return self.query_points.points.shape[1]
-
     @torch.no_grad()
     def chunks(self, size: int = 16_384) -> Iterator[DecompositionPart]:
         """Yield parts of at most `size` query points, in order."""
-        for start in range(0, self.num_queries, size):
-            part = slice(start, min(start + size, self.num_queries))
+        num_queries = self.query_points.points.shape[1]
+        for start in range(0, num_queries, size):
+            part = slice(start, min(start + size, num_queries))
             weights = self.decoder.weights(
                 self.embed(self.query_points.part(part)), self.keys
             )  # (B, T, H, M, L)
@@ -329,4 +325,4 @@ class Decomposition:
 
     def whole(self) -> DecompositionPart:
         """Return all query points at once; memory grows as B T H L M d_out."""
-        return next(iter(self.chunks(max(1, self.num_queries))))
+        return next(iter(self.chunks(max(1, self.query_points.points.shape[1]))))
