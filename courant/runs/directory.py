@@ -161,13 +161,11 @@ class RunDirectory:
 
     def grow_file(self, name: str, content: bytes) -> None:
         """Write a file that only ever grows: appended to on a disk, for readers that follow it."""
-        with self._errors("write", name):
-            target = self._target(name)
-            if not self._is_local:
-                self.filesystem.pipe_file(target, content)
-                return
-            with Path(target).open("ab") as file:
-                file.write(content[file.tell() :])
+        if not self._is_local:
+            self.write_bytes(name, content)
+            return
+        with self._errors("write", name), Path(self._target(name)).open("ab") as file:
+            file.write(content[file.tell() :])
 
     def remove(self, name: str) -> None:
         with self._errors("remove", name):
