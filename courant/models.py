@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from courant import model as courant_model
 from courant.model import CourantConfig
 from courant.model_config import ModelConfig
 from simgen.errors import InputError
@@ -48,14 +49,8 @@ def register(config: type[ModelConfig], model: Callable[[Any], FieldModel]) -> N
     _MODELS[config.kind] = config, model
 
 
-def _build_courant(config: CourantConfig) -> FieldModel:
-    # With the model comes torch, which those who only read experiments need not wait for.
-    from courant.model.courant import Courant
-
-    return Courant(config)
-
-
-register(CourantConfig, _build_courant)
+# Torch comes with the model's class, which is looked up when one is built.
+register(CourantConfig, lambda config: courant_model.Courant(config))
 
 
 def kinds() -> tuple[str, ...]:
