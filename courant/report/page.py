@@ -267,13 +267,8 @@ def _coded(text: str, cases: Collection[str] = ()) -> Markup:
 def current_page(run: RunDirectory, folder: RunDirectory, evaluation: Evaluation) -> str | None:
     """Return the URL of the page in `folder` if it is of this evaluation."""
     is_there = folder.exists(PAGE) and folder.exists(INPUTS)
-    is_of_it = is_there and folder.read_json(INPUTS) == _inputs(run, evaluation)
+    is_of_it = is_there and folder.read_json(INPUTS) == inputs_of(run, evaluation)
     return page_url(folder) if is_of_it else None
-
-
-def keep_inputs(run: RunDirectory, folder: RunDirectory, evaluation: Evaluation) -> None:
-    """Write what the report in `folder` was made from, once all of it is written."""
-    folder.write_json(INPUTS, _inputs(run, evaluation))
 
 
 def page_url(folder: RunDirectory) -> str:
@@ -281,7 +276,8 @@ def page_url(folder: RunDirectory) -> str:
     return f"{folder.url.rstrip('/')}/{PAGE}"
 
 
-def _inputs(run: RunDirectory, evaluation: Evaluation) -> dict[str, Any]:
+def inputs_of(run: RunDirectory, evaluation: Evaluation) -> dict[str, Any]:
+    """Return what a report is made from, as `INPUTS` has it."""
     made = {"run": run.url, "fingerprint": evaluation.fingerprint, "generator": GENERATOR}
     read = [(run, name) for name in (ANSWERS, BANDS, MONITOR, METRICS) if run.exists(name)]
     if (sweep := sweep_of(run)) is not None:

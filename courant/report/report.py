@@ -141,7 +141,7 @@ def write_report(
         thumbnail=pages.data_url(pages.webp(drawn[first.name][first.opens_at][0], 320)),
     )
     folder.write_bytes(pages.SUMMARY, summary.model_dump_json(indent=2).encode())
-    pages.keep_inputs(run, folder, evaluation)
+    folder.write_json(pages.INPUTS, pages.inputs_of(run, evaluation))  # once all else is there
     if (parent := pages.parent_index(run, folder)) is not None:
         pages.write_index(parent)
     return pages.page_url(folder)

@@ -12,7 +12,7 @@ import pytest
 import simgen
 from courant.evaluation.record import EVALUATION, fingerprint, read_evaluation, record_of
 from courant.recipes import get_recipe
-from courant.report.page import PAGE, keep_inputs
+from courant.report.page import INPUTS, PAGE, inputs_of
 from courant.runs.directory import RunDirectory
 from courant.runs.record import write_status
 from courant.runs.weights import WEIGHTS
@@ -97,7 +97,7 @@ def measure(run: RunDirectory, folder: Path) -> None:
     assert evaluation is not None
     report = RunDirectory(folder)
     report.write_bytes(PAGE, b"drawn")
-    keep_inputs(run, report, evaluation)
+    report.write_json(INPUTS, inputs_of(run, evaluation))
 
 
 def test_designs_can_be_given_by_their_parameters(asked: Generation) -> None:
