@@ -24,8 +24,7 @@ from torch import Tensor
 from bench.measure import synchronise
 from courant.data.batch import Batch, BatchOrder, spread
 from courant.data.normalisation import Channel, Normaliser, ParameterRange
-from courant.data_config import SteadyData, TransientData
-from courant.experiment import Experiment
+from courant.experiment import Experiment, SteadyData, TransientData
 from courant.problems import Problem, problem_of
 from courant.problems.steady import SteadyBatches, SteadySource
 from courant.problems.transient import (

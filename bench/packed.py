@@ -32,8 +32,7 @@ from torch import Tensor
 from bench.report import show
 from courant.data.batch import Batch, Batches, BatchOrder, join_padded, spread
 from courant.data.normalisation import Normaliser
-from courant.data_config import SteadyData, TransientData
-from courant.experiment import Experiment, parse_experiment
+from courant.experiment import Experiment, SteadyData, TransientData, parse_experiment
 from courant.models import BASELINES
 from courant.problems import Problem, open_problem, problem_of
 from courant.problems.problem import Samples

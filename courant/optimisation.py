@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from courant.data_config import Frozen
 from courant.evaluation.metrics import finite_or_none
+from courant.experiment import Frozen
 from courant.prediction.answers import REGRESSION, Outcomes
 from courant.prediction.bands import QuantityBand, shared_ranges
 from simgen.design_space import Parameter

@@ -28,8 +28,8 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from courant.data.normalisation import Channel, Normaliser
-from courant.data_config import TransientData
 from courant.evaluation import record as names
+from courant.experiment import TransientData
 from courant.prediction.surrogate import FieldsOfDesign, Surrogate
 from courant.problems import Problem, Window
 from courant.problems.problem import read_states

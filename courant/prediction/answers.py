@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 from pydantic import Field, model_validator
 
-from courant.data_config import Frozen
+from courant.experiment import Frozen
 from simgen.regression import GaussianProcess
 
 SAME_DESIGN = 5e-4  # the difference of a design from itself, as people round it, of the ranges

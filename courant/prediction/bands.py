@@ -29,7 +29,7 @@ from pydantic import Field, model_validator
 from scipy.optimize import nnls
 from scipy.special import fdtri, stdtrit
 
-from courant.data_config import Frozen
+from courant.experiment import Frozen
 from courant.prediction.answers import SAME_DESIGN, Answers
 from simgen.design_space import Parameter, scaled
 from simgen.errors import InputError

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field
 
-from courant.data_config import Frozen
+from courant.experiment import Frozen
 from courant.prediction.bands import conformal_quantile, least_cases, pooled, whitening
 from simgen.errors import InputError
 

@@ -26,8 +26,7 @@ import torch
 from courant import field_model
 from courant.data.batch import Batch
 from courant.data.normalisation import Channel, Normaliser, powers_of
-from courant.data_config import SteadyData
-from courant.experiment import parse_experiment
+from courant.experiment import SteadyData, parse_experiment
 from courant.field_model import FieldDecomposition, FieldModel, Inputs, Queries
 from courant.prediction import bands as banding
 from courant.prediction.answers import SAME_DESIGN, Answers

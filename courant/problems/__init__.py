@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from courant.data.geometry import read_edges
 from courant.data.normalisation import Normaliser
-from courant.data_config import SteadyData
-from courant.experiment import Experiment
+from courant.experiment import Experiment, SteadyData
 from courant.problems.problem import Problem, Window
 from courant.problems.steady import SteadyProblem
 from courant.problems.transient import TransientProblem

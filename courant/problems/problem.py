@@ -23,8 +23,7 @@ from torch import Tensor
 from courant.data.batch import Batch, Batches, BatchOrder
 from courant.data.geometry import AnchorChoice, DistanceField
 from courant.data.normalisation import Channel, Normaliser
-from courant.data_config import SampleData
-from courant.experiment import Experiment, Kind
+from courant.experiment import Experiment, Kind, SampleData
 from simgen.design_space import Parameter
 from simgen.errors import InputError
 

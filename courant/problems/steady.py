@@ -23,8 +23,7 @@ from torch import Tensor
 from courant.data.batch import READERS, Batch, Batches, BatchOrder, join_padded, num_bytes, spread
 from courant.data.geometry import DistanceField, read_edges
 from courant.data.normalisation import check_names
-from courant.data_config import SteadyData
-from courant.experiment import Kind
+from courant.experiment import Kind, SteadyData
 from courant.problems.problem import (
     FACES_TOLERANCE,
     Problem,

@@ -28,8 +28,7 @@ from torch import Tensor
 from courant.data.batch import READERS, Batch, Batches, BatchOrder, join_padded, num_bytes, spread
 from courant.data.geometry import distance_field, read_edges
 from courant.data.normalisation import Channel, Normaliser
-from courant.data_config import TransientData
-from courant.experiment import Experiment, Kind
+from courant.experiment import Experiment, Kind, TransientData
 from courant.problems.problem import Problem, Samples, Window, check_array, read_states
 from simgen.case import is_spatial
 from simgen.design_space import Parameter

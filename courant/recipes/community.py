@@ -13,8 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from courant.data_config import SteadyData, TransientData
-from courant.experiment import Experiment, TrainingConfig
+from courant.experiment import Experiment, SteadyData, TrainingConfig, TransientData
 from courant.model import CourantConfig, presets
 from courant.recipes.variants import Recipe
 

@@ -10,8 +10,7 @@ trajectories, whose 900 s after that time have 90 prediction steps.
 
 from typing import Any
 
-from courant.data_config import TransientData
-from courant.experiment import Experiment, TrainingConfig
+from courant.experiment import Experiment, TrainingConfig, TransientData
 from courant.model import presets
 from courant.recipes.variants import LEGIBLE, Recipe
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from courant.data_config import SteadyData, TransientData
-from courant.experiment import Experiment, TrainingConfig
+from courant.experiment import Experiment, SteadyData, TrainingConfig, TransientData
 from courant.model import CourantConfig
 from simgen.errors import InputError
 

@@ -12,8 +12,7 @@ with which their scores were measured.
 from collections.abc import Callable
 from typing import Any
 
-from courant.data_config import SteadyData
-from courant.experiment import Experiment, TrainingConfig
+from courant.experiment import Experiment, SteadyData, TrainingConfig
 from courant.model import presets
 from courant.recipes.variants import LEGIBLE, Recipe
 

@@ -31,9 +31,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from courant.data_config import Frozen
 from courant.evaluation.record import read_evaluation
-from courant.experiment import MACHINE, MAX_EPOCHS, MAX_NAME, Experiment, wrong_keys
+from courant.experiment import MACHINE, MAX_EPOCHS, MAX_NAME, Experiment, Frozen, wrong_keys
 from courant.models import kinds
 from courant.recipes.compared import compared
 from courant.recipes.variants import LEGIBLE, PLACED

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 import pandas
 from pydantic import TypeAdapter
 
-from courant.data_config import TransientData
 from courant.evaluation.ledger import Interval, Ledger, SolverTimes, solver_times
 from courant.evaluation.metrics import ALL, METRICS
 from courant.evaluation.record import MODEL, Evaluation, read_evaluation
-from courant.experiment import Experiment
+from courant.experiment import Experiment, TransientData
 from courant.models import count
 from courant.problems import open_problem
 from courant.recipes import RECIPES, get_recipe

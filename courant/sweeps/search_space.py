@@ -24,8 +24,7 @@ import numpy as np
 import yaml
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
-from courant.data_config import Frozen
-from courant.experiment import DATA, Experiment, wrong_keys
+from courant.experiment import DATA, Experiment, Frozen, wrong_keys
 from simgen.errors import InputError, did_you_mean
 from simgen.whole_file import local_path
 

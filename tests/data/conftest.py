@@ -6,7 +6,7 @@ import torch
 from courant.data.batch import Batch
 from courant.data.geometry import AnchorChoice
 from courant.data.normalisation import Normaliser
-from courant.data_config import SampleData, SteadyData
+from courant.experiment import SampleData, SteadyData
 from courant.problems.steady import SteadyProblem
 from courant.problems.transient import TransientProblem
 from simgen.store.read import Dataset

@@ -13,7 +13,7 @@ import torch
 
 from courant.data.batch import BatchOrder, seeded, spread
 from courant.data.normalisation import Channel, Normaliser
-from courant.data_config import TransientData
+from courant.experiment import TransientData
 from courant.problems.transient import (
     TrajectorySet,
     WindowBatches,

@@ -12,7 +12,7 @@ import torch
 import simgen
 from courant.data.batch import BatchOrder
 from courant.data.normalisation import Normaliser
-from courant.data_config import SteadyData
+from courant.experiment import SteadyData
 from courant.problems.steady import SteadyBatches, SteadySource
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase

@@ -12,8 +12,7 @@ import torch
 
 import courant
 import simgen
-from courant.data_config import TransientData
-from courant.experiment import Experiment
+from courant.experiment import Experiment, TransientData
 from courant.problems import open_problem
 from courant.recipes import RECIPES, get_recipe
 from courant.runs.directory import RunDirectory
