@@ -221,10 +221,7 @@ def compare_runs(
         for run in others:
             for key in QUESTION:
                 if run.settings.get(key) != first.settings.get(key):
-                    raise InputError(
-                        f"{run.url} and {first.url} differ in {key}: compare runs that predict the"
-                        " same"
-                    )
+                    raise InputError(f"{run.url} and {first.url} differ in {key}: leave one out")
     chosen: dict[str, list[str]] = {}
     for family, members in families.items():
         versions = {records[run.url]["snapshot_id"]: run.url for run in members}
@@ -246,10 +243,7 @@ def compare_runs(
         for run in row:
             twin = seeds.setdefault(run.settings["training.seed"], run)
             if twin is not run:
-                raise InputError(
-                    f"{run.url} and {twin.url} are one training: same settings, data and seed;"
-                    " name one"
-                )
+                raise InputError(f"{run.url} and {twin.url} are one training: name one")
         if len(row) > 1:
             partners |= {run.url: row[(n + 1) % len(row)].url for n, run in enumerate(row)}
     digests = {url: weights_digest(RunDirectory(url)) for url in urls}

@@ -171,10 +171,7 @@ def judge_monitor(
     InputError for a case of the validation split, on which the monitor is calibrated.
     """
     if known := set(cases) & set(dataset.cases("validation")):
-        raise InputError(
-            f"case {min(known)} is of the validation split, on which the monitor is calibrated:"
-            " name cases of another one"
-        )
+        raise InputError(f"case {min(known)} is of the validation split: name one of another split")
     problem, std = surrogate.problem, np.asarray(surrogate.normaliser.std)
     flagged: list[bool] = []
     watched: list[WatchedRollout] = []

@@ -108,10 +108,7 @@ class SteadyProblem(Problem):
         field, kinds = parts.get("distance"), self.normaliser.stored_kinds
         if kinds:
             if field is None:
-                raise InputError(
-                    "give distance=(distance, direction) at the points, to"
-                    f" {', '.join(kinds)}, as a stored case has them"
-                )
+                raise InputError(f"give distance=(distance, direction) to {', '.join(kinds)}")
             field = self.check_distance(field, len(places), "distance")
         has_boundary = self.normaliser.has_boundary
         return self.known_batch(

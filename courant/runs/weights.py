@@ -74,10 +74,7 @@ def read_model(run: RunDirectory, config: ModelConfig) -> tuple[FieldModel, str]
         )
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():
-            raise InputError(
-                f"{place}: {name} holds values that are not finite; the run is damaged, train it"
-                " again"
-            )
+            raise InputError(f"{place}: {name} holds values that are not finite; train again")
     model.load_state_dict(tensors)
     return model, hashlib.sha256(content).hexdigest()
 

@@ -142,10 +142,7 @@ class SearchSpace(Frozen):
             raise ValueError(f"the name {BASELINE} is that of the experiment itself")
         for values in self.choices.values():
             if both := sorted(set(values) & set(self.parameters)):
-                raise ValueError(
-                    f"{', '.join(both)}: in choices and in parameters; a key is varied in one of"
-                    " them"
-                )
+                raise ValueError(f"{', '.join(both)}: in choices and in parameters; leave one out")
         return self
 
     @property

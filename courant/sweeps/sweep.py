@@ -115,10 +115,7 @@ def plan_sweep(
     space, left_out = space.applied_to(experiment, lambda made: open_problem(made, dataset))
     wanted = num_trials or space.count(experiment)
     if wanted is None:
-        raise InputError(
-            f"space {space.name} draws its values at random: give the number of trials"
-            " (--trials 12)"
-        )
+        raise InputError(f"space {space.name} draws its values: give their number, --trials 12")
     if not 1 <= wanted <= MAX_TRIALS:
         raise InputError(f"{wanted} trials; a sweep has 1 to {MAX_TRIALS}")
     dataset.required("validation")  # by which trials are judged

@@ -625,8 +625,8 @@ def test_runs_are_compared_once_each_and_with_what_answers_the_same(
     with pytest.raises(InputError, match="name two or more"):
         compare_runs([runs[0], f"{runs[0]}/"], folder)
     again = edited(runs[0], "again")
-    with pytest.raises(InputError, match=r"again and .*seed-1 are one training: .* name one"):
+    with pytest.raises(InputError, match=r"again and .*seed-1 are one training: name one"):
         compare_runs([*runs, again], folder)
     other = edited(runs[0], "other", data__fields=["kinematic_pressure"])
-    with pytest.raises(InputError, match=r"differ in data\.fields.*: compare runs that predict"):
+    with pytest.raises(InputError, match=r"differ in data\.fields: leave one out"):
         compare_runs([*runs, other], folder)
