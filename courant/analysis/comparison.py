@@ -110,8 +110,6 @@ def _part(progress: Progress, number: int, parts: int) -> Progress:
 
 @dataclass(frozen=True)
 class ScoredRun:
-    """A run that is compared."""
-
     url: str
     settings: Mapping[str, Any]
     """All settings of the training by dotted name, the dataset's version included"""

@@ -75,7 +75,6 @@ class Batch:
         return self.targets.shape[1]
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
-        """Apply a function to each tensor."""
         return replace(self, **{name: function(value) for name, value in self.tensors.items()})
 
 

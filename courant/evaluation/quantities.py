@@ -155,7 +155,6 @@ def fit_answers(
 
 
 def outcomes_of(dataset: Dataset, on_record: Mapping[str, Mapping[str, Any]]) -> Outcomes:
-    """Return which designs on record have an accepted solution."""
     records = [each for each in on_record.values() if each["status"] != "withdrawn"]
     records = records[-MOST_OUTCOMES:]
     parameters = dataset.schema.parameters

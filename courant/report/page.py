@@ -272,7 +272,6 @@ def current_page(run: RunDirectory, folder: RunDirectory, evaluation: Evaluation
 
 
 def page_url(folder: RunDirectory) -> str:
-    """Return the URL of the page in a folder."""
     return f"{folder.url.rstrip('/')}/{PAGE}"
 
 

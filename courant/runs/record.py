@@ -211,7 +211,6 @@ def check_trained(run: RunDirectory, has_weights: bool = True) -> None:
 
 
 def warn_of_unfinished(run: RunDirectory, epochs: int) -> None:
-    """Warn when the weights of an unfinished run are read."""
     state = run_state(run) if run.exists(STATUS) else "finished"
     if state != "finished":
         done = max((record.epoch for record in read_records(run)), default=0)

@@ -421,7 +421,6 @@ def _numbered(benchmark: Benchmark, made: Sequence[tuple[str, str, Experiment]])
 
 
 def contender_of(trial: Trial) -> str:
-    """Return the name of the contender that a trial is of."""
     return str(trial.setting["model"])
 
 

@@ -331,7 +331,6 @@ class Fitting:
                 logger.info("%s: %d epochs fit the budget by now", self.run.url, epochs)
 
     def epoch(self, epoch: int, validate: bool) -> EpochRecord:
-        """Train one epoch, then validate."""
         task, training, state = self.task, self.task.experiment.training, self.state
         if self.flops_per_sample is None and self.rank == 0:
             _, batch = next(iter(task.train.epoch(epoch)))
