@@ -18,13 +18,13 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("simgen", "courant", "flows")
 #: Upper bounds of what is counted for the three packages together, for tests and for bench.
 BOUNDS = {
-    "lines of the packages": 43_000,
+    "lines of the packages": 42_700,
     "files of the packages": 230,
     "percent of lines that import": 6,
     "modules with one importer, in its folder": 40,
     "class names used twice": 0,
-    "lines of tests": 27_500,
-    "lines of bench": 7_050,
+    "lines of tests": 27_400,
+    "lines of bench": 7_200,
 }
 
 
