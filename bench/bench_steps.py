@@ -1,4 +1,5 @@
-"""What parts of a training step cost on one thread: Gaussian windows, and the optimiser alone.
+"""What parts of a training step cost on one thread: Gaussian windows, a deeper decoder, and the
+optimiser alone.
 
 Windows are measured where a CPU keeps subnormal numbers and where not. The optimisers are AdamW,
 torch's Muon matrix by matrix, and Muon with stacked matrices. Models are those of recipes and the
@@ -56,6 +57,7 @@ def measure_windows(experiment: Experiment, points: int | None, repeats: int) ->
         "no windows": replace(plain, gaussian_window="none"),
         "windows": replace(plain, gaussian_window="both"),
         "narrow windows": replace(plain, gaussian_window="both", window_scale=WINDOW_SCALE),
+        "decoder of depth 2": replace(plain, gaussian_window="none", decoder_depth=2),
     }
     calls: dict[tuple[str, bool], Callable[[], None]] = {}
     for name, config in configs.items():

@@ -1,7 +1,8 @@
-"""How far apart two solutions of one design are: the part of a model's error that the mesh has.
+r"""How far apart two solutions of one design are: the part of a model's error that the mesh has.
 
     courant generate branched-pipe --designs STORE/branched-pipe --set mesh_size=6.8 --store AGAIN
-    python -m bench.mesh_noise STORE/branched-pipe AGAIN/branched-pipe
+    python -m bench.mesh_noise STORE/branched-pipe AGAIN/branched-pipe \
+        --fields velocity.x,velocity.z
 
 The first command solves the test designs of a dataset again, on cells 3 % smaller. For each design
 in both datasets the second compares the fields, on the first one's points, by the NMAE of
@@ -13,7 +14,7 @@ interpolated to both meshes, then from the second to the first.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,78 +23,84 @@ from scipy.spatial import KDTree
 
 import simgen
 from bench.report import publish
+from courant.data.normalisation import select_channels
 from courant.evaluation.metrics import ErrorSums
-from simgen.errors import InputError
-from simgen.store.read import StoredCase
+from courant.prediction.answers import SAME_DESIGN
+from courant.problems.problem import read_states
+from simgen.errors import InputError, SimgenError
+from simgen.store.read import Dataset, StoredCase
 
 NEAREST = 12
 
 
-@dataclass(frozen=True)
-class Field:
-    """Values (N, C) at places (N, 3) m."""
-
-    places: np.ndarray
-    values: np.ndarray
-
-    @classmethod
-    def of(cls, case: StoredCase, components: list[str]) -> Field:
-        channels = [name.partition(".")[::2] for name in components]
-        read = {field: np.asarray(case[field][:], dtype=float) for field, _ in channels}
-        columns = [read[field][:, "xyz".index(of) if of else 0] for field, of in channels]
-        return cls(np.asarray(case.points, dtype=float), np.stack(columns, axis=1))
-
-    def at(self, wanted: np.ndarray) -> np.ndarray:
-        """Fit the values linearly about each wanted place (M, 3): (M, C)."""
-        distance, nearest = KDTree(self.places).query(wanted, k=NEAREST)
-        weights = 1 / np.maximum(distance, 1e-9)[..., None]
-        offsets = self.places[nearest] - wanted[:, None]
-        terms = np.concatenate([np.ones_like(weights), offsets], axis=-1)
-        # A single layer of cells has no slope across it: the pseudo-inverse leaves it at zero.
-        inverse = np.linalg.pinv(terms * weights, rcond=1e-6)
-        return np.asarray((inverse @ (self.values[nearest] * weights))[:, 0])
+def interpolate(places: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Fit values (N, C) at places (N, 3) linearly about each wanted place (M, 3): (M, C)."""
+    distance, nearest = KDTree(places).query(wanted, k=NEAREST)
+    weights = 1 / np.maximum(distance, 1e-9)[..., None]
+    offsets = places[nearest] - wanted[:, None]
+    terms = np.concatenate([np.ones_like(weights), offsets], axis=-1)
+    # A single layer of cells has no slope across it: the pseudo-inverse leaves it at zero.
+    inverse = np.linalg.pinv(terms * weights, rcond=1e-6)
+    return np.asarray((inverse @ (values[nearest] * weights))[:, 0])
 
 
-def error(prediction: np.ndarray, truth: np.ndarray, components: list[str]) -> float:
-    sums = ErrorSums(components)
-    sums.add(prediction[None], truth[None])
-    return sums.total()["nmae"]
+def same_design(dataset: Dataset, case: StoredCase) -> StoredCase | None:
+    """Return the dataset's case of another case's design; None where there is none."""
+    nearest, distance = next(iter(dataset.distances(case.parameters).items()))
+    return dataset[nearest] if distance <= SAME_DESIGN else None
 
 
-def cases_by_design(url: str) -> dict[tuple[float, ...], StoredCase]:
-    dataset = simgen.open_dataset(url)
-    if dataset.schema.transient:
-        raise InputError(f"{url} is transient: two meshes are compared on steady fields")
-    cases = (dataset[case] for case in dataset.cases())
-    return {tuple(round(v, 6) for _, v in sorted(of.parameters.items())): of for of in cases}
+def compare(urls: list[str], names: list[str] | None) -> list[dict[str, Any]]:
+    """Return a row for each design that is in all datasets: the first, the second, a finer one."""
+    datasets = [simgen.open_dataset(url) for url in urls]
+    schema = datasets[0].schema
+    if schema.transient:
+        raise InputError(f"{urls[0]} is transient: steady fields are compared")
+    for other in datasets[1:]:
+        if other.schema.family != schema.family:
+            raise InputError(f"{other.url} holds {other.schema.family}, not {schema.family}")
+    channels = select_channels(schema, names or [each.name for each in schema.of_role("solved")])
+
+    def error(prediction: np.ndarray, truth: np.ndarray) -> float:
+        sums = ErrorSums([channel.name for channel in channels])
+        sums.add(prediction[None], truth[None])
+        return sums.total()["nmae"]
+
+    rows = []
+    for case in datasets[0].cases():
+        found = [same_design(dataset, datasets[0][case]) for dataset in datasets]
+        cases = [each for each in found if each is not None]
+        if len(cases) < len(datasets):
+            continue
+        places = [np.asarray(each.points, dtype=float) for each in cases]
+        fields = [np.asarray(read_states(each, channels), dtype=float) for each in cases]
+        row: dict[str, Any] = {"case": case, "cells": len(places[0])}
+        again = interpolate(places[1], fields[1], places[0])
+        row["NMAE between the meshes"] = error(again, fields[0])
+        if len(cases) > 2:
+            here, there = (interpolate(places[2], fields[2], to) for to in places[:2])
+            row["of which interpolation"] = error(interpolate(places[1], there, places[0]), here)
+            row["to the finer mesh"] = error(here, fields[0])
+        rows.append(row)
+    if not rows:
+        raise InputError(f"{', '.join(urls)} have no design in common")
+    return rows
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.mesh_noise", description=__doc__)
     parser.add_argument("first", help="a steady dataset")
     parser.add_argument("second", help="the same designs on another mesh")
     parser.add_argument("--finer", help="the same designs on a finer mesh, as a control")
-    parser.add_argument("--fields", default="velocity.x,velocity.z", help="<field>.<component>, …")
+    parser.add_argument("--fields", help="such as velocity.x,velocity.z; default: all solved ones")
     parser.add_argument("--out", type=Path, default=Path("bench-out"))
     asked = parser.parse_args()
-    components = asked.fields.split(",")
-    first, second = cases_by_design(asked.first), cases_by_design(asked.second)
-    finer = cases_by_design(asked.finer) if asked.finer else None
-    rows = []
-    for design in first:
-        if design not in second or (finer is not None and design not in finer):
-            continue
-        one, other = Field.of(first[design], components), Field.of(second[design], components)
-        row: dict[str, Any] = {"case": first[design].id, "cells": len(one.places)}
-        row["NMAE between the meshes"] = error(other.at(one.places), one.values, components)
-        if finer is not None:
-            true = Field.of(finer[design], components)
-            here, there = true.at(one.places), Field(other.places, true.at(other.places))
-            row["of which interpolation"] = error(there.at(one.places), here, components)
-            row["to the finer mesh"] = error(here, one.values, components)
-        rows.append(row)
-    if not rows:
-        parser.error(f"{asked.first} and {asked.second} have no design in common")
+    urls = [asked.first, asked.second, *([asked.finer] if asked.finer else [])]
+    try:
+        rows = compare(urls, asked.fields and asked.fields.split(","))
+    except SimgenError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     summary: dict[str, Any] = {}
     for name in [*rows[0]][2:]:
         values = [row[name] for row in rows]
@@ -101,7 +108,8 @@ def main() -> None:
         summary[f"median {name}"] = float(np.median(values))
     asked.out.mkdir(parents=True, exist_ok=True)
     publish(asked.out, "mesh_noise", rows, **summary)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
