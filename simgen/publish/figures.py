@@ -349,18 +349,22 @@ def _cell_sizes(cloud: PointCloud) -> np.ndarray:
 def section(cloud: PointCloud, axis: int, position: float) -> Triangles:
     """Return the layer of cells around a plane across an axis, and of the boundary.
 
-    A cell belongs to it within half its size of the plane. Triangles with a side of more than three
-    cells reach across a body or out of the domain, and are masked. Where that would be most of
-    them, cells are stretched: then their spacing in the plane counts. ValueError for a plane with
-    fewer than three cells.
+    A cell belongs to it within half its size of the centre next to the plane: between layers of
+    cells that are higher than wide the plane itself misses some. Triangles with a side of more than
+    three cells reach across a body or out of the domain, and are masked. Where that would be most
+    of them, cells are stretched: then their spacing in the plane counts. ValueError for a plane
+    with fewer than three cells, or outside of the domain.
     """
     points, sizes = cloud.points.astype(float), _cell_sizes(cloud)
     across, up = (each for each in range(3) if each != axis)
-    cell = np.flatnonzero(np.abs(points[:, axis] - position) <= 0.5 * sizes + 1e-9)
-    if len(cell) < 3:
+    places, half = points[:, axis], 0.5 * sizes + 1e-9
+    nearest = float(places[np.abs(places - position).argmin()])
+    cell = np.flatnonzero(np.abs(places - nearest) <= half)
+    beyond = max(places.min() - position, position - places.max())
+    if len(cell) < 3 or beyond > half.max():
         raise ValueError(f"no cells around {'xyz'[axis]} = {position:g} m")
     corners, num_inside = points[cell], len(cell)
-    rim, window = _rim(cloud, axis, position)
+    rim, window = _rim(cloud, axis, nearest)
     if len(rim):
         corners = np.concatenate([corners, rim])
         cell = np.concatenate([cell, cell[point_tree(points[cell]).query(rim)[1]]])

@@ -26,7 +26,7 @@ from simgen.publish.figures import (
 from simgen.store.schema import Source
 
 
-def cloud_of(points: np.ndarray, size: float = 1.0) -> PointCloud:
+def cloud_of(points: np.ndarray, size: float | np.ndarray = 1.0) -> PointCloud:
     """Cells of one size, without a boundary."""
     return PointCloud(points, np.full(len(points), size**3), None, None, (), None, {}, None)
 
@@ -141,6 +141,9 @@ def test_a_section_holds_the_cells_around_its_plane_and_no_others() -> None:
     found = section(cloud, axis=0, position=1.04)
     np.testing.assert_allclose(points[found.cell, 0], 12.5 / 12)
     assert len(found.cell) == 24 * 12
+    sizes = np.where(points[:, 1] < 1, 1 / 12, 1 / 20)  # those at the back are higher than wide
+    between = section(cloud_of(points, sizes), axis=0, position=1.0)
+    assert len(between.cell) == 24 * 12 and np.ptp(points[between.cell, 0]) == 0
     with pytest.raises(ValueError, match="no cells around x = 9 m"):
         section(cloud, axis=0, position=9.0)
 
