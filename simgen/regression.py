@@ -55,17 +55,19 @@ class GaussianProcess:
         """Condition the process of these lengths and this noise on data."""
         modelled, by_logarithm = _modelled(outputs), spans_decade(outputs)
         mean, scale = modelled.mean(0), _scale(modelled)
-        weights = np.linalg.solve(with_noise(inputs, logs), (modelled - mean) / scale)
+        noise = np.exp(logs[-1]) * np.eye(len(inputs))
+        weights = np.linalg.solve(_kernel(inputs, inputs, logs) + noise, (modelled - mean) / scale)
         return cls(inputs, logs, mean, scale, weights, by_logarithm, scatter)
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
-        found = self.mean + self.scale * (covariance(values, self.inputs, self.logs) @ self.weights)
+        found = self.mean + self.scale * (_kernel(values, self.inputs, self.logs) @ self.weights)
         return np.exp(found) if self.by_logarithm else found
 
     def deviation(self, values: np.ndarray) -> np.ndarray:
         """Return (k, m) the standard deviation of outputs at further inputs, noise included."""
-        near, noise = covariance(values, self.inputs, self.logs), np.exp(self.logs[-1])
-        known = (near * np.linalg.solve(with_noise(self.inputs, self.logs), near.T).T).sum(axis=1)
+        near, noise = _kernel(values, self.inputs, self.logs), np.exp(self.logs[-1])
+        whole = _kernel(self.inputs, self.inputs, self.logs) + noise * np.eye(len(self.inputs))
+        known = (near * np.linalg.solve(whole, near.T).T).sum(axis=1)
         found = np.sqrt(np.maximum(1 - known, 0) + noise)[:, None] * self.scale
         found = np.hypot(found, self.scatter)
         return found * self(values) if self.by_logarithm else found
@@ -93,7 +95,7 @@ def gaussian_process(inputs: np.ndarray, outputs: np.ndarray) -> GaussianProcess
 
     def loss(logs: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the negative log-likelihood and its gradient."""
-        near, noise, one = covariance(inputs, inputs, logs), np.exp(logs[-1]), np.eye(len(inputs))
+        near, noise, one = _kernel(inputs, inputs, logs), np.exp(logs[-1]), np.eye(len(inputs))
         factor = cho_factor(near + noise * one, lower=True)
         solved = cho_solve(factor, normal)
         change = cho_solve(factor, one) - (solved * shares) @ solved.T
@@ -129,16 +131,11 @@ def _scale(outputs: np.ndarray) -> np.ndarray:
     return np.where(spread > 0, spread, 1.0)
 
 
-def covariance(left: np.ndarray, right: np.ndarray, logs: np.ndarray) -> np.ndarray:
-    """Return exp(-r^2 / 2), r being the distance with each axis over its length."""
+def _kernel(left: np.ndarray, right: np.ndarray, logs: np.ndarray) -> np.ndarray:
+    """Return the covariance exp(-r^2 / 2), r being the distance with each axis over its length."""
     lengths = np.exp(logs[:-1])
     apart = left[:, None] / lengths - right[None] / lengths
     return np.exp(-0.5 * (apart**2).sum(-1))
-
-
-def with_noise(inputs: np.ndarray, logs: np.ndarray) -> np.ndarray:
-    """Return the covariance (n, n) of outputs at these inputs, their noise included."""
-    return covariance(inputs, inputs, logs) + np.exp(logs[-1]) * np.eye(len(inputs))
 
 
 LEAST_DESIGNS = 8  # For each parameter
