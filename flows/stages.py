@@ -520,16 +520,10 @@ class Measurement(asks.EvaluationRequest):
 
 @dataclass(frozen=True)
 class Finished:
-    """The URL of a page, and its summary."""
+    """The URL of a page, and its summary with what else there is in lines of their own."""
 
     page: str
     verdict: str
-    trials: str = ""
-    """Of a sweep, the URL of its runs, and that of the best experiment"""
-    best: str = ""
-    table: str = ""
-    """Of a search, the URL of its table, and a command for a finer mesh"""
-    finer: str = ""
 
 
 class Optimisation(asks.OptimisationRequest):
@@ -694,19 +688,19 @@ class Optimisation(asks.OptimisationRequest):
             )
         if not search.front(search.solved):
             raise SimgenError(f"{search.verdict} {folder.url}/index.html shows them")
-        settings, finer = dict(self._generation({}).settings or {}), ""
+        settings = dict(self._generation({}).settings or {})
+        verdict = f"{search.verdict}\ntable  {folder.url}/{optimisation.TABLE}"
         if size := settings.get("mesh_size"):
             settings["mesh_size"] = float(f"{size / FINER:.2g}")
             # A steady solve needs more iterations on more cells.
             settings |= {n: 2 * of for n, of in settings.items() if n == "max_iterations"}
-            finer = shlex.join(
+            verdict += "\non a finer mesh  " + shlex.join(
                 ["courant", "generate", search.dataset.rpartition("/")[2]]
                 + ["--designs", f"{folder.url}/{optimisation.BEST}"]
                 + [f"--set={name}={value:g}" for name, value in settings.items()]
                 + ["--store", f"{folder.url}/finer"]
             )
-        table = f"{folder.url}/{optimisation.TABLE}"
-        return Finished(f"{folder.url}/index.html", search.verdict, table=table, finer=finer)
+        return Finished(f"{folder.url}/index.html", verdict)
 
 
 class Trials(asks.SweepRequest):
@@ -755,8 +749,8 @@ class Trials(asks.SweepRequest):
                 names = ("early_stopping", "cpus_per_trial", "gpus_per_trial")
                 limits = {name: getattr(self, name) for name in names}
                 results = run_sweep(plan, on_trial=bars.show_trial, **limits)
-        page, best = write_sweep_page(plan, results), f"{folder}/{sweep.BEST}"
-        return Finished(page, sweep_line(plan, results), f"{folder}/trials", best)
+        verdict = f"{sweep_line(plan, results)}\nbest  {folder}/{sweep.BEST}"
+        return Finished(write_sweep_page(plan, results), verdict)
 
 
 class ModelBenchmark(asks.BenchmarkRequest):
@@ -979,7 +973,10 @@ class MainJob(asks.MainJobRequest):
             tried = each(Trials(space=job.sweep, trials=job.trials, **asdict(training)))
             # A trial is an ordinary run: the best one is found there if it was trained to its end,
             # and goes on if not.
-            training = Training(*where, experiment=tried.best, runs=tried.trials)
+            at = tried.page.rpartition("/")[0]
+            training = Training(
+                *where, experiment=f"{at}/{sweep.BEST}", runs=f"{at}/{sweep.TRIALS}"
+            )
         trained = each(training)
         if job.until == "run":
             return Outcome(published, trained, None)

@@ -163,7 +163,7 @@ def train(asked: Asked, verbose: Verbose = False) -> None:
 def sweep(asked: Asked, verbose: Verbose = False) -> None:
     """Try settings around a recipe on Ray Tune: a table, figures, the best configuration."""
     swept = execute_stage("Trials", asked, verbose)
-    print_line(f"page  {swept.page}\nbest  {swept.best}\n{swept.verdict}")
+    print_line(f"page  {swept.page}\n{swept.verdict}")
 
 
 @app.command(epilog="Example: courant benchmark DATASET --models courant,upt --budget 10min")
@@ -189,9 +189,7 @@ def optimise(asked: Asked, verbose: Verbose = False) -> None:
     Needs BoTorch (the extra `optimise`). docs/optimisation.md has the whole.
     """
     found = execute_stage("Optimisation", asked, verbose)
-    print_line(f"table  {found.table}\npage   {found.page}\n{found.verdict}")
-    if found.finer:
-        print_line(f"on a finer mesh  {found.finer}")
+    print_line(f"page  {found.page}\n{found.verdict}")
 
 
 def execute_stage(name: str, asked: Asked, verbose: bool) -> Any:

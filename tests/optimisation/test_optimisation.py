@@ -172,13 +172,14 @@ def test_candidates_are_solved_added_to_the_training_split_and_learned_from(
     assert stage.done() is None
     found = stage.execute()
     assert stage.done() == found
-    rows = pd.read_csv(found.table)
+    rows = pd.read_csv(stage.folder.url + "/optimum.csv")
     assert rows["status"].tolist() == ["accepted"] and Path(found.page).stat().st_size > 10_000
     none = stage.read().model_copy(update={"limits": (parse_limit("pressure_loss<=0"),)})
     with pytest.raises(SimgenError, match="No design found keeps the limits: minimise pressure"):
         stage._result(none)
     best = f"{stage.folder.url}/best.csv"
-    finer, iterations = shlex.split(found.finer), 2 * w.SETTINGS["max_iterations"]
+    finer = shlex.split(found.verdict.rpartition("  ")[2])
+    iterations = 2 * w.SETTINGS["max_iterations"]
     assert finer[:5:2] == ["courant", "branched-pipe", best]
     assert f"--set=max_iterations={iterations:g}" in finer
     newest = simgen.open_dataset(stage.asked.dataset)
