@@ -151,7 +151,7 @@ def solve_followed(
 
 
 def _generate(stage: stages.Generation) -> stages.PublishedVersion:
-    published = stage.done() or stage.execute(solve_followed)
+    published = stages.finished(stage) or stage.execute(solve_followed)
     dataset = simgen.open_dataset(published.dataset, published.version)
     design, family = dataset.design, dataset.schema.family
     counts = "\n".join(
@@ -193,7 +193,7 @@ def _try(stage: stages.Trials | stages.ModelBenchmark | stages.Optimisation) -> 
 
 
 def _evaluate(stage: stages.Measurement) -> Any:
-    report = stage.done() or _in_task("evaluate-model", stage.execute)
+    report = stages.finished(stage) or _in_task("evaluate-model", stage.execute)
     name = report.run.rsplit("/", 1)[-1]
     text = f"{report.verdict}\n\nReport: `{report.url}` on {platform.node()}"
     _show_markdown(f"report-{name}", name, text)

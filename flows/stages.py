@@ -69,9 +69,17 @@ class LeftError(Exception):
     """A stage that is not done."""
 
 
+def finished(stage: Stage[Result]) -> Result | None:
+    """Return the result of a stage that is done, and say that it is."""
+    done = stage.done()
+    if line := getattr(done, "line", str)():
+        announce(line)
+    return done
+
+
 def execute(stage: Stage[Result]) -> Result:
     """Return the result of a stage, which is executed unless it is done."""
-    done = stage.done()
+    done = finished(stage)
     return stage.execute() if done is None else done
 
 
@@ -862,6 +870,10 @@ class Outcome:
     dataset: PublishedVersion | None
     run: str | None
     report: Report | None
+
+    def line(self) -> str:
+        """Return what the stages print that were done already."""
+        return "\n".join(each.line() for each in (self.dataset, self.report) if each)
 
 
 class MainJob(asks.MainJobRequest):

@@ -201,10 +201,7 @@ def execute_stage(name: str, asked: Asked, verbose: bool) -> Any:
         logging.basicConfig(format="%(asctime)s %(name)s: %(message)s")
         for name in ("simgen", "courant", "flows.case"):
             logging.getLogger(name).setLevel(logging.INFO)
-    done = stage.done()
-    if done is not None:
-        if line := getattr(done, "line", str)():
-            terminal.announce(line)
+    if (done := stages.finished(stage)) is not None:
         return done
     stage.check()
     url = settings.prefect_url()
