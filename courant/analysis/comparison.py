@@ -2,7 +2,7 @@
 
 Runs that differ in their seed alone are one row, with the mean and its interval; its fields are
 matched with those of the next seed in the row. Runs of several families are in one table, each
-family's rows together and followed by its controls. A family's first row is its baseline, others
+family's rows together and followed by its controls. A family's first row is called `first`, others
 are named by what differs from it. Each run is scored once: `<run>-<key>.json` in the folder is read
 again as long as weights and cases are the same.
 """
@@ -155,7 +155,7 @@ class RunComparison:
         return [row for family in self.families for row in every if row.family == family]
 
     def heading(self, row: ScoreRow) -> str:
-        """`baseline (3)`, of several families `cylinder-flow: baseline (3)`."""
+        """`first (3)`, of several families `cylinder-flow: first (3)`."""
         family = f"{row.family}: " if len(self.families) > 1 else ""
         return f"{family}{row.label}" + (f" ({len(row.runs)})" if row.runs else "")
 
@@ -295,4 +295,4 @@ def _label(settings: Mapping[str, Any], of_first: Mapping[str, Any]) -> str:
     names = (key for key in {**of_first, **settings} if key not in LEFT_OUT)
     own = {key: str(settings.get(key, "absent")) for key in names}
     changed = (key for key, value in own.items() if value != str(of_first.get(key, "absent")))
-    return ", ".join(f"{key.partition('.')[2] or key}={own[key]}" for key in changed) or "baseline"
+    return ", ".join(f"{key.partition('.')[2] or key}={own[key]}" for key in changed) or "first"

@@ -505,7 +505,7 @@ def test_seeds_are_one_row_with_the_mean_and_its_interval() -> None:
             planted("c", 2, 0.4, model__anchor_kind="sampled"),
         ]
     )
-    assert [row.label for row in found.rows] == ["baseline", "anchor_kind=learned"]
+    assert [row.label for row in found.rows] == ["first", "anchor_kind=learned"]
     assert found.rows[0].runs == ("runs/a", "runs/c")
     gini = found.rows[0].scores["gini"]
     # Student's t of one degree of freedom at 97.5 % is 12.706.
@@ -522,7 +522,7 @@ def test_rows_are_named_by_the_settings_in_which_they_differ_from_the_first() ->
     settings = (plain, learned, narrow, scaled)
     runs = [ScoredRun(str(n), {**each, "training.seed": 1}) for n, each in enumerate(settings)]
     assert [row.label for row in gather(runs).rows] == [
-        "baseline",
+        "first",
         "anchor_kind=learned, anchor_start=cloud",
         "anchor_kind=learned, window_scale=0.35, anchor_start=cloud",
         "scaled_by.velocity.speed=1.0",
@@ -604,7 +604,7 @@ def test_the_command_writes_one_table_and_goes_on_where_it_was_cut_off(
     assert first.exists() and second.stat().st_mtime_ns == kept
     written = json.loads((tmp_path / "out/comparison.json").read_text())
     (row,) = written["rows"]
-    assert row["label"] == "baseline" and row["runs"] == runs and row["scores"]["nmae"]["mean"] > 0
+    assert row["label"] == "first" and row["runs"] == runs and row["scores"]["nmae"]["mean"] > 0
     # The same weights have the same scores; two seeds are one pair, from whichever side.
     matched = row["scores"].pop("seed_correlation")
     assert matched == {"mean": pytest.approx(1), "half_width": None, "count": 1}
@@ -615,7 +615,7 @@ def test_the_command_writes_one_table_and_goes_on_where_it_was_cut_off(
         assert (tmp_path / f"out/{name}.png").read_bytes().startswith(b"\x89PNG")
     with np.load(tmp_path / "out/fields.npz") as fields:
         assert fields["magnitudes_0"].shape == (len(fields["anchors_0"]), len(fields["points"]))
-    assert "baseline (2)" in (tmp_path / "out/comparison.md").read_text()
+    assert "first (2)" in (tmp_path / "out/comparison.md").read_text()
 
 
 def test_runs_are_compared_once_each_and_with_what_answers_the_same(
