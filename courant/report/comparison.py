@@ -199,25 +199,16 @@ STRONGEST = 6
 @rc_context(rc=drawing.STYLE)
 def compare_fields(
     found: RunComparison, cases: Sequence[str] = (), dataset_url: str | None = None
-) -> tuple[str, Figure, dict[str, np.ndarray]] | None:
+) -> tuple[str, Figure, dict[str, np.ndarray]]:
     """Draw the strongest fields of each row's first run for the first case that all runs know.
 
-    It is one of the test split where none is named. Returns the case, the figure, a row on
-    one scale, and the arrays behind it. None where no run decomposes its predictions, or they
-    have no case in common; rows whose runs do not are left out.
+    It is one of the test split where none is named; runs that were scored have one in common.
+    Returns the case, the figure, a row on one scale, and the arrays behind it.
     """
     loaded = {row.label: load(row.runs[0]) for row in found.rows}
-    datasets = {
-        name: surrogate.open_dataset(dataset_url)
-        for name, surrogate in loaded.items()
-        if surrogate.decomposes
-    }
-    if not datasets:
-        return None
+    datasets = {name: surrogate.open_dataset(dataset_url) for name, surrogate in loaded.items()}
     asked = cases or next(iter(datasets.values())).cases("test")
-    common = (of for of in asked if all(of in dataset.members for dataset in datasets.values()))
-    if (case := next(common, None)) is None:
-        return None
+    case = next(of for of in asked if all(of in each.members for each in datasets.values()))
     plane = layer(next(iter(datasets.values()))[case])
     rows, arrays = [], dict[str, np.ndarray]()
     for number, (name, dataset) in enumerate(datasets.items()):

@@ -842,11 +842,10 @@ def analyse_compare(asked: Asked, runs: asks.RunUrls) -> None:
     first = comparison.RunComparison(
         tuple(row for row in found.rows if row.family == found.families[0])
     )
-    if (fields := compare_fields(first, *on)) is not None:
-        shown, figure, arrays = fields
-        folder.write_bytes("fields.png", png_bytes(figure))
-        folder.write_arrays("fields.npz", arrays)
-        print_line(f"fields {place}/fields.png, .npz: case {shown}")
+    shown, figure, arrays = compare_fields(first, *on)
+    folder.write_bytes("fields.png", png_bytes(figure))
+    folder.write_arrays("fields.npz", arrays)
+    print_line(f"fields {place}/fields.png, .npz: case {shown}")
 
 
 app.add_typer(dataset_app, name="dataset")
