@@ -119,6 +119,9 @@ def test_an_answer_is_the_regression_where_fields_add_nothing(ducts: Dataset) ->
     # What it was fitted to, an answer is scored without.
     seen = measure_quantities(surrogate, ducts, ducts.cases("train"), answers)["quantities"]
     assert seen["peak_speed"].error > 0.05 and seen["peak_speed"].null_error is None
+    mixed = simgen.open_dataset(ducts.url)
+    mixed.records[fitted[0]]["settings"] = {"mesh_size": 0.2}
+    assert fit_answers(surrogate, mixed).designs == answers.designs[1:]
 
 
 def test_the_cells_of_a_thin_plate_are_those_on_the_side_of_each_face() -> None:

@@ -1,5 +1,6 @@
 """Designs are solved until a quantity's band is narrow enough, and no further."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,8 @@ def test_designs_are_solved_until_the_band_is_narrow_enough(
     assert relative_bands(plate, earlier, names)[names[0]] > 0.005
     assert dataset.info.metadata["run"]["cases"] == len(dataset), "made again without --until"
     assert asked.execute() == published
+    replace(few, settings={"time_step": 0.1}, most=8).execute()
+    assert "not known of fewer than 9 accepted" in capsys.readouterr().err, "with these settings"
 
 
 @pytest.mark.parametrize(
