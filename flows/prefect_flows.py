@@ -187,8 +187,8 @@ def _try(stage: stages.Trials | stages.ModelBenchmark | stages.Optimisation) -> 
     """Sweep, benchmark or optimisation."""
     finished = _in_task("try-settings", stage.execute)
     name = finished.page.rsplit("/", 2)[1]
-    text = f"{finished.verdict}\n\nPage: `{finished.page}` on {platform.node()}"
-    _show_markdown(name, name, text)
+    lines = finished.verdict.replace("\n", "\n\n")  # Of Markdown, a paragraph each.
+    _show_markdown(name, name, f"{lines}\n\nPage: `{finished.page}` on {platform.node()}")
     return finished
 
 
