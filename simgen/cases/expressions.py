@@ -31,7 +31,7 @@ from simgen.case import CaseFamily, Field, SolvedCase
 from simgen.case_description import powers_of
 from simgen.errors import CaseError, InputError
 from simgen.foam.field import read_values
-from simgen.foam.log import read_series
+from simgen.foam.log import read_series, series_files
 from simgen.foam.mesh import boundary_of, read_geometry, time_directories
 from simgen.point_cloud import PointCloud
 from simgen.quantities import CaseFields, Faces, Quantity
@@ -319,9 +319,9 @@ class Expression:
         if case.directory is None:
             raise CaseError(f"monitor({name}, {column}) is of OpenFOAM cases alone")
         columns: dict[str, list[str]] = {}  # of each file: forceCoeffs writes several
-        for file in sorted(case.directory.glob(f"postProcessing/{name}/*/*.dat")):
-            heads = [line for line in file.open() if line.startswith("#")]
-            columns[file.name] = heads[-1].strip("#\n ").split() if heads else []
+        for file, parts in series_files(case.directory, name).items():
+            heads = [line for line in parts[max(parts)].open() if line.startswith("#")]
+            columns[file] = heads[-1].strip("#\n ").split() if heads else []
         of = [file for file, names in columns.items() if column in names or column.isdigit()]
         if columns and not of:
             there = ", ".join(dict.fromkeys(each for names in columns.values() for each in names))

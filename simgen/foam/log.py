@@ -4,11 +4,13 @@ import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
 
 from simgen.errors import CaseError
+from simgen.foam.mesh import time_of
 
 TAIL_LINES = 40
 HISTORY_POINTS = 400
@@ -130,6 +132,22 @@ SETTLED_OVER, SETTLED_SHARE = 200, 0.2
 #: mean over the tenth before.
 STALLED_SHARE = 0.9
 Rows = list[list[str]]
+_AGAIN = re.compile(r"(.+)_(\d+\.?\d*(?:e[+-]\d+)?)\.dat")
+
+
+def series_files(directory: Path, name: str) -> dict[str, dict[float, Path]]:
+    """List what the function object `name` wrote: each file's parts by the time they begin at.
+
+    A run that begins beside an earlier one's `force.dat` leaves that, and writes `force_0.dat`.
+    """
+    found: dict[str, dict[float, Path]] = {}
+    for path in sorted(directory.glob(f"postProcessing/{name}/*/*.dat")):
+        start, of = time_of(path.parent.name), path.name
+        if (again := _AGAIN.fullmatch(of)) and path.with_name(f"{again[1]}.dat").exists():
+            start, of = float(again[2]), f"{again[1]}.dat"
+        if start is not None:
+            found.setdefault(of, {})[start] = path
+    return found
 
 
 def _read_rows(
@@ -140,20 +158,16 @@ def _read_rows(
     Those that a restart from an earlier time replaced are left out.
     """
     monitor = f"monitor {name} below {directory}/postProcessing"
-    begin = {
-        path: float(path.parent.name) for path in directory.glob(f"postProcessing/{name}/*/{file}")
-    }
-    ends = {
-        start: min((of for of in begin.values() if of > start), default=np.inf)
-        for start in begin.values()
-    }
+    parts = series_files(directory, name).items()
+    begun = {time: path for of, times in parts if fnmatch(of, file) for time, path in times.items()}
+    begin = sorted(begun)
     try:
         rows = [
             row
-            for path in sorted(begin, key=begin.__getitem__)
-            for line in path.read_text().splitlines()
+            for start, end in zip(begin, [*begin[1:], np.inf], strict=False)
+            for line in begun[start].read_text().splitlines()
             if line.strip() and not line.startswith("#")
-            if float((row := re.sub("[()]", " ", line).split())[0]) <= ends[begin[path]]
+            if float((row := re.sub("[()]", " ", line).split())[0]) <= end
         ]
         if not rows:
             raise CaseError(f"{monitor} wrote nothing")

@@ -2,6 +2,7 @@
 
 import gzip
 import re
+import shutil
 import struct
 
 import numpy as np
@@ -117,8 +118,14 @@ def test_a_series_is_read_over_restarts_in_order(tmp_path):
         folder = tmp_path / "postProcessing/monitor" / start
         folder.mkdir(parents=True)
         (folder / "surfaceFieldValue.dat").write_text(rows)
+    folder.with_name("0_old").mkdir()
+    shutil.copy(folder / "surfaceFieldValue.dat", folder.with_name("0_old"))
     series = read_series(tmp_path, "monitor", 102.0)
     assert series.tolist() == [[1, 7, 8, 9], [101, 1, 2, 3], [102, 4, 5, 6]]
+    # As v1912 does where a run begins beside an earlier one's file.
+    (folder / "surfaceFieldValue_0.dat").write_text("1 (10 11 12)\n")
+    again = read_series(tmp_path, "monitor", 102.0, "surfaceFieldValue.dat")
+    assert again.tolist() == [[1, 10, 11, 12], *series.tolist()[1:]]
 
 
 @pytest.mark.parametrize(
