@@ -213,13 +213,14 @@ def test_quantities_are_measured_on_the_solved_case_and_on_its_cloud(
     forces = tmp_path / case.point.id / "postProcessing/forces/0"
     forces.mkdir(parents=True)
     (forces / "CdBin.dat").write_text("# x0 x1\n# Time total total\n1 7 8\n")
-    (forces / "coefficient.dat").write_text("# Time Cd\n0 9\n1 2\n2 4\n")
+    (forces / "coefficient.dat").write_text("# Time Cd\n0 9\n4 3\n5 3\n5.5 1\n6 1\n8 4\n")
     directory = SolvedCase(case.point, tmp_path / case.point.id)
     of_monitors = SolvedFields.read(directory, made)
     common = {"fields": made.fields, "patches": made.patches, "parameters": ["speed"]}
-    for text, mean in (("Cd", 3.0), ("1", 7.0)):  # the second half; the first file's column
+    # The second half, by steps of 1, 0.75, 0.5, 1.25 and 2; the first file's column.
+    for text, mean in (("Cd", 15 / 5.5), ("1", 7.0)):
         asked_for = AskedQuantity.parse(f"cd=monitor(forces, {text})")
-        assert Expression(asked_for, **common, transient=True)(of_monitors) == mean
+        assert Expression(asked_for, **common, transient=True)(of_monitors) == pytest.approx(mean)
     folder = forces.parents[1] / "outlet/0"
     folder.mkdir(parents=True)
     (folder / "values.dat").write_text("# Time areaAverage(U) areaAverage(p)\n1 (1 2 3) 50\n")
