@@ -20,7 +20,8 @@ _TIME = re.compile(r"^(?:Time =|Iteration:) ([-+.\deE]+)s?$")
 _RANK = re.compile(r"^\[\d+\]\s?")
 _FATAL = re.compile(r"^--> FOAM FATAL (?:IO )?ERROR\s*:(.*)$")
 _RELEASE = re.compile(r"\(openfoam-[^()]*\)")
-_RESIDUAL = re.compile(r"Solving for (\w+), Initial residual = ([-+.\deEinfa]+)")
+_RESIDUAL = re.compile(r"Solving for (\S+), Initial residual = ([-+.\deEinfa]+)")
+_COURANT = re.compile(r"(?:Region: \S+ )?Courant Number mean|Mean and max Courant Numbers")
 _NUMBER_AFTER = re.compile(r"(?:max:|Numbers = \S+) ([-+.\deEinfa]+)")
 _CPU = re.compile(r"ExecutionTime = ([\d.eE+-]+) s")
 _WALL = re.compile(r"ClockTime = ([\d.eE+-]+) s")
@@ -75,7 +76,7 @@ class SolverLog:
             if len(self.residuals[name]) > HISTORY_POINTS:
                 self._stride *= 2
                 self.residuals = {each: past[::2] for each, past in self.residuals.items()}
-        elif line.startswith(("Courant Number", "Mean and max Courant Numbers")):
+        elif _COURANT.match(line):
             # NaN stays, where max() would depend on the order.
             self.max_courant = float(np.maximum(self.max_courant, _number(_NUMBER_AFTER, line)))
         elif line.startswith("time step continuity errors"):

@@ -54,6 +54,9 @@ def test_a_step_is_read_with_the_first_residual_of_each_variable():
     log.read("End")
     assert log.finished
     assert read("Iteration: 7").time == 7  # as solidDisplacementFoam prints
+    assert read("Region: air Courant Number mean: 0.1 max: 7").max_courant == 7
+    phase = read("smoothSolver:  Solving for k.air, Initial residual = 0.5, Final residual = 1e-8")
+    assert phase.last_residuals == {"k.air": 0.5}
 
 
 def test_the_history_of_a_long_run_stays_bounded_and_spans_it():
