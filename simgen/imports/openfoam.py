@@ -459,7 +459,7 @@ def parts_of(directory: Path, region: str, fields: Sequence[str]) -> tuple[Path,
 
 # The solver, by its log
 
-_EXEC = re.compile(r"^Exec\s*:\s*(?:\S*/)?([\w.-]+)", re.MULTILINE)
+_EXEC = re.compile(r"^Exec\s*:\s*(?:\S*/)?([\w.-]+)(?!.*-postProcess)", re.MULTILINE)
 _VERSION = re.compile(r"^(?:Version|Build)\s*:\s*(\S+)", re.MULTILINE)
 _PROCESSES = re.compile(r"^nProcs\s*:\s*(\d+)", re.MULTILINE)
 

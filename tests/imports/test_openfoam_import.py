@@ -356,7 +356,14 @@ def test_limits_judge_as_far_as_logs_allow(tmp_path) -> None:
     def log(courant: float) -> Callable[[Path], object]:
         text = f"Exec   : icoFoam\nnProcs : 2\nTime = 1\nCourant Number mean: 0.1 max: {courant}\n"
         text += "ExecutionTime = 3.5 s  ClockTime = 4 s\nEnd\n"
-        return lambda directory: (directory / "log.icoFoam").write_text(text)
+
+        def write(directory: Path) -> None:
+            (directory / "log.icoFoam").write_text(text)
+            later = directory / "log.yPlus"  # is no log of a run
+            later.write_text("Exec   : icoFoam -postProcess -func yPlus\nTime = 1\n\nEnd\n")
+            os.utime(later, (4e9, 4e9))
+
+        return write
 
     write_case(tmp_path / "cases/calm", speed=1, change=log(0.5))
     write_case(tmp_path / "cases/wild", speed=2, change=log(7))
