@@ -186,7 +186,7 @@ class Expression:
     def checked(self) -> Self:
         """Return this; InputError for a unit that is not that of its terms."""
         mine, terms = powers_of(self.asked.unit), powers_of(self.of_terms)
-        if self.asked.unit and self.of_terms and mine and terms and mine != terms:
+        if self.asked.unit and self.of_terms and terms and mine != terms:
             raise self._error(
                 f"its terms have the unit {self.of_terms}, not {self.asked.unit}; give a factor"
                 " too, such as a density: 1.2*average(p,inlet)"
@@ -247,7 +247,9 @@ class Expression:
         if not (patches or self.volumes or term in ("min", "max")):
             raise self._error(f"cells have no volumes, so that {term}({words[0]}) is not known")
         weigh = self._field("U")[0] if term.startswith("flow") else None
-        of = {"flow": "m3/s", "integral": f"{field.unit} {'m2' if patch else 'm3'}".strip("1 ")}
+        # A factor behind `/` would divide, as in m/s m2.
+        of_whole = f"{'m2' if patch else 'm3'} {field.unit}".removesuffix(" 1").strip()
+        of = {"flow": "m3/s", "integral": of_whole}
         self.units.add(of.get(term, field.unit))
         used = {} if term == "flow" else {field.name: [field.components[n] for n in columns]}
         used |= {} if weigh is None else {weigh.name: [*weigh.components]}

@@ -298,6 +298,8 @@ def test_quantities_are_measured_on_stored_values_and_kept_with_the_dataset(tmp_
     assert [each.name for each in known] == ["drop"] and "forces" in reasons["drag"]
     for wrong, why in {
         "x=average(p, walls)": "no patch kind 'walls'; there are inlet, outlet, wall",
+        "x=average(p, inlet):mbar": "unit m2/s2, not mbar; give a factor too",
+        "x=integral(U.x, inlet):m2/s": "unit m2 m/s, not m2/s; give a factor too",
         "x=max(rho)": "no field or component 'rho'",
         "x=max(U):Pa": "its terms have the unit m/s, not Pa",
         "speed=max(U)": "quantity speed is named twice",

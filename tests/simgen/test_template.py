@@ -265,9 +265,10 @@ def test_a_quantity_that_cannot_be_measured_has_one_line(
 ) -> None:
     fields = (Field("velocity", "m/s", ("x", "y"), "U"), Field("pressure", "Pa", ("p",), "p"))
     patches = {"in-1": "inlet", "out": "outlet"}
-    usual = usual_quantities(fields, patches)
+    usual = *usual_quantities(fields, patches), AskedQuantity.parse("x=integral(U.x, out):m3/s")
     record = room().model_copy(update={"fields": fields, "patches": patches, "quantities": usual})
-    drop, speed = TemplateFamily(record, tmp_path).quantities
+    drop, speed, flux = (of.checked().quantity for of in TemplateFamily(record, tmp_path).measures)
+    assert flux.unit == "m3/s"
     assert (drop.name, drop.unit, drop.needs) == ("pressure_drop", "Pa", ("pressure.p",))
     assert (speed.name, speed.needs) == ("max_speed", ("velocity.x", "velocity.y"))
     with pytest.raises(InputError, match=why):
