@@ -70,8 +70,9 @@ def completeness(family: CaseFamily, case: SolvedCase, solver_time: float) -> di
 
 
 def mass_imbalance(flux: Mapping[str, np.ndarray], patches: Mapping[str, str]) -> float:
-    """Return |net flux| / inflow over the inlets and outlets; NaN where nothing flows in."""
-    openings = [flux[patch].sum() for patch in flux if patches.get(patch) in OPENINGS]
+    """Return |net flux| / inflow over all that is flown through; NaN where nothing flows in."""
+    flown_through = {*OPENINGS, "farfield", "open"}
+    openings = [flux[patch].sum() for patch in flux if patches.get(patch) in flown_through]
     inflow = -sum(total for total in openings if total < 0)
     return float(abs(sum(openings)) / inflow) if inflow > 0 else float("nan")
 
