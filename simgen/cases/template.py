@@ -276,6 +276,7 @@ def copy_case(case: Path, directory: Path) -> None:
         directory,
         ignore=lambda folder, names: results(folder, names) if Path(folder) == case else (),
         dirs_exist_ok=True,
+        ignore_dangling_symlinks=True,
     )
     for packed in directory.rglob("*.gz"):
         if not (plain := packed.with_suffix("")).exists():  # which OpenFOAM reads first
@@ -298,7 +299,9 @@ def copy_case(case: Path, directory: Path) -> None:
 def _scripts(case: Path) -> str:
     """Return the text of the case's scripts, in the order in which they run."""
     files = (case / "Allrun.pre", case / "Allrun")
-    return "\n".join(file.read_text(errors="replace") for file in files if file.is_file())
+    text = "\n".join(file.read_text(errors="replace") for file in files if file.is_file())
+    # A command in each line, without comments: runApplication blockMesh || exit 1  # first
+    return re.sub(r"\s(?:&&|\|\|)\s", "\n", re.sub(r"\s#.*", "", text))
 
 
 def set_entry(directory: Path, file: str, entries: Sequence[str], value: str) -> None:
@@ -345,7 +348,8 @@ def commands_of(case: Path, application: str) -> tuple[str, ...]:
     found: list[str] = []
     for command in _RUNS.findall(_scripts(case)):
         words = command.split()
-        if words[0] in ("$application", "`getApplication`", "$(getApplication)", application):
+        name = words[0].strip('"')
+        if name in ("$application", "`getApplication`", "$(getApplication)", application):
             return tuple(found)
         if words[0] not in _PARALLEL and "$" not in command:
             found.append(" ".join(word for word in words if word != "-parallel"))

@@ -84,11 +84,13 @@ def test_the_mesh_is_made_as_the_case_makes_it(case: Path) -> None:
     assert commands_of(CASE, "icoFoam") == ("blockMesh",)
     (case / "Allrun").write_text(
         "runApplication -s one blockMesh -dict system/first\n"
-        "runApplication decomposePar\nrunParallel snappyHexMesh -overwrite\n"
-        "runApplication icoFoam\nrunApplication foamToVTK\n"
+        "runApplication decomposePar\nrunParallel snappyHexMesh -overwrite || exit 1  # cut\n"
+        "runApplication topoSet && runApplication setFields\n"
+        'runApplication "$(getApplication)"\nrunApplication foamToVTK\n'
     )
     first = "blockMesh -dict system/first"
-    assert commands_of(case, "icoFoam") == (first, "snappyHexMesh -overwrite")
+    then = ("snappyHexMesh -overwrite", "topoSet", "setFields")
+    assert commands_of(case, "icoFoam") == (first, *then)
     (case / "Allrun").unlink()
     (case / "system/setFieldsDict").write_text("")
     assert commands_of(case, "icoFoam") == ("blockMesh", "setFields")
@@ -104,10 +106,11 @@ def test_a_copy_is_without_results_and_has_all_else(case: Path, tmp_path: Path) 
         (case / name).write_text("as it is")
     for packed in ("system/a.gz", "system/b.gz"):
         (case / packed).write_bytes(gzip.compress(b"packed before"))
+    (case / "case.stl").symlink_to(case / "nowhere")
     copy_case(case, tmp_path / "copy")
     found = {str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*")}
     assert {*samples, "system/a", "system/b"} <= found
-    assert not found & {"1", "2", "log.icoFoam", "postProcessing", "system/a.gz"}
+    assert not found & {"case.stl", "1", "2", "log.icoFoam", "postProcessing", "system/a.gz"}
     assert (tmp_path / "copy/system/a").read_text() == "as it is", "OpenFOAM reads it first"
     families = [TemplateFamily(room().model_copy(update={"digest": d}), case) for d in "ab"]
     point = families[0].point({"speed": 1.0}, families[0].settings("template"))
