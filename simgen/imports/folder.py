@@ -225,8 +225,13 @@ def plan_folder(
     if surveyed:
         surveyed, notes = _with_its_parameters(surveyed, asked, there)
         schema = _schema(asked, surveyed, there, reader)
+    design = {} if there is None else there.design
     for case in surveyed:
-        if why := next(_departures(case, schema, kept, there, asked), ""):
+        row = design.get(case.name, {"status": ""})
+        if row["status"] == "withdrawn" and row.get(IMPORTED, {}).get("files") == case.files:
+            why = f"it was withdrawn ({row['reason']}), and its files have not changed since"
+            skipped.append(NotImported(case.place, why))
+        elif why := next(_departures(case, schema, kept, there, asked), ""):
             skipped.append(NotImported(case.place, why))
         else:
             kept.append(case)

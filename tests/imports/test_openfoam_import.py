@@ -261,6 +261,10 @@ def test_copied_files_are_the_same_case_and_changed_ones_are_reported(
     DatasetWriter.open(dataset.url, dataset.schema).withdraw(["run2"], "it was solved anew")
     dataset, skipped = imported(tmp_path)
     assert skipped == {} and dataset["run2"]["kinematic_pressure"][-1].max() == 7.5
+    DatasetWriter.open(dataset.url, dataset.schema).withdraw(["run2"], "a plate is missing")
+    dataset, skipped = imported(tmp_path)
+    assert "withdrawn (a plate is missing), and its files have not" in skipped["run2"]
+    assert "run2" not in dataset.members
 
 
 def test_quantities_are_measured_on_stored_values_and_kept_with_the_dataset(tmp_path) -> None:
