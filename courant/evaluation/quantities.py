@@ -33,6 +33,7 @@ from courant.prediction.surrogate import (
 from courant.runs.directory import RunDirectory
 from simgen import regression
 from simgen.design_space import scaled
+from simgen.errors import InputError
 from simgen.quantities import CaseFields, Quantity, obtainable
 from simgen.store.read import Dataset, StoredCase
 
@@ -155,8 +156,14 @@ def fit_answers(
 
 
 def outcomes_of(dataset: Dataset, on_record: Mapping[str, Mapping[str, Any]]) -> Outcomes:
+    """Return which designs on record were solved; InputError where all were withdrawn."""
     records = [each for each in on_record.values() if each["status"] != "withdrawn"]
     records = records[-MOST_OUTCOMES:]
+    if not records:
+        raise InputError(
+            f"{dataset.url} {dataset.version} has no case left with the solver settings of the run:"
+            " add such cases again, or train on this version"
+        )
     parameters = dataset.schema.parameters
     designs = [tuple(scaled(parameters, each["parameters"]).tolist()) for each in records]
     unsolved = tuple(each["status"] != "accepted" for each in records)

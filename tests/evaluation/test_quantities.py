@@ -28,6 +28,7 @@ from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.cases.cylinder.family import CylinderFlow
 from simgen.design_space import DesignPoint
+from simgen.errors import InputError
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.quantities import CaseFields, Quantity
 from simgen.store.read import Dataset, StoredCase
@@ -122,6 +123,11 @@ def test_an_answer_is_the_regression_where_fields_add_nothing(ducts: Dataset) ->
     mixed = simgen.open_dataset(ducts.url)
     mixed.records[fitted[0]]["settings"] = {"mesh_size": 0.2}
     assert fit_answers(surrogate, mixed).designs == answers.designs[1:]
+    mixed.members.clear()
+    for row in mixed.records.values():
+        row["status"] = "withdrawn"
+    with pytest.raises(InputError, match="no case left with the solver settings of the run"):
+        fit_answers(surrogate, mixed)
 
 
 def test_the_cells_of_a_thin_plate_are_those_on_the_side_of_each_face() -> None:
