@@ -8,7 +8,8 @@ nearest design  the solution of the training case whose design parameters (each 
                 neighbour; transient: its rollout at the same times, whatever the initial state
 POD + ...       the training fields' principal components, as many as the model has anchors and at
                 least RANK; their coefficients are regressed on the design parameters; transient: of
-                whole rollouts, where training cases have the same times (POD + GP alone)
+                whole rollouts, where training cases have the same times (POD + GP alone), which
+                no validation or test case outlasts
 DMD             transient: the linear map of principal components from one step to the next that
                 fits the training cases best
 
@@ -33,7 +34,7 @@ from courant.experiment import TransientData
 from courant.prediction.surrogate import FieldsOfDesign, Surrogate
 from courant.problems import Problem, Window
 from courant.problems.problem import read_states
-from courant.problems.transient import even_times
+from courant.problems.transient import TransientProblem, even_times
 from courant.runs.directory import RunDirectory
 from simgen.errors import InputError, SimgenError
 from simgen.point_cloud import point_tree
@@ -97,18 +98,23 @@ def _regressions(problem: Problem, dataset: Dataset) -> dict[str, ProperOrthogon
 
 
 def _common_times(dataset: Dataset, problem: Problem) -> np.ndarray | None:
-    """Return the times (T,) of all training rollouts, s; None where they differ or are too many."""
-    if problem.step_s is None:
+    """Return the times (T,) of all training rollouts, s.
+
+    None where they differ or are too many, or where a case to be predicted outlasts them.
+    """
+    if not isinstance(problem, TransientProblem):
         return None
-    data, known = cast(TransientData, problem.experiment.data), list[np.ndarray]()
-    num = 0
+    known, step_s, num = list[np.ndarray](), problem.step_s, 0
     for case in map(dataset.__getitem__, dataset.cases("train")):
-        times, interval = even_times(case, data.start_s)
-        known.append(times[:: max(1, round(problem.step_s / interval))])
+        times, interval = even_times(case, problem.data.start_s)
+        known.append(times[:: max(1, round(step_s / interval))])
         num += len(known[-1]) * case.num_points * len(problem.normaliser.channels)
     alike = len(known[0]) > 1 and all(
         len(of) == len(known[0]) and np.allclose(of, known[0]) for of in known
     )
+    others = [dataset[each] for of in ("validation", "test") for each in dataset.cases(of)]
+    ends = [problem.start(of) + step_s * problem.steps_to_end(of, None) for of in others]
+    alike &= max(ends, default=0.0) <= known[0][-1] + step_s / 2
     return known[0] if alike and num <= MAX_ROLLOUTS else None
 
 
@@ -141,8 +147,14 @@ def of_designs(
             raise
         return "", None
     if name not in known:
-        least = "leave it out: it takes two more training cases than parameters, of the same times"
-        others = f"give {' or '.join(known)}" if known else least
+        others = (
+            f"give {' or '.join(known)}"
+            if known
+            else (
+                "leave it out: it takes two more training cases than parameters, of the same times,"
+                " which no other case outlasts"
+            )
+        )
         raise InputError(f"--reference {name}: {others}")
     return name, lambda points, of, times: known[name].at(Designed(points, of), times)
 

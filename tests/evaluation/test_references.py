@@ -119,6 +119,11 @@ def test_pod_regresses_whole_rollouts_of_the_same_times_on_the_design(tmp_path: 
     schema = Schema.of(get_family("cylinder-flow"))
     dataset = simgen.open_dataset(publish_cases(str(tmp_path / "cylinder-flow"), schema, cases))
     problem = open_problem(tiny_experiment(), dataset)
+    tested = dataset.cases().index(dataset.cases("test")[0])
+    cases[tested] = cases[tested][0], travelling_wave(60, 0.5, seed=1, num_frames=40)
+    outlasting = publish_cases(str(tmp_path / "longer" / "cylinder-flow"), schema, cases)
+    # Its later windows have no counterpart in the training's rollouts.
+    assert POD_GP not in references(problem, simgen.open_dataset(outlasting))
     found = references(problem, dataset)
     errors = {n: nmae(found[n], problem, dataset, "test") for n in (POD_GP, NEAREST_DESIGN)}
     assert errors[POD_GP] < 0.02 and errors[POD_GP] < 0.5 * errors[NEAREST_DESIGN]
