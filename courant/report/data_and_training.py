@@ -16,7 +16,8 @@ from courant.report import page as pages
 from courant.report.context import Context
 from courant.report.page import Cell, Panel, PanelTable, Picture, count, listed, number, plain
 from courant.runs.directory import RunDirectory
-from courant.sweeps.sweep import TABLE, sweep_of
+from courant.runs.record import read_records
+from courant.sweeps.sweep import TRIALS, sweep_of
 from simgen.design_space import with_unit
 from simgen.point_cloud import point_tree
 from simgen.publish.figures import designs, last_state, sample_cases
@@ -184,20 +185,22 @@ def ledger_of(context: Context) -> Ledger:
     """Return the costs of the run, and the savings of its predictions."""
     cases, timing = context.dataset.cases(), context.evaluation.timing
     own = None if context.by == MODEL else timing.given_processor_s
+    workers = context.surrogate.experiment.training.workers
     return Ledger(
         solver=solver_times(context.dataset, context.surrogate.problem, cases),
-        training=Interval(sum(record.processor_s for record in context.records), None, 1),
+        # The record of an epoch has the time of one worker, and all do the same.
+        training=Interval(workers * sum(each.processor_s for each in context.records), None, 1),
         tuning_s=tuning_seconds(context.run),
         prediction_s=timing.prediction_processor_s if own is None else own,
     )
 
 
 def tuning_seconds(run: RunDirectory) -> float | None:
-    """Return what the other trials of the run's sweep took; None for a run of no sweep."""
+    """Return the core-seconds of the other trials of the run's sweep; None for one of no sweep."""
     if (sweep := sweep_of(run)) is None:
         return None
-    own = f"/{run.url.rstrip('/').rpartition('/')[2]}"
-    return sum(float(of["seconds"]) for of in sweep.read_json(TABLE) if not of["run"].endswith(own))
+    others = (sweep / TRIALS / name for name in sweep.names(TRIALS) if name != run.name)
+    return sum(record.processor_s for each in others for record in read_records(each))
 
 
 def use_panel(context: Context) -> Panel:

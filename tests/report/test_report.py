@@ -16,12 +16,13 @@ from courant.prediction.bands import GridError, QuantityBand
 from courant.report import errors, report
 from courant.report.anchors import TOP_ANCHORS, decomposition_panel
 from courant.report.context import Context, open_context
-from courant.report.data_and_training import cases_panel, tuning_seconds, use_panel
+from courant.report.data_and_training import cases_panel, ledger_of, tuning_seconds, use_panel
 from courant.report.dynamics import monitor_panel
 from courant.report.page import Cell
 from courant.report.report import write_report
 from courant.report.verdict import judge, known_verdict
 from courant.runs.directory import RunDirectory
+from courant.runs.record import EpochRecord, write_records
 from courant.runs.summary import read_run
 from courant.training.train import fit
 from simgen.cases import FAMILIES
@@ -57,7 +58,7 @@ def context(
 
 
 def test_a_report_is_one_page_with_its_pictures_in_it_and_its_arrays_beside_it(
-    context: Context, tmp_path: Path
+    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = write_report(context.run.url, str(tmp_path))
     page = html.unescape(Path(url).read_text())
@@ -93,6 +94,10 @@ def test_a_report_is_one_page_with_its_pictures_in_it_and_its_arrays_beside_it(
     last = f"fields of the network: {verdict.word} (courant evaluate {context.run.url} says why)"
     assert (called(*asked).output.splitlines()[-1] == last) == (not verdict.given)
     assert read_run(context.run).test_cases == len(context.evaluation.cases)
+    of_one, experiment = ledger_of(context).training.mean, context.surrogate.experiment
+    of_two = experiment.derive(training={"workers": 2})
+    monkeypatch.setattr(context.surrogate, "experiment", of_two)
+    assert ledger_of(context).training.mean == 2 * of_one > 0
     # What is inside the model is closed.
     assert page.index("<details>") < page.index('id="decomposition"')
     # One or two cases are in tables alone.
@@ -241,7 +246,10 @@ def test_a_calibrated_run_has_both_bands_and_the_error_of_the_mesh() -> None:
 def test_the_other_trials_of_a_sweep_are_its_search(tmp_path: Path) -> None:
     sweep = RunDirectory(tmp_path / "sweep")
     times = {"a": 5.0, "b": 7.0, "c": 11.0}
-    rows = [{"run": f"/first/{name}", "seconds": seconds} for name, seconds in times.items()]
-    sweep.write_json("trials.json", rows)
+    sweep.write_json("trials.json", [])
+    for name, seconds in times.items():
+        # Of two threads: what is summed is their time, and not that of the wall.
+        epoch = EpochRecord(1, 1, 0.1, None, None, 1e-3, seconds / 2, 1.0, 0.0, 0.0, seconds)
+        write_records(sweep / "trials" / name, [epoch])
     assert tuning_seconds(sweep / "trials" / "b") == 16.0
     assert tuning_seconds(RunDirectory(tmp_path / "runs" / "a")) is None
