@@ -95,7 +95,9 @@ def write_sweep_page(sweep: Sweep, results: Sequence[TrialResult]) -> str:
 def sweep_line(sweep: Sweep, results: Sequence[TrialResult]) -> str:
     """Summarise the sweep in two sentences."""
     best, spent = best_trial(results), sum(result.epochs for result in results)
-    whole = len(sweep.trials) * sweep.experiment.training.epochs
+    # Within a budget of time, or its patience, a trial ends after epochs of its own.
+    asked = sweep.experiment.training.epochs
+    whole = sum(result.epochs if result.state == "finished" else asked for result in results)
     states = [result.state for result in results]
     kinds = ("finished", "stopped", "failed")
     ended = [f"{states.count(state)} {state}" for state in kinds if state in states]

@@ -8,7 +8,7 @@ import pytest
 from courant.analysis.comparison import RunComparison, ScoreRow
 from courant.evaluation.ledger import Interval
 from courant.recipes import get_recipe
-from courant.report.comparison import draw_trade_off, write_sweep_page
+from courant.report.comparison import draw_trade_off, sweep_line, write_sweep_page
 from courant.runs.directory import RunDirectory
 from courant.sweeps.search_space import load_space, shipped_spaces
 from courant.sweeps.sweep import Sweep, Trial, TrialResult
@@ -53,6 +53,7 @@ def test_a_shipped_space_gives_a_page_with_every_trial_and_its_figure(
     assert page.count('src="data:image/webp;base64,') == 1
     assert (tmp_path / "hyperparameters.png").stat().st_size > 5000
     assert write_sweep_page(sweep, results[:1]), "one trial is enough"
+    assert "100% of what all trials to their end" in sweep_line(sweep, results[:1]), "5 epochs fit"
     with pytest.raises(TrainingError):
         write_sweep_page(sweep, results[2:3])
     if name == "features":
