@@ -45,7 +45,7 @@ class RunSummary:
     best_epoch: int | None
     validation_nmae: float | None  # NMAE of the weights that the run keeps
     test_nmae: float | None
-    """NMAE over the rollout on the test split, if the last evaluation is of it"""
+    """NMAE over the rollout on the test split, if it was evaluated since the last start"""
     test_cases: int  # Number of cases that it is of
     left_s: float | None  # Estimated seconds for the remaining epochs
     samples_per_s: float | None  # Speed in the last epoch
@@ -71,6 +71,8 @@ def read_run(run: RunDirectory) -> RunSummary:
     try:
         epochs = int(settings["training"]["epochs"])
         is_test = evaluation.get("split") == "test"
+        # Since a later start its weights may be other ones.
+        is_test &= str(evaluation.get("date")) >= str(environment.get("started", ""))
         test_nmae = float(evaluation["overall"]["model"]["nmae"]) if is_test else None
         test_cases = len(evaluation["cases"]) if is_test else 0
     except (KeyError, TypeError, ValueError, OverflowError) as error:

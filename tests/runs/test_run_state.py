@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from courant.runs.record import (
     run_state,
     write_status,
 )
+from courant.runs.summary import read_run
 from simgen.machine import start_of
 
 BEATING = """
@@ -133,3 +135,13 @@ def test_a_run_that_ended_keeps_its_state_and_no_sign_of_life(run: RunDirectory)
         write_status(run, "finished", best_epoch=3)
     assert run_state(run) == "finished"
     assert HEARTBEAT not in run.names()
+
+
+def test_the_test_error_of_a_run_that_was_trained_on_since_is_not_shown(
+    waves_run: str, tmp_path: Path
+) -> None:
+    run = RunDirectory(shutil.copytree(waves_run, tmp_path / "tiny"))
+    assert read_run(run).test_nmae is not None
+    started = {**run.read_object("environment.json"), "started": "2999-01-01T00:00:00+00:00"}
+    run.write_json("environment.json", started)
+    assert read_run(run).test_nmae is None
