@@ -22,6 +22,7 @@ from courant.analysis.case_scores import CaseScores, ablation_effects, ablation_
 from courant.analysis.scores import SCORES, mean_scores, values_by_score
 from courant.evaluation.ledger import Interval
 from courant.evaluation.references import shared
+from courant.experiment import MACHINE
 from courant.prediction.surrogate import load
 from courant.runs.directory import RunDirectory
 from courant.runs.record import open_recorded, read_dataset_record
@@ -30,7 +31,10 @@ from courant.runs.weights import weights_digest
 from simgen.errors import InputError
 
 REVISION = 5  # Raise this when the file has other entries, or the same run would get other scores
-LEFT_OUT = ("training.seed", "name")  # settings by which runs of one row may differ
+MACHINES = {f"{section}.{name}" for section, names in MACHINE.items() for name in names}
+LEFT_OUT = ("training.seed", "name", *MACHINES)  # settings by which runs of one row may differ
+PLANNED = ["epochs", "validate_every", "checkpoint_every", "step_epochs", "warmup_steps"]
+"""What a training within a budget of time takes by the pace of its machine"""
 QUESTION = ("task", "data.fields", "data.step_s")  # what a run of a family predicts
 SEEDS = "seed_correlation"
 
@@ -211,6 +215,8 @@ def compare_runs(
     named, records = [], {}
     for url in urls:
         settings = flatten(RunDirectory(url).read_object("experiment.json"))
+        if settings.get("training.budget_s") is not None:
+            settings |= {f"training.{name}": "by budget" for name in PLANNED}
         records[url] = record = read_dataset_record(RunDirectory(url))
         version = {f"dataset.{key}": record[key] for key in ("version", "snapshot_id")}
         named.append(ScoredRun(url, settings | version))

@@ -549,9 +549,14 @@ def test_families_are_in_one_table_each_with_its_controls_once() -> None:
 
 @pytest.fixture
 def runs(surrogate: Surrogate, tmp_path: Path) -> list[str]:
-    """The same weights twice, as of two seeds."""
+    """The same weights twice, as of two seeds, within a budget and on two machines."""
     shutil.copytree(surrogate.url, tmp_path / "run")
-    return [edited(str(tmp_path / "run"), f"seed-{seed}", training__seed=seed) for seed in (1, 2)]
+    changes: Any = {"training__budget_s": 60.0}
+    found = []
+    for seed in (1, 2):
+        changes |= {"training__seed": seed, "training__epochs": seed, "data__resident_gb": seed}
+        found.append(edited(str(tmp_path / "run"), f"seed-{seed}", **changes))
+    return found
 
 
 def edited(url: str, name: str, **changes: Any) -> str:
