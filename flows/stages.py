@@ -592,7 +592,13 @@ class Optimisation(asks.OptimisationRequest):
         )
         if found.name != asked.name or found.run != asked.run:
             raise InputError(f"{folder.url} has another search ({found.title}); give another --out")
-        return found
+        # What was withdrawn since is not known any more.
+        known = {case: of for case, of in found.known.items() if case in asked.known}
+        on_record, candidates = self._on_record(), list[optimisation.Candidate]()
+        for each in found.candidates:
+            is_new = each.status == "chosen"
+            candidates.append(each if is_new else optimisation.ended(each, on_record, found.names))
+        return found.of(*candidates).model_copy(update={"known": known})
 
     def done(self) -> Finished | None:
         """Return the optimum if as many candidates as asked for were solved."""

@@ -21,6 +21,7 @@ from flows.stages import Optimisation
 from simgen.design_space import DesignPoint
 from simgen.errors import InputError, SimgenError
 from simgen.machine import start_of
+from simgen.store.write import DatasetWriter
 from tests import world as w
 
 
@@ -147,6 +148,20 @@ def trained(tmp_path: Path) -> str:
         return {"pressure_loss": 2 * point.parameters["inlet_velocity"] ** 2, "peak_speed": np.nan}
 
     return w.trained_on_pipes(tmp_path, 14, figures)
+
+
+def test_what_was_withdrawn_since_is_neither_known_nor_the_best(trained: str) -> None:
+    stage = Optimisation(run=trained, minimise=["pressure_loss"], solves=1)
+    search = stage.asked
+    (best,), name = search.front(search.known), "pressure_loss"
+    solved = Candidate(case=best, design={}, predicted={}, status="accepted", solved={name: 1.0})
+    stage.folder.write_json("search.json", search.of(solved).model_dump(mode="json"))
+    dataset = simgen.open_dataset(search.dataset)
+    DatasetWriter.open(dataset.url, dataset.schema).withdraw([best], "a wrong mesh")
+    found = Optimisation(run=trained, minimise=[name], solves=1).read()
+    assert best not in found.solved and len(found.known) == len(search.known) - 1
+    (again,) = found.candidates
+    assert (again.status, again.reason, again.solved) == ("withdrawn", "a wrong mesh", {})
 
 
 @pytest.mark.openfoam
