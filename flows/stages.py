@@ -745,11 +745,10 @@ class Trials(asks.SweepRequest):
         folder = plan.folder.url
         runs, _, name = folder.rpartition("/")
         ids = about(dataset=plan.dataset_url, sweep=name)
-        epochs = plan.experiment.training.epochs
-        with ids, TrialBars(f"sweep {plan.space.name}", len(plan.trials), epochs) as bars:
+        with ids, TrialBars() as bars:
             for line in (f"sweep {folder}", *plan.left_out):
                 announce(line)
-            bars.show(0, "starting trials")
+            bars.begin(plan.trials)
             if load_settings().jobs_address:
                 results = [sweep.read_result(trial) for trial in plan.trials]
                 if not all(sweep.is_done(result, self.early_stopping) for result in results):
@@ -831,23 +830,17 @@ class ModelBenchmark(asks.BenchmarkRequest):
         """Run all trials on Ray, with a line as each ends, and write the results."""
         planned, data = self.plan()
         limits = {name: getattr(self, name) for name in ("cpus_per_trial", "gpus_per_trial")}
-        with Bars(f"benchmark of {len(planned.contenders)} models", 1) as bars:
+        with TrialBars() as bars:
 
-            def on_trial(result: sweep.TrialResult) -> None:
-                if result.state != "running":
-                    announce(result.line())
-                bars.show(0, f"{result.setting['model']}, epoch {result.epochs}")
+            def on_phase(phase: benchmark.Phase) -> None:
+                bars.begin(phase.trials)
+                announce(f"{phase.name}: {len(phase.trials)} to do")
 
             announce(f"benchmark {planned.url}")
             if load_settings().jobs_address is None:
                 from courant.sweeps.ray_trials import run_benchmark
 
-                run_benchmark(
-                    planned,
-                    on_phase=lambda phase, num: announce(f"{phase}: {num} to do"),
-                    on_trial=on_trial,
-                    **limits,
-                )
+                run_benchmark(planned, on_phase=on_phase, on_trial=bars.show_trial, **limits)
             elif benchmark.next_phase(planned) is not None:
                 place, _, name = planned.url.rpartition("/")
                 runs = runs_url(self)

@@ -12,7 +12,7 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,7 +26,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from courant.sweeps.search_space import label, show
-from courant.sweeps.sweep import ENDED, TrialResult
+from courant.sweeps.sweep import ENDED, Trial, TrialResult
 from flows.ending import INTERRUPTED_CODE
 from flows.settings import load_settings
 from simgen import log_lines
@@ -250,12 +250,20 @@ class CaseBars(Bars):
 
 
 class TrialBars(Bars):
-    """The table of a sweep's trials over a bar; without a terminal, a line as each trial ends."""
+    """A table of trials over a bar; without a terminal, a line as each trial ends."""
 
-    def __init__(self, title: str, num_trials: int, epochs: int) -> None:
-        self._results, self._epochs = dict[int, TrialResult](), epochs
-        super().__init__(title, num_trials)
+    def __init__(self) -> None:
+        self._results, self._epochs = dict[int, TrialResult](), dict[int, int]()
+        super().__init__("trials", None)
         self.live.transient = False  # the last table stays
+
+    def begin(self, trials: Sequence[Trial]) -> None:
+        """Show the trials of a sweep, or of a benchmark's next phase, below those before."""
+        if self._results:
+            self.console.print(self._table())
+        self._results.clear()
+        self._epochs = {of.number: of.experiment.training.epochs for of in trials}
+        self.reset(self._main, total=len(trials))
 
     def show_trial(self, result: TrialResult) -> None:
         """Show a trial that is planned, running or at its end."""
@@ -288,7 +296,7 @@ class TrialBars(Bars):
             cells = [
                 *(str(each.number), *map(show, each.setting.values())),
                 "pruned" if each.state == "stopped" else each.state,
-                f"{each.epochs}/{self._epochs}",
+                f"{each.epochs}/{self._epochs[each.number]}",
                 "" if each.nmae is None else f"{each.nmae:.3f}",
                 duration_text(each.left_s) if is_running and each.left_s is not None else "",
             ]

@@ -151,20 +151,20 @@ def run_benchmark(
     *,
     cpus_per_trial: float | None = None,
     gpus_per_trial: float | None = None,
-    on_phase: Callable[[str, int], None] = lambda phase, num: None,
+    on_phase: Callable[[plans.Phase], None] = lambda phase: None,
     on_trial: OnTrial | None = None,
 ) -> list[Trial]:
     """Train and evaluate whatever is not on record; return the trials that count.
 
-    `on_phase` is called with a phase's name and the number of its trials that are left. InputError
-    for a folder that holds another benchmark, for a budget below one epoch of a model, or for
-    resources that no node has; TrainingError for a trial that keeps dying.
+    `on_phase` is called with each phase before its trials. InputError for a folder that holds
+    another benchmark, for a budget below one epoch of a model, or for resources that no node has;
+    TrainingError for a trial that keeps dying.
     """
     benchmark.write()
     with ray_session(quiet=on_trial is not None):
         share = Share.of(benchmark.base, cpus_per_trial, gpus_per_trial)
         while (phase := plans.next_phase(benchmark)) is not None:
-            on_phase(phase.name, len(phase.trials))
+            on_phase(phase)
             run_trials(phase.trials, benchmark, share, on_trial, count=phase.counts)
     return plans.final_trials(benchmark)
 

@@ -19,7 +19,7 @@ from courant.experiment import parse_experiment
 from courant.runs.checkpoint import checkpoint_epochs
 from courant.runs.directory import RunDirectory
 from courant.runs.record import is_finished, read_records
-from courant.sweeps.benchmark import final_trials
+from courant.sweeps.benchmark import Phase, final_trials
 from courant.sweeps.ray_trials import run_benchmark, run_sweep
 from courant.sweeps.search_space import parse_space
 from courant.sweeps.sweep import BEST, Sweep, TrialResult, best_trial, plan_sweep
@@ -163,17 +163,19 @@ def test_benchmarks_are_trained_and_evaluated_in_processes_of_their_own(
     benchmark = planned(
         ducts, tiny_steady(), tmp_path, ["courant"], "1epoch", rates=(3e-3,), seeds=2
     )
-    phases: list[tuple[str, int]] = []
-    trials = run_benchmark(benchmark, on_phase=lambda *phase: phases.append(phase))
-    assert phases == [("first seed", 1), ("further seeds", 1)]
+    phases: list[Phase] = []
+    trials = run_benchmark(benchmark, on_phase=phases.append)
+    begun = [(phase.name, len(phase.trials)) for phase in phases]
+    assert begun == [("first seed", 1), ("further seeds", 1)]
     assert [trial.run.url for trial in final_trials(benchmark)] == [t.run.url for t in trials]
     assert read_evaluation(trials[0].run, "test") is not None
     (record,) = read_records(trials[0].run)
     assert record.processor_s > 0
     assert 0.1 < record.peak_memory_gb < 4, "of a process of its own"
     trials[0].run.write_json("evaluation.json", {})
-    run_benchmark(benchmark, on_phase=lambda *phase: phases.append(phase))
-    assert phases[2:] == [("first seed", 1)] and read_records(trials[0].run) == [record]
+    run_benchmark(benchmark, on_phase=phases.append)
+    assert [phase.name for phase in phases[2:]] == ["first seed"]
+    assert read_records(trials[0].run) == [record]
     trials[0].run.write_json("evaluation.json", {})
     moved = benchmark.model_copy(update={"dataset_url": str(tmp_path / "nowhere")})
     with pytest.raises(TrainingError, match=r"trials 1 did not end \(.*nowhere"):
