@@ -74,11 +74,6 @@ class Spectrum:
     frequencies: np.ndarray  # (F,) Hz, from 0 on
     density: np.ndarray  # (F, ...) in the series' unit squared per Hz
 
-    @property
-    def premultiplied(self) -> np.ndarray:
-        """f PSD(f), whose area over log f is the variance: (F, ...)."""
-        return self.frequencies.reshape(-1, *[1] * (self.density.ndim - 1)) * self.density
-
     def at(self, frequency: float) -> np.ndarray:
         """Return the density in the bin nearest to a frequency: (...)."""
         return self.density[int(np.argmin(np.abs(self.frequencies - frequency)))]

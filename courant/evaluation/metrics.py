@@ -20,7 +20,6 @@ paper's Tables tab:bench-unstr and tab:feature_ablation_nmae, relative L2 that o
 protocol.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -160,7 +159,7 @@ def _measure(
     if None in values:
         return None
     known = [value for value, each in zip(values, parts, strict=True) if each.magnitude.sum() > 0]
-    return float(np.mean(known)) if known else math.nan
+    return float(np.mean(known)) if known else np.nan
 
 
 def ratio(error: np.ndarray, size: np.ndarray) -> np.ndarray:

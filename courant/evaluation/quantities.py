@@ -7,7 +7,6 @@ of the times from which the family takes them. The null is a Gaussian process on
 parameters, fitted to the quantities that the training cases have on record.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
@@ -45,7 +44,7 @@ LEAST_CASES = 5  # for a rank correlation: one order in six of three is right by
 def recorded(dataset: Dataset, name: str, cases: Sequence[str]) -> np.ndarray:
     """Return a quantity as the solver measured it, (cases,); NaN where it is not on record."""
     if name not in dataset.design:
-        return np.full(len(cases), math.nan)
+        return np.full(len(cases), np.nan)
     return dataset.design.loc[list(cases), name].to_numpy(float)
 
 
@@ -91,7 +90,7 @@ def left_out_scores(
     of any size (the smoothed scores of Papadopoulos et al. 2011). A single case has none.
     """
     if len(values) < 2:
-        return np.full(values.shape, math.nan), 0.0, np.empty(0)
+        return np.full(values.shape, np.nan), 0.0, np.empty(0)
     without, deviations = regression.left_out(designs, values, FOLDS)
     errors, sizes = np.abs(values - without), np.abs(without) if fit.by_logarithm else 1.0
     scatter = SCATTER * float(np.median(errors / sizes))
@@ -135,9 +134,9 @@ def fit_answers(
         truth = values[known, None]
         without, scatter, scores = left_out_scores(fit, designs[known], truth)
         if shares is None:
-            left_out = np.full(len(cases), math.nan)
+            left_out = np.full(len(cases), np.nan)
             left_out[known] = without[:, 0]
-            of_fields = [predicted.get(case, {}).get(name, math.nan) for case in cases]
+            of_fields = [predicted.get(case, {}).get(name, np.nan) for case in cases]
             share = share_of_fields(values, left_out, np.array(of_fields))
         found[name] = RegressedQuantity(
             values=tuple(map(finite_or_none, values)),
@@ -259,7 +258,7 @@ def _predict(
             values = by(case.points, case.parameters, times)
     except NotFiniteError:
         # A rollout over many more steps than it was trained on may leave the finite numbers.
-        return times, dict.fromkeys((each.name for each in wanted), math.nan)
+        return times, dict.fromkeys((each.name for each in wanted), np.nan)
     fields = by_field(values[0] if by and times is None else values, surrogate.normaliser.channels)
     return times, _compute(wanted, case, fields, times)
 
@@ -291,7 +290,7 @@ def score_quantities(
         return dict(zip(cases, map(finite_or_none, values.tolist()), strict=True))
 
     def over_mean(name: str, width: Any) -> float | None:
-        return finite_or_none(float(width / (np.abs(answered[name]).mean() or math.nan)))
+        return finite_or_none(float(width / (np.abs(answered[name]).mean() or np.nan)))
 
     names = dict.fromkeys(name for _, of_model in pairs.values() for name in of_model)
     answered = answers.at(designs, {name: column(name, 1) for name in names}, apart=True)
@@ -305,7 +304,7 @@ def score_quantities(
         known = recorded(dataset, each.name, train)
         fit = fit_quantity(known_designs, known)
         widths = [of_case[each.name].half_width for of_case in around if each.name in of_case]
-        null = np.full(len(cases), math.nan)
+        null = np.full(len(cases), np.nan)
         if fit and not {*cases} & {*train}:  # whose values it knows
             null = fit(designs)[:, 0]
         error, rank = _error_and_rank(answered[each.name], truth)

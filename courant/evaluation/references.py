@@ -147,14 +147,9 @@ def of_designs(
             raise
         return "", None
     if name not in known:
-        others = (
-            f"give {' or '.join(known)}"
-            if known
-            else (
-                "leave it out: it takes two more training cases than parameters, of the same times,"
-                " which no other case outlasts"
-            )
-        )
+        least = "it takes two more training cases than parameters, of the same times"
+        least = f"leave it out: {least}, which no other case outlasts"
+        others = f"give {' or '.join(known)}" if known else least
         raise InputError(f"--reference {name}: {others}")
     return name, lambda points, of, times: known[name].at(Designed(points, of), times)
 

@@ -166,11 +166,13 @@ def latents_picture(found: CaseDynamics) -> Picture:
         lines += list(zip(anchors.tolist(), colors, strict=True))
     figure = Figure(figsize=(drawing.WIDTH, 2.9 * rows + 0.6))
     axes = figure.subplots(rows, 2, squeeze=False, width_ratios=(1.5, 1))
+    frequencies = spectra.frequencies[1:]
     for row, (over_time, power) in enumerate(axes):
         for anchor, color in lines:
             style: drawing.Style = {"color": color, "lw": 1}
             over_time.plot(found.times, series[:, anchor, row], label=f"anchor {anchor}", **style)
-            power.plot(spectra.frequencies[1:], spectra.premultiplied[1:, anchor, row], **style)
+            # Its area over log f is the variance.
+            power.plot(frequencies, frequencies * spectra.density[1:, anchor, row], **style)
         _mark_horizon(over_time, found)
         share = found.components.explained[row]
         over_time.set(xlabel=TIME, ylabel=f"component {row + 1} ({share:.0%} of variance)")

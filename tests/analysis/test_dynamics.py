@@ -50,7 +50,6 @@ def test_a_tone_is_found_to_half_a_bin_with_the_power_that_it_has() -> None:
     np.testing.assert_allclose(peaks, [0.0222, 0.16], atol=bin_hz / 2)
     # A sine of amplitude a has the power a^2 / 2.
     assert found.density[:, 1].sum() * bin_hz == pytest.approx(2.0, rel=0.02)
-    np.testing.assert_allclose(found.premultiplied[3], found.frequencies[3] * found.density[3])
     sharper = peak_frequency(tone(0.0222, 900), 1.0)
     assert sharper == pytest.approx(0.0222, rel=5e-3)
 
