@@ -245,8 +245,12 @@ def pipes_run(world: World) -> str:
 
 
 @pytest.fixture
-def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
-    """The S3 server, with its keys and endpoint in this test's environment."""
+def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """The S3 server, with its keys and endpoint in this test's environment; no connection of
+    another test is taken over, nor left behind.
+    """
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)
-    return s3_server
+    s3fs.S3FileSystem.clear_instance_cache()
+    yield s3_server
+    s3fs.S3FileSystem.clear_instance_cache()

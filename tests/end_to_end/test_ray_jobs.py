@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import s3fs
 from ray.job_submission import JobSubmissionClient
 
 import simgen
@@ -34,15 +33,13 @@ def head() -> Iterator[RayNode]:
 @pytest.fixture
 def submitter(environment, s3, head):
     """Of the process that submits: the token and, by name, the keys that it hands over."""
-    s3fs.S3FileSystem.clear_instance_cache()
-    yield {
+    return {
         **environment,
         **s3.environment,
         **head.authentication,
         "RAY_ADDRESS": head.dashboard,
         "COURANT_JOB_ENV": "AWS_ACCESS_KEY_ID,AWS_SECRET_ACCESS_KEY",
     }
-    s3fs.S3FileSystem.clear_instance_cache()
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import s3fs
 
 import simgen
 from courant.runs.checkpoint import checkpoint_epochs
@@ -46,14 +45,12 @@ def cluster(s3_server, environment, tmp_path_factory) -> Iterator[Cluster]:
 @pytest.fixture
 def submitter(environment, s3, cluster):
     """The process that submits has a scratch folder of a third machine, and no say in the keys."""
-    s3fs.S3FileSystem.clear_instance_cache()
-    yield {
+    return {
         **environment,
         **s3.environment,
         **cluster.head.authentication,
         "RAY_ADDRESS": cluster.head.dashboard,
     }
-    s3fs.S3FileSystem.clear_instance_cache()
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,10 @@
 """The run directory on disk and on a real S3 server: whole files or none, troubles in one line."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import s3fs
 
 import courant
 from courant.runs.checkpoint import checkpoint_epochs
@@ -53,19 +51,11 @@ def test_local_urls_become_absolute_and_others_stay(
         RunDirectory("nonsense://bucket/run")
 
 
-@pytest.fixture
-def bucket(s3: Any) -> Iterator[str]:
-    """The server's bucket; no connection of another test is taken over, nor left behind."""
-    s3fs.S3FileSystem.clear_instance_cache()
-    yield s3.url
-    s3fs.S3FileSystem.clear_instance_cache()
-
-
 @pytest.mark.end_to_end
 def test_a_run_is_killed_resumed_and_loaded_from_s3_as_from_disk(
-    bucket: str, dataset: Dataset, tmp_path: Path
+    s3: Any, dataset: Dataset, tmp_path: Path
 ) -> None:
-    remote, local = RunDirectory(f"{bucket}/runs") / "tiny", RunDirectory(tmp_path)
+    remote, local = RunDirectory(f"{s3.url}/runs") / "tiny", RunDirectory(tmp_path)
 
     with pytest.raises(KilledError):
         fit(tiny_experiment(), dataset, remote, on_epoch=kill_at(3))
@@ -85,13 +75,13 @@ def test_a_run_is_killed_resumed_and_loaded_from_s3_as_from_disk(
     [("AWS_SECRET_ACCESS_KEY", "wrong"), ("AWS_ENDPOINT_URL", "http://127.0.0.1:9")],
 )
 def test_a_store_that_refuses_or_does_not_answer_is_one_line(
-    bucket: str, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+    s3: Any, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)
     expected = (
-        rf"cannot write {bucket}/x/status\.json: .*check the path, and for s3:// the keys and"
+        rf"cannot write {s3.url}/x/status\.json: .*check the path, and for s3:// the keys and"
         r" AWS_ENDPOINT_URL"
     )
     with pytest.raises(StoreError, match=expected) as caught:
-        RunDirectory(f"{bucket}/x").write_json("status.json", {})
+        RunDirectory(f"{s3.url}/x").write_json("status.json", {})
     assert "\n" not in str(caught.value)
