@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.special import softmax
 from torch import Tensor
 
 import courant
@@ -195,14 +196,9 @@ def test_projections_on_pod_modes_add_up_to_a_field_of_their_span() -> None:
     np.testing.assert_allclose(fields.gram - np.diag(fields.energies), 0, atol=1e-12)
 
 
-def softmax(logits: np.ndarray) -> np.ndarray:
-    raised = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return raised / raised.sum(axis=1, keepdims=True)
-
-
 def test_addresses_sum_to_the_error_exactly_and_add_up_over_parts() -> None:
     points, volumes = GENERATOR.normal(size=(300, 3)), GENERATOR.uniform(0.1, 5.0, 300)
-    weights = softmax(3 * GENERATOR.normal(size=(300, 20))).astype(np.float32)
+    weights = softmax(3 * GENERATOR.normal(size=(300, 20)), axis=1).astype(np.float32)
     errors = GENERATOR.normal(size=(300, 2))
     cuts = (slice(0, 120), slice(120, 300))
     found = ErrorAddresses.joined(
@@ -222,7 +218,7 @@ def test_a_planted_bad_anchor_is_found_with_its_place() -> None:
     points, centres, _ = tiles(4)
     # Each anchor has weight around its place; number 9 contributes a wrong field.
     distances = np.square(points[:, None] - centres).sum(axis=-1)
-    weights, bad, volumes = softmax(-distances / 0.1**2), 9, np.ones(len(points))
+    weights, bad, volumes = softmax(-distances / 0.1**2, axis=1), 9, np.ones(len(points))
     found = ErrorAddresses.of(weights, 0.01 + 3.0 * weights[:, [bad]], points, volumes)
     assert found.worst[0] == bad == found.densities.argmax()
     np.testing.assert_allclose(found.centres[bad], centres[bad], atol=1e-2)

@@ -18,7 +18,7 @@ from courant.training.train import fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.baselines.tiny import CASES, OWN, tiny
-from tests.model.clouds import Inputs, pad_cloud, random_inputs, relative_error
+from tests.model.clouds import Inputs, moved, pad_cloud, random_inputs, relative_error
 from tests.model.conftest import one_thread_and_one_seed  # noqa: F401
 from tests.training.conftest import KilledError, kill_at
 from tests.world import tiny_experiment, tiny_steady
@@ -33,10 +33,7 @@ def datasets(waves: Dataset, ducts: Dataset) -> dict[str, Dataset]:
 
 def random_baseline(kind: str, choice: str) -> tuple[FieldModel, Inputs]:
     """A model away from its initial values, and clouds for it."""
-    model = build(tiny(kind, choice))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.1 * torch.randn_like(parameter)
+    model = moved(build(tiny(kind, choice)))
     return model, random_inputs(model.config, points=19, queries=11)
 
 

@@ -20,7 +20,7 @@ from courant.training.train import Fitting, Task, fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.baselines.tiny import tiny
-from tests.model.clouds import CHOICES, Inputs, pad_cloud, random_inputs, relative_error
+from tests.model.clouds import CHOICES, Inputs, moved, pad_cloud, random_inputs, relative_error
 from tests.training.conftest import KilledError, kill_at
 from tests.world import tiny_experiment
 
@@ -31,11 +31,8 @@ EACH = pytest.mark.parametrize("choice", KINDS)
 
 def of_members(config: CourantConfig, num: int = 3) -> tuple[AnchoredEnsemble, Inputs]:
     """An ensemble away from its initial values, and clouds for it."""
-    model = build(replace(config, num_members=num))
+    model = moved(build(replace(config, num_members=num)))
     assert isinstance(model, AnchoredEnsemble)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.1 * torch.randn_like(parameter)
     return model.eval(), random_inputs(config)
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from courant.field_model import Inputs as ModelInputs
 from courant.field_model import Queries
 from courant.model import Courant, CourantConfig
+
+Model = TypeVar("Model", bound=nn.Module)
 
 #: 20 = 3 * 6 + 2: the heads leave channels over, as 128 = 3 * 42 + 2 does.
 SMALL = CourantConfig(
@@ -129,7 +131,11 @@ def random_model(config: CourantConfig, dtype: torch.dtype = torch.float32) -> C
     """A model away from its initial values, where biases are zero, norms are one and anchors stand
     still.
     """
-    model = Courant(config).to(dtype)
+    return moved(Courant(config).to(dtype))
+
+
+def moved(model: Model) -> Model:
+    """The model, away from its initial values."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.1 * torch.randn_like(parameter)

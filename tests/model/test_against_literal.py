@@ -62,28 +62,21 @@ def test_a_mask_is_a_bias_of_minus_infinity(config: CourantConfig) -> None:
 
 
 @EACH
-def test_offset_and_contributions_sum_to_the_prediction(config: CourantConfig) -> None:
+def test_contributions_sum_to_the_prediction_and_chunks_join_to_the_whole(
+    config: CourantConfig,
+) -> None:
     model, inputs = random_model(config), random_inputs(config)
     decomposition = model.decompose(**inputs.arguments())
-    total = decomposition.offset + decomposition.whole().contributions.sum(-3)
+    whole = decomposition.whole()
+    total = decomposition.offset + whole.contributions.sum(-3)
     assert relative_error(total, model(**inputs.arguments())) < 1e-5
-
-
-def test_weights_are_a_partition_of_unity() -> None:
-    config = CHOICES["window, transient"]
-    part = random_model(config).decompose(**random_inputs(config).arguments()).whole()
-    assert part.weights.shape == (2, 3, config.num_heads, 11, config.num_anchors)
-    assert (part.weights >= 0).all()
-    torch.testing.assert_close(part.weights.sum(-1), torch.ones_like(part.weights[..., 0]))
-
-
-def test_chunks_join_to_the_whole() -> None:
-    config = CHOICES["transient"]
-    decomposition = random_model(config).decompose(**random_inputs(config).arguments())
+    shape = (2, inputs.num_steps, config.num_heads, 11, config.num_anchors)
+    assert whole.weights.shape == shape and (whole.weights >= 0).all()
+    torch.testing.assert_close(whole.weights.sum(-1), torch.ones(shape[:-1]))
     parts = list(decomposition.chunks(4))
     assert [part.queries for part in parts] == [slice(0, 4), slice(4, 8), slice(8, 11)]
     joined = torch.cat([part.contributions for part in parts], dim=-2)
-    torch.testing.assert_close(joined, decomposition.whole().contributions)
+    torch.testing.assert_close(joined, whole.contributions)
 
 
 def test_anchors_of_every_level_come_along() -> None:
