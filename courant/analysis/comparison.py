@@ -17,9 +17,16 @@ from typing import Any
 import pandas as pd
 
 from courant.analysis import Progress
-from courant.analysis.case_dynamics import follow_case
-from courant.analysis.case_scores import CaseScores, ablation_effects, ablation_scores, score_case
-from courant.analysis.scores import SCORES, mean_scores, values_by_score
+from courant.analysis.dynamics import follow_case
+from courant.analysis.scores import (
+    SCORES,
+    CaseScores,
+    ablation_effects,
+    ablation_scores,
+    mean_scores,
+    score_case,
+    values_by_score,
+)
 from courant.evaluation.ledger import Interval
 from courant.evaluation.references import shared
 from courant.experiment import MACHINE

@@ -6,7 +6,6 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from courant.analysis import scores as measures
-from courant.analysis.case_scores import contributions_of, map_anchors, representative_anchors
 from courant.report import drawing
 from courant.report.context import Context
 from courant.report.drawing import FieldMap, draw_map, draw_maps
@@ -26,7 +25,7 @@ def decomposition_panel(context: Context) -> Panel | None:
     anchors = np.argsort(-energies, kind="stable")[:TOP_ANCHORS]
     start = surrogate.problem.shown_start(shown.case)
     parts = surrogate.decomposition(shown.case, start_s=start)
-    found = contributions_of(surrogate, shown.case, parts, anchors)
+    found = measures.contributions_of(surrogate, shown.case, parts, anchors)
     std = surrogate.normaliser.at(shown.case.parameters).std
     network = surrogate.predict_last(shown.case, start_s=start)
     deviation = float((np.abs(found["total"] - network) / std).max())
@@ -82,9 +81,9 @@ def maps_panel(context: Context) -> Panel | None:
     surrogate, shown = context.surrogate, context.shown[0]
     if not surrogate.decomposes or (scores := context.scores).dominant is None:
         return None
-    chosen = representative_anchors(scores.fields.energies, scores.temporal_variance)
+    chosen = measures.representative_anchors(scores.fields.energies, scores.temporal_variance)
     start = surrogate.problem.shown_start(shown.case)
-    found = map_anchors(surrogate, shown.case, chosen, start)
+    found = measures.map_anchors(surrogate, shown.case, chosen, start)
     plotted = context.plotted[0]
     predicted = surrogate.predict_case(shown.case, start_s=start)
     flow = plotted.of(predicted.reshape(-1, *predicted.shape[-2:]))

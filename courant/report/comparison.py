@@ -9,9 +9,8 @@ from matplotlib import colormaps, rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator
 
-from courant.analysis.case_scores import score_case
 from courant.analysis.comparison import RunComparison
-from courant.analysis.scores import SCORES
+from courant.analysis.scores import SCORES, score_case
 from courant.evaluation.metrics import METRICS
 from courant.prediction.surrogate import load
 from courant.report import drawing

@@ -6,8 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from courant.analysis.case_dynamics import CaseDynamics, follow_case
-from courant.analysis.case_scores import CaseScores, score_case
+from courant.analysis.dynamics import CaseDynamics, follow_case
+from courant.analysis.scores import CaseScores, score_case
 from courant.data.normalisation import Channel, Normaliser
 from courant.evaluation.metrics import ErrorSums
 from courant.evaluation.record import MODEL, Evaluation

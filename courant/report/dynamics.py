@@ -5,8 +5,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from courant.analysis.case_dynamics import CaseDynamics
-from courant.analysis.dynamics import BAND, spectrum
+from courant.analysis.dynamics import BAND, CaseDynamics, spectrum
 from courant.analysis.monitoring import calibrate_monitor, judge_monitor
 from courant.field_model import Evolves
 from courant.report import drawing

@@ -658,7 +658,7 @@ def analyse_fields(
     top: Annotated[int, option("Fields to keep of each case, by energy.", min=1, max=10_000)] = 8,
 ) -> None:
     """Write the offset, the strongest fields, their sum and the ranking to `<case>_fields.npz`."""
-    from courant.analysis.case_scores import ranked_fields
+    from courant.analysis.scores import ranked_fields
 
     folder, surrogate, opened, names = _opened(asked)
     with progress_bar("decomposing") as progress:
@@ -682,7 +682,7 @@ def analyse_maps(
     ] = None,
 ) -> None:
     """Write decoder weights over time and encoder attention of anchors to `<case>_maps.npz`."""
-    from courant.analysis.case_scores import map_anchors, representative_anchors, score_case
+    from courant.analysis.scores import map_anchors, representative_anchors, score_case
 
     folder, surrogate, opened, names = _opened(asked)
     with progress_bar("mapping") as progress:
@@ -707,7 +707,7 @@ def analyse_frequencies(
     start: Annotated[float | None, option("First state, s; default: of the training.")] = None,
 ) -> None:
     """Compare the frequency of long rollouts with the solution's; see docs/analysis.md."""
-    from courant.analysis.case_dynamics import study_frequencies
+    from courant.analysis.dynamics import study_frequencies
 
     folder, surrogate, opened, chosen = _opened(asked)
     with progress_bar("rolling out") as progress:
@@ -768,7 +768,7 @@ def analyse_spectrum(
     training window. Of larger states the 32 leading eigenvalues are found by Arnoldi iteration.
     `<case>_spectrum.npz` has all of them.
     """
-    from courant.analysis.case_dynamics import case_spectra
+    from courant.analysis.dynamics import case_spectra
 
     folder, surrogate, opened, chosen = _opened(asked)
     chosen = chosen if asked["case"] else chosen[:1]

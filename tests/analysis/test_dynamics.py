@@ -16,9 +16,16 @@ from torch import Tensor
 import courant
 import simgen
 from bench.synthetic_cases import publish_cases
-from courant.analysis import case_dynamics, dynamics
-from courant.analysis.case_dynamics import follow_case
-from courant.analysis.dynamics import dmd, lost_at, peak_frequency, pod, spectrum, spectrum_at
+from courant.analysis import dynamics
+from courant.analysis.dynamics import (
+    dmd,
+    follow_case,
+    lost_at,
+    peak_frequency,
+    pod,
+    spectrum,
+    spectrum_at,
+)
 from courant.analysis.monitoring import MonitorJudgement, WatchedRollout, detect
 from courant.data.normalisation import Normaliser
 from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
@@ -331,7 +338,7 @@ def test_short_cases_still_flows_and_models_without_latents_have_no_rhythm(
 ) -> None:
     late = surrogate_of(long_waves, start_s=float(NUM_FRAMES - 7 * STEP_S))
     assert follow_case(late, long_waves[0]) is None
-    monkeypatch.setattr(case_dynamics, "STEADY", 1e9)
+    monkeypatch.setattr(dynamics, "STEADY", 1e9)
     assert follow_case(surrogate_of(long_waves), long_waves[0]) is None
     monkeypatch.undo()
     monkeypatch.delattr(SwingModel, "derivative")

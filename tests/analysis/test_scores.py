@@ -16,13 +16,16 @@ from scipy.special import softmax
 from torch import Tensor
 
 import courant
-from courant.analysis import case_scores, comparison, scores
-from courant.analysis.case_scores import NEAREST, POD, RANDOM, ErrorAddresses
+from courant.analysis import comparison, scores
 from courant.analysis.comparison import ScoredRun, compare_runs, gather
 from courant.analysis.dynamics import pod
 from courant.analysis.scores import (
+    NEAREST,
+    POD,
+    RANDOM,
     SCORES,
     AnchorFields,
+    ErrorAddresses,
     core_distances,
     field_scores,
     following_scores,
@@ -297,17 +300,17 @@ def test_scores_are_those_of_the_contributions_in_standard_deviations(
     whole = surrogate.decompose_case(case, start_s=start)
     fields = whole.contributions / np.asarray(surrogate.normaliser.std, np.float32)
     direct = AnchorFields.of(fields[-1], case.points, case.volumes, whole.anchors)
-    found = case_scores.score_case(surrogate, case)
+    found = scores.score_case(surrogate, case)
     expected = field_scores(direct, found.spacing_m)
     assert {key: found.scores[key] for key in expected} == pytest.approx(expected, rel=1e-3)
     # The domain is the training cases' bounding box, which is wider than it is high.
     statistics = case.dataset.statistics["points"]
     domain = max(np.subtract(statistics["max"], statistics["min"]))
     assert found.spacing_m == pytest.approx(domain / np.sqrt(8))
-    for name in (case_scores.RANDOM, case_scores.NEAREST):
+    for name in (RANDOM, NEAREST):
         np.testing.assert_allclose(found.controls[name].total, found.fields.total)
         assert found.control_scores[name]["cancellation"] == pytest.approx(1.0, rel=1e-4)
-    assert found.control_scores[case_scores.NEAREST]["own_anchor_nearest"] > 0.8
+    assert found.control_scores[NEAREST]["own_anchor_nearest"] > 0.8
     # Addresses sum to the error of the prediction.
     truth = surrogate.problem.solution(case, float(surrogate.times(start)[-1]))
     error = (surrogate.predict_case(case, start_s=start)[-1] - truth) / surrogate.normaliser.std
@@ -331,7 +334,7 @@ def test_places_are_judged_where_the_last_window_is(surrogate: Surrogate, case: 
     parts = moving.decomposition(case, start_s=start)
     places = moving.places(parts.window_anchors[-1][:, -1])
     starts = moving.places(parts.anchors)
-    found = case_scores.score_case(moving, case)
+    found = scores.score_case(moving, case)
     np.testing.assert_allclose(found.fields.anchors, places)
     assert np.abs(places - starts).max() > 0.01 * found.spacing_m
     for prefix, anchors in (("", places), ("start_", starts)):
@@ -339,24 +342,24 @@ def test_places_are_judged_where_the_last_window_is(surrogate: Surrogate, case: 
         expected = float(np.median(away)) / found.spacing_m
         assert found.scores[f"{prefix}anchor_distance"] == pytest.approx(expected)
         assert f"{prefix}own_anchor_nearest" in found.scores
-    displacements = case_scores.map_anchors(moving, case, [0], start).displacements
+    displacements = scores.map_anchors(moving, case, [0], start).displacements
     np.testing.assert_allclose(displacements[0], 0, atol=1e-4)
     assert np.median(displacements[-1]) > 0.01 * found.spacing_m
 
 
 def test_pod_of_a_steady_case_is_of_the_training_cases_fields(world: World, ducts: Dataset) -> None:
     steady, case = courant.load(world.ducts_run(), device="cpu"), ducts[0]
-    fields = case_scores.score_case(steady, case).fields
+    fields = scores.score_case(steady, case).fields
     shape = (6, case.num_points, len(steady.channels))
     snapshots = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     shift = np.asarray(steady.normaliser.mean) / np.asarray(steady.normaliser.std)
     known = 0.7 * snapshots[1] + 0.3 * snapshots[4] + shift
     training = SimpleNamespace(at=lambda points, without: {case.id: snapshots}[without])
-    found = case_scores.case_controls(steady, case, fields, known, lambda: training)
+    found = scores.case_controls(steady, case, fields, known, lambda: training)
     # A field that the training fields span is the sum of their modes, and their mean.
     expected = np.linalg.norm(known - shift - snapshots.mean(axis=0), axis=-1)
-    np.testing.assert_allclose(found[case_scores.POD].total, expected, rtol=1e-3)
-    assert case_scores.POD not in case_scores.case_controls(steady, case, fields, known, None)
+    np.testing.assert_allclose(found[POD].total, expected, rtol=1e-3)
+    assert POD not in scores.case_controls(steady, case, fields, known, None)
 
 
 def test_the_command_prints_a_table_and_writes_scores_and_arrays(
@@ -382,12 +385,12 @@ def test_the_command_prints_a_table_and_writes_scores_and_arrays(
 def test_the_strongest_fields_are_written_in_physical_units(
     surrogate: Surrogate, case: StoredCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(case_scores, "MAX_VALUES", 7 * 2 * 8 * 2)
+    monkeypatch.setattr(scores, "MAX_VALUES", 7 * 2 * 8 * 2)
     asked = ["analyse", "fields", surrogate.url, "--case", case.id, "--top", "3"]
     called(*asked, "--out", tmp_path)
     start = surrogate.problem.shown_start(case)
     whole = surrogate.decompose_case(case, start_s=start)
-    energies = case_scores.score_case(surrogate, case).fields.energies
+    energies = scores.score_case(surrogate, case).fields.energies
     with np.load(tmp_path / f"{case.id}_fields.npz", allow_pickle=False) as found:
         np.testing.assert_allclose(found["energies"], energies, rtol=1e-4)
         np.testing.assert_array_equal(found["ranking"], np.argsort(-energies, kind="stable"))
@@ -412,7 +415,7 @@ def test_effects_are_the_changes_of_the_prediction_without_one_anchor(
     surrogate: Surrogate, case: StoredCase, world: World, ducts: Dataset
 ) -> None:
     start, model = surrogate.problem.shown_start(case), surrogate.model
-    found = case_scores.ablation_effects(surrogate, case, start)
+    found = scores.ablation_effects(surrogate, case, start)
     inputs, queries = surrogate.model_inputs(case, start)
     with torch.inference_mode():
         encoded, anchors = model.encode(inputs), model.place_anchors(inputs.points, inputs.mask)
@@ -428,10 +431,10 @@ def test_effects_are_the_changes_of_the_prediction_without_one_anchor(
             expected = [change(1 - torch.eye(8)[anchor][:, None], name) for anchor in range(8)]
             np.testing.assert_allclose(found[name], expected, rtol=1e-3)
     energies = found["after"]
-    assert case_scores.ablation_scores(found, energies)["ablation_after"] == pytest.approx(1.0)
-    assert case_scores.ablation_scores(found, -energies)["ablation_after"] == pytest.approx(-1.0)
+    assert scores.ablation_scores(found, energies)["ablation_after"] == pytest.approx(1.0)
+    assert scores.ablation_scores(found, -energies)["ablation_after"] == pytest.approx(-1.0)
     steady = courant.load(world.ducts_run(), device="cpu")
-    assert list(case_scores.ablation_effects(steady, ducts[0], None)) == ["after"]
+    assert list(scores.ablation_effects(steady, ducts[0], None)) == ["after"]
 
 
 @pytest.mark.parametrize("choice", ["window in both", "abstract queries"])
@@ -476,15 +479,15 @@ def test_the_command_writes_the_decoder_weights_of_a_rollout(
         np.testing.assert_allclose(found["read_points"], case.points, atol=1e-4)
         assert "moved" not in found and "displacements" not in found
     with pytest.raises(InputError, match="anchor 8: this model has anchors 0 to 7"):
-        case_scores.map_anchors(surrogate, case, [8], start)
+        scores.map_anchors(surrogate, case, [8], start)
 
 
 def test_representative_anchors_are_strong_and_differ_in_how_they_swing() -> None:
     energies = np.array([9.0, 8.0, 7.0, 6.0, 0.1, 0.1, 0.1, 0.1])
     variance = np.array([0.1, 0.9, 0.5, np.nan, 1.0, 1.0, 1.0, 1.0])
-    assert case_scores.representative_anchors(energies, variance) == [1, 2, 3]
-    assert case_scores.representative_anchors(energies[::-1], None) == [7, 6, 5]
-    assert case_scores.representative_anchors(np.ones(1), np.ones(1)) == [0]
+    assert scores.representative_anchors(energies, variance) == [1, 2, 3]
+    assert scores.representative_anchors(energies[::-1], None) == [7, 6, 5]
+    assert scores.representative_anchors(np.ones(1), np.ones(1)) == [0]
 
 
 def planted(name: str, seed: int, gini: float, **settings: Any) -> ScoredRun:

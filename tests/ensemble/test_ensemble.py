@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import courant
-from courant.analysis.case_scores import ablation_effects, map_anchors
+from courant.analysis.scores import ablation_effects, map_anchors
 from courant.ensemble import AnchoredEnsemble
 from courant.field_model import Decomposes, Encodes
 from courant.model import CourantConfig
