@@ -81,9 +81,16 @@ class ShownCase:
     surrogate: Surrogate
     label: str  # Such as `median error`
     case: StoredCase
-    start_s: float | None
-    end_s: float | None
-    better: tuple[str, FieldsOfDesign | None]  # as of the context
+    better: tuple[str, FieldsOfDesign | None] = ("", None)  # as of the context
+
+    @cached_property
+    def start_s(self) -> float | None:
+        return self.surrogate.problem.start(self.case)
+
+    @cached_property
+    def end_s(self) -> float | None:
+        times = None if self.start_s is None else self.surrogate.times(self.start_s)
+        return None if times is None else float(times[-1])
 
     @property
     def by(self) -> str:
@@ -175,20 +182,16 @@ class Context:
     @cached_property
     def shown(self) -> tuple[ShownCase, ...]:
         """The cases of median and largest error; of fewer than three the latter; and an outlier."""
-        ranked, problem = self.ranked, self.surrogate.problem
+        ranked = self.ranked
         chosen = {"largest error" if len(ranked) > 1 else "only case": ranked[-1]}
         if len(ranked) > 2:
             chosen = {"median error": ranked[len(ranked) // 2], **chosen}
         if (outlier := self.evaluation.outlier) in self.evaluation.validation:
             chosen["far off"] = outlier
-        shown = []
-        for label, name in chosen.items():
-            case = self.dataset[name]
-            start = problem.start(case)
-            times = None if start is None else self.surrogate.times(start)
-            end = None if times is None else float(times[-1])
-            shown.append(ShownCase(self.surrogate, label, case, start, end, self.better))
-        return tuple(shown)
+        return tuple(
+            ShownCase(self.surrogate, label, self.dataset[name], self.better)
+            for label, name in chosen.items()
+        )
 
     @property
     def ranked(self) -> list[str]:

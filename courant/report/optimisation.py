@@ -7,11 +7,11 @@ from courant.optimisation import BEST, TABLE, Search, table_text
 from courant.prediction.surrogate import Surrogate
 from courant.report import drawing
 from courant.report import page as pages
-from courant.report.context import plotted_fields
+from courant.report.context import ShownCase, plotted_fields
 from courant.report.fields import draw_prediction
 from courant.runs.directory import RunDirectory
 from simgen.design_space import with_unit
-from simgen.publish.figures import axes_grid, layer
+from simgen.publish.figures import axes_grid
 from simgen.store.read import Dataset
 
 
@@ -134,13 +134,8 @@ def _best(search: Search, surrogate: Surrogate, dataset: Dataset) -> pages.Panel
     front = search.front(search.solved)
     if not front:
         return None
-    case = dataset[front[0]]
-    start = surrogate.problem.start(case)
-    times = None if start is None else surrogate.times(start)
-    at = None if times is None else float(times[-1])
-    solution = surrogate.problem.solution(case, at)
-    truth = None if solution is None else np.asarray(solution)
-    predicted = surrogate.predict_last(case, start_s=start)
+    shown = ShownCase(surrogate, "best", dataset[front[0]])
+    case, solution = shown.case, surrogate.problem.solution(shown.case, shown.end_s)
     design = [
         f"{with_unit(pages.plain(each.name), each.unit)} {case.parameters[each.name]:.4g}"
         for each in dataset.schema.parameters
@@ -149,7 +144,7 @@ def _best(search: Search, surrogate: Surrogate, dataset: Dataset) -> pages.Panel
         "best.png",
         f"Case {case.id}: {pages.listed(design)}.",
         draw_prediction(
-            layer(case), truth, predicted, plotted_fields(surrogate.normaliser, dataset)
+            shown.layer, solution, shown.predicted, plotted_fields(surrogate.normaliser, dataset)
         ),
         look_for="The solver's fields of the best design, what was predicted, and the difference.",
         score="Solved by the solver and accepted by its gates",

@@ -218,11 +218,10 @@ def test_a_case_that_is_far_off_is_drawn_too_where_it_is_of_the_validation_split
     outlier: str,
 ) -> None:
     evaluation = SimpleNamespace(outlier=outlier, validation={"far": None})
-    problem = SimpleNamespace(start=lambda case: None)
     context: Any = SimpleNamespace(
         evaluation=evaluation,
         ranked=["a", "b"],
-        surrogate=SimpleNamespace(problem=problem),
+        surrogate=None,
         dataset={"b": "case b", "far": "case far"},
         better=("", None),
     )
