@@ -9,7 +9,7 @@ from courant.analysis import scores as measures
 from courant.report import drawing
 from courant.report.context import Context
 from courant.report.drawing import FieldMap, draw_map, draw_maps
-from courant.report.page import Cell, Panel, PanelTable, Picture, number, webp
+from courant.report.page import Cell, Panel, PanelTable, Picture, data_url, number, webp
 from simgen.publish.colours import MAGNITUDES
 from simgen.publish.figures import Triangles, spanning
 
@@ -157,7 +157,7 @@ def anchor_table_panel(context: Context) -> Panel | None:
         if raster is not None:
             field = raster.image(magnitudes / drawing.top_limits(magnitudes[plane.cell])[1])
             icon = Image.fromarray(colormaps[MAGNITUDES](field[::-1], bytes=True))
-            row["its field"] = Cell("", picture=webp(icon))
+            row["its field"] = Cell("", picture=data_url(webp(icon)))
         if fields.anchors is not None:
             # A 2D case has no third coordinate.
             place = fields.anchors[anchor, : context.dataset.schema.dimension].astype(float)

@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
 
 import jinja2
 import numpy as np
@@ -61,7 +62,8 @@ class Cell:
 
     text: str
     mark: Literal["", "good", "bad"] = ""  # Whether it is in the model's favour or against it
-    picture: bytes | None = None  # A small picture beside the text
+    picture: str = ""  # The data URL of a small picture beside the text
+    link: str = ""  # The address that picture and text lead to
 
     @classmethod
     def judged(cls, text: str, is_good: bool | None) -> Cell:
@@ -204,11 +206,12 @@ def write_page(
     meta: Sequence[str],
     lead: Lead,
     sections: Mapping[str, Sequence[Panel]],
+    mark: str = "courant",
 ) -> Drawn:
     """Write index.html, its pictures and arrays; return the pictures.
 
     `sections` are panels by the section's title. Markup in any text is escaped; what is between
-    backticks is code.
+    backticks is code. A page with a `mark` is known by it.
     """
     # Here, because a report that is up to date needs no matplotlib.
     from courant.report.drawing import cut_panes
@@ -232,6 +235,7 @@ def write_page(
             folder.write_arrays(f"{panel.name}.npz", panel.arrays)
     page = TEMPLATES.get_template("page.html.j2").render(
         title=title,
+        mark=mark,
         meta=meta,
         lead=lead,
         sections={name: of for name, of in sections.items() if of},
@@ -312,12 +316,34 @@ def write_index(reports: str) -> str:
     folder = RunDirectory(reports)
     if not _is_index(folder):
         raise InputError(f"{folder.url}/{PAGE} is another page; move it, or name another folder")
-    found, place = _entries(folder), "/".join(folder.url.split("/")[-2:])
-    if not found:
+    if not (found := _entries(folder)):
         raise InputError(f"{folder.url} has no folder with a report; name the folder of reports")
-    template = TEMPLATES.get_template("index.html.j2")
-    page = template.render(entries=found, mark=MARK, place=place, counted=count)
-    folder.write_bytes(PAGE, page.encode())
+    rows = list[Row]()
+    for name, each in found:
+        run = Cell(name, picture=each.thumbnail if each else "", link=f"{quote(name)}/{PAGE}")
+        if each is None:
+            rows.append({"run": run, "in words": "Its summary cannot be read: write it again."})
+            continue
+        row: Row = {
+            "run": run,
+            "experiment": each.experiment,
+            "family": each.family,
+            "dataset": f"{each.dataset}, {each.split} split",
+            "NMAE": Cell.judged(f"{each.nmae:.3f}", each.nmae < 0.9 * each.reference_nmae),
+            "best reference": f"{each.reference_nmae:.3f}, {each.reference}",
+            "in words": each.verdict,
+            "written (UTC)": f"{each.written:%Y-%m-%d %H:%M}",
+        }
+        rows.append(row)
+    table = PanelTable(rows, {*rows[0]} - {"NMAE", "best reference"}, sortable=True)
+    note = (
+        "NMAE is the sum of absolute errors over the sum of absolute values; the best reference is"
+        " the most accurate prediction without a network. A click on a column's head sorts."
+    )
+    panel = Panel("reports", "By family, the lowest error first", tables=[table], note=note)
+    title = f"Reports in {'/'.join(folder.url.split('/')[-2:])}"
+    meta = [f"{count(len(found), 'report')}."]
+    write_page(folder, title, meta, Lead("", ""), {"": [panel]}, MARK)
     return page_url(folder)
 
 
