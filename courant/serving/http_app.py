@@ -23,7 +23,6 @@ from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request, Response
-from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
 from prometheus_client import CollectorRegistry
 from prometheus_fastapi_instrumentator import Instrumentator
@@ -227,19 +226,16 @@ def build_app(
             answer = await ask(request, await read_body(request, max_bytes))
             return as_response(answer, answer_type is bytes)
 
-        respond.__name__ = path.split("/")[1]
-        if request_type is None:
-            api.get(path, response_model=answer_type)(respond)
-            return
-        requests.append(request_type)
-        schema = {"schema": {"$ref": f"#/components/schemas/{request_type.__name__}"}}
-        asked: dict[str, Any] = {"required": True, "content": {"application/json": schema}}
-        more: dict[str, Any] = {"openapi_extra": {"requestBody": asked}}
+        more: dict[str, Any] = {"methods": ["GET"], "response_model": answer_type}
+        if request_type is not None:
+            requests.append(request_type)
+            schema = {"schema": {"$ref": f"#/components/schemas/{request_type.__name__}"}}
+            asked = {"required": True, "content": {"application/json": schema}}
+            more |= {"methods": ["POST"], "openapi_extra": {"requestBody": asked}}
         if answer_type is bytes:
             more |= {"responses": {200: {"content": {FILE: {}}}}, "response_class": Response}
-        api.post(path, response_model=None if answer_type is bytes else answer_type, **more)(
-            respond
-        )
+            more["response_model"] = None
+        api.add_api_route(path, respond, name=path.split("/")[1], **more)
 
     async def begin(request: Request, body: bytes) -> Answer:
         asked = read_json(body, DesignRequest, MAX_DESIGN_BYTES)
@@ -286,16 +282,12 @@ def build_app(
         await card()
         return {"status": "ready"}
 
-    # Routes that read their own bodies have no schema of them.
-    schema = get_openapi(
-        title=api.title, version=api.version, description=api.description, routes=api.routes
-    )
-    schemas = schema.setdefault("components", {}).setdefault("schemas", {})
+    # Routes that read their own bodies have no schema of them; FastAPI keeps the one that it made.
+    schemas = api.openapi()["components"]["schemas"]
     for of in requests:
         request_schema = of.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas |= request_schema.pop("$defs", {})
         schemas[of.__name__] = request_schema
-    api.openapi = lambda: schema  # type: ignore[method-assign]
     return api
 
 
