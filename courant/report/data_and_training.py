@@ -105,9 +105,8 @@ def training_panel(context: Context) -> Panel | None:
     if not records:
         return None
     names = ["train_loss", "validation_loss", "validation_nmae", "learning_rate", "seconds"]
-    table = pandas.DataFrame([[getattr(each, name) for name in names] for each in records])
-    table = table.set_axis(names, axis=1).astype(float)
-    epochs = np.array([each.epoch for each in records], float)
+    table = pandas.DataFrame(list(records))[["epoch", *names]].astype(float)
+    epochs = table["epoch"]
     figure = Figure(figsize=(drawing.WIDTH, 3.2))
     loss = figure.subplots()
     loss.plot(epochs, table["train_loss"], color=drawing.MODEL_COLOR, label="training")
@@ -132,7 +131,7 @@ def training_panel(context: Context) -> Panel | None:
         score=f"{len(records)} epochs"
         + ("" if math.isnan(lowest) else f", lowest validation NMAE {lowest:.3f}"),
     )
-    arrays = {"epoch": epochs, **{name: table[name].to_numpy() for name in names}}
+    arrays = {str(name): values.to_numpy() for name, values in table.items()}
     return Panel("training", "Training", [picture], arrays=arrays)
 
 
