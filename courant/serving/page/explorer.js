@@ -668,14 +668,6 @@ function read(event) {
       + values.map((each, n) => `${names[n]}${each === null ? "no fluid" : withUnit(each, unit, 3)}`).join(", ");
 }
 
-for (const id of ["picture", "second", "difference"]) {
-  element(id).addEventListener("pointermove", (event) => (fingers.has(event.pointerId) ? drag(event) : read(event)));
-  element(id).addEventListener("click", (event) => {
-    if (!frame || turnable() || dragged) return;
-    const { section } = panes().find((each) => each.id === id);
-    choose(...placeOf(event, event.target, section));
-  });
-}
 /* The window: by the wheel and two fingers it is enlarged, by dragging moved, by a double click all. */
 const fingers = new Map(); // places of the pointers that are pressed, in pixels of the canvas
 let dragged = false;
@@ -720,13 +712,26 @@ function drag(event) {
 
 for (const id of ["picture", "second", "difference"]) {
   const canvas = element(id), ready = () => frame && !turnable();
+  canvas.addEventListener("click", (event) => {
+    if (ready() && !dragged) choose(...placeOf(event, canvas, panes().find((each) => each.id === id).section));
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (fingers.has(event.pointerId)) drag(event);
+    else read(event);
+    if (!turnable() || !frame.surface || !event.buttons) return;
+    if (event.shiftKey || event.buttons > 1) shiftBy(event.movementX, event.movementY);
+    else turnBy(event.movementX / 150, event.movementY / 150);
+    draw(true);
+  });
   canvas.addEventListener("pointerdown", (event) => {
     if (!ready()) return;
     dragged = fingers.size > 0;
     fingers.set(event.pointerId, pixels(event));
     canvas.setPointerCapture(event.pointerId);
   });
-  for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, (event) => fingers.delete(event.pointerId));
+  for (const end of ["pointerup", "pointercancel"]) {
+    canvas.addEventListener(end, (event) => { fingers.delete(event.pointerId); if (turnable()) drawAgain(); });
+  }
   canvas.addEventListener("wheel", (event) => {
     if (!frame) return;
     event.preventDefault();
@@ -764,15 +769,6 @@ picture.addEventListener("keydown", (event) => {
   const from = chosen || { x: (left + right) / 2, y: (low + high) / 2 }, [dx, dy] = steps[event.key];
   choose(from.x + dx * (right - left) / 20, from.y + dy * (high - low) / 20);
 });
-for (const id of ["picture", "second", "difference"]) {
-  element(id).addEventListener("pointermove", (event) => {
-    if (!turnable() || !frame.surface || !event.buttons) return;
-    if (event.shiftKey || event.buttons > 1) shiftBy(event.movementX, event.movementY);
-    else turnBy(event.movementX / 150, event.movementY / 150);
-    draw(true);
-  });
-  for (const end of ["pointerup", "pointercancel"]) element(id).addEventListener(end, () => turnable() && drawAgain());
-}
 element("colouring").addEventListener("change", () => { has_usual = value("colouring") === usualColours(); });
 element("view").addEventListener("change", setColours);
 for (const id of ["view", "anchors", "beside"]) element(id).addEventListener("change", move);
