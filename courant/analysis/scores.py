@@ -517,12 +517,10 @@ def core_distances(
         if len(places):
             found = point_tree(places).query(np.nan_to_num(centroids))[0]
             every[step] = np.where(known, found, np.nan)
-    now = every[np.arange(num), np.arange(num)]
-    others = ~np.eye(num, dtype=bool)
-    filled, counted = np.nan_to_num(every), np.isfinite(every)
-    total = np.einsum("st,stk->tk", others.astype(float), filled)
-    count = np.einsum("st,stk->tk", others.astype(float), counted.astype(float))
-    return now, ratio(total, count)
+    steps = np.arange(num)
+    now = every[steps, steps]
+    every[steps, steps] = np.nan
+    return now, ratio(np.nansum(every, axis=0), np.isfinite(every).sum(axis=0))
 
 
 def following_scores(
@@ -537,14 +535,12 @@ def following_scores(
         return {}
     now, others = core_distances(ratio(motion[..., :-1], motion[..., -1:]), cores)
     both = np.isfinite(now) & np.isfinite(others)
-    seen = both.any(axis=0)
-    if not seen.any():
+    if not both.any():
         return {}
-    means = (
-        np.where(both, each, 0.0).sum(axis=0)[seen] / both.sum(axis=0)[seen]
+    here, elsewhere = (
+        _median(ratio(np.where(both, each, 0.0).sum(axis=0), both.sum(axis=0))) / spacing_m
         for each in (now, others)
     )
-    here, elsewhere = (float(np.median(each)) / spacing_m for each in means)
     return {"vortex_distance": here, "vortex_chance": elsewhere}
 
 
