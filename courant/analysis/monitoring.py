@@ -22,8 +22,6 @@ from courant.prediction.monitor import Monitor, RolloutQuality, fit_monitor
 from courant.prediction.surrogate import Surrogate
 from courant.problems.problem import read_states
 from courant.problems.transient import times_between
-from courant.runs.directory import RunDirectory
-from courant.runs.record import MONITOR
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase
 
@@ -150,12 +148,6 @@ def calibrate_monitor(
         progress(number, len(todo))
     monitor = fit_monitor(found["train"], found["validation"])
     return monitor.model_copy(update={"weights": surrogate.weights, "version": dataset.version})
-
-
-def write_monitor(surrogate: Surrogate, monitor: Monitor) -> None:
-    """Write the monitor into the run, where `surrogate.rollout_quality` finds it."""
-    RunDirectory(surrogate.url).write_json(MONITOR, monitor.model_dump(mode="json"))
-    surrogate.__dict__.pop("monitor", None)  # It may have looked before.
 
 
 def judge_monitor(

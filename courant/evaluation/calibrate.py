@@ -16,7 +16,6 @@ from courant.prediction import bands
 from courant.prediction.bands import LEVEL, MOST_CASES, Bands, GridError, Predicted
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.directory import RunDirectory
-from courant.runs.record import BANDS
 from courant.runs.weights import weights_digest
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase, open_dataset
@@ -113,8 +112,8 @@ def calibrate(
         raise InputError(
             f"{run.url} was trained further meanwhile: calibrate it again when its training ends"
         )
-    run.write_json(BANDS, found.model_dump(mode="json"))
-    quantities.score_again(load(run_url), trained_on)
+    surrogate.keep(found)
+    quantities.score_again(surrogate, trained_on)
     return found
 
 

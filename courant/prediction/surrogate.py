@@ -188,10 +188,12 @@ class Surrogate:
         answers = self._calibrated(record.ANSWERS, Answers) or Answers()
         return self.bands.chosen(answers) if self.bands else answers
 
-    def keep(self, answers: Answers) -> None:
-        """Write answers to the run, and answer by them from now on."""
-        RunDirectory(self.url).write_json(record.ANSWERS, answers.model_dump(mode="json"))
-        self.__dict__.pop("answers", None)
+    def keep(self, found: Calibrated) -> None:
+        """Write what was fitted to these weights to the run, and use it from now on."""
+        names = {Answers: record.ANSWERS, banding.Bands: record.BANDS, Monitor: record.MONITOR}
+        RunDirectory(self.url).write_json(names[type(found)], found.model_dump(mode="json"))
+        for name in ("answers", "bands", "monitor"):  # answers follow from the bands, too
+            self.__dict__.pop(name, None)
 
     @cached_property
     def bands(self) -> banding.Bands | None:

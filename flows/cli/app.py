@@ -620,13 +620,13 @@ def analyse_monitor(asked: Asked) -> None:
     The run then has monitor.json, with which `surrogate.rollout_quality` finds from the latents
     when a rollout leaves the dynamics that the model was trained on.
     """
-    from courant.analysis.monitoring import calibrate_monitor, judge_monitor, write_monitor
+    from courant.analysis.monitoring import calibrate_monitor, judge_monitor
 
     folder, surrogate, opened, chosen = _opened(asked)
     RunDirectory(surrogate.url).check_writable()
     with progress_bar("calibrating") as progress:
         monitor = calibrate_monitor(surrogate, opened, progress)
-    write_monitor(surrogate, monitor)
+    surrogate.keep(monitor)
     rollouts = f"{monitor.rollouts} validation rollouts of {monitor.horizon} steps"
     print_line(f"monitor  {surrogate.url}/monitor.json, from {rollouts}")
     with progress_bar("judging") as progress:
