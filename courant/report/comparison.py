@@ -11,6 +11,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator
 
 from courant.analysis.comparison import RunComparison
 from courant.analysis.scores import SCORES, score_case
+from courant.evaluation.ledger import Interval
 from courant.evaluation.metrics import METRICS
 from courant.prediction.surrogate import load
 from courant.report import drawing
@@ -383,7 +384,9 @@ def _models(table: BenchmarkTable) -> Panel:
         look_for="A model is better where its points lie lower and further to the left.",
         score=f"Lowest NMAE {means[best]:.3g}, {best}",
     )
-    return Panel("models", "Models", [picture], [_table(rows)], note=" ".join(notes))
+    settings = None if table.benchmark.space is None else _settings(table)
+    pictures = [settings, picture] if settings else [picture]
+    return Panel("models", "Models", pictures, [_table(rows)], note=" ".join(notes))
 
 
 def _costs(table: BenchmarkTable) -> Panel:
@@ -462,6 +465,43 @@ def _quantities(table: BenchmarkTable) -> Panel:
 
 SYMBOLS = "os^DvPX*p<h>"
 LINES = ("--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
+
+
+def _settings(table: BenchmarkTable) -> Picture | None:
+    """Show each setting's test error over the recipe's, and the paper's; None without these."""
+    recipe = next(row for row in table.models if row.name == table.benchmark.base.model.kind)
+    own = {curve.seed: curve.test_nmae for curve in recipe.curves}
+    found = [
+        (row, Interval.of([curve.test_nmae / own[curve.seed] for curve in paired]))
+        for row in table.models
+        if (paired := [curve for curve in row.curves if curve.seed in own])
+    ]
+    if not found:
+        return None
+    figure = Figure(figsize=(0.75 * drawing.WIDTH, 1 + 0.28 * len(found)))
+    axis = figure.subplots()
+    for place, (row, over) in enumerate(found):
+        width, color = over.half_width or 0.0, drawing.PALETTE[0]
+        axis.errorbar(over.mean, place, xerr=width, fmt="o", color=color, label="here")
+        if row.paper_nmae and recipe.paper_nmae:
+            ratio, color = row.paper_nmae / recipe.paper_nmae, drawing.PALETTE[1]
+            axis.plot(ratio, place, "D", mfc="none", color=color, label="the paper")
+    axis.axvline(1.0, color="#7a7a7a", lw=1, zorder=0)
+    axis.set_yticks(range(len(found)), [row.name for row, _ in found])
+    axis.invert_yaxis()
+    axis.set(xlabel=f"NMAE over that of the recipe, {recipe.name}", xscale="log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 1.2, 1.5, 2, 3, 5, 8)))
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.xaxis.set_minor_formatter("")
+    drawing.legend_above(figure, [axis], 2)
+    lowest, over = found[0]
+    return Picture(
+        "settings.png",
+        "Each setting's test error over the recipe's of the same seed, the mean with its interval.",
+        figure,
+        look_for="A setting differs from the recipe where its interval does not reach the line.",
+        score=f"{lowest.name} has {over.text()} times the recipe's error",
+    )
 
 
 def draw_benchmark(table: BenchmarkTable) -> Figure:

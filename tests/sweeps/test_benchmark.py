@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from courant.evaluation.evaluate import evaluate as evaluate_run
+from courant.evaluation.ledger import Interval
 from courant.experiment import Experiment
 from courant.prediction.surrogate import NotFiniteError
 from courant.recipes import get_recipe
@@ -362,3 +364,19 @@ def test_another_task_or_a_dataset_of_ones_own_has_no_numbers() -> None:
     shorter = get_recipe("diffusion-sorption").derive(data={"window_steps": 5})
     beams = get_recipe("elasticity").model_copy(update={"family": "beams"})
     assert paper_of(shorter, ["courant"]) == paper_of(beams, ["courant"]) == {}
+
+
+def test_settings_of_a_space_are_drawn_over_the_recipe_seed_by_seed(ducts, tmp_path) -> None:
+    base = tiny_steady()
+    space = SearchSpace(name="mine", design="isolated", parameters={"model.num_levels": [1, 2]})
+    benchmark = planned(ducts, base, tmp_path, ["courant"], rates=(1e-3,), seeds=2, space="mine")
+    benchmark = benchmark.model_copy(update={"contenders": settings_of(space, base, ducts)})
+    run_here(benchmark)
+    page = Path(write_benchmark_page(table_of(benchmark, ducts)))
+    assert (page.parent / "settings.png").read_bytes().startswith(b"\x89PNG")
+    rows = {n: row for n, row in rows_of(page).items() if not row["is_reference"]}
+    errors = {n: [curve["test_nmae"] for curve in row["curves"]] for n, row in rows.items()}
+    first = next(iter(rows))
+    ratios = np.divide(errors[first], errors["courant"])
+    assert len(rows) == 2
+    assert f"{first} has {Interval.of(ratios.tolist()).text()} times" in page.read_text()
