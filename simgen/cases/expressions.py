@@ -3,9 +3,9 @@
     --quantity 'pressure_drop=average(p, inlet) - average(p, outlet)'
     --quantity 'loss=(average(p, inlet) - average(p, outlet)) / (0.5 * speed**2):1'
 
-F is a stored field by either name, such as U, or a component of it, such as U.x; a vector alone is
-its magnitude. P is a patch of a template, or a kind with all its patches; without one a term is of
-the domain.
+F is a stored field by either name, such as U, or a component of it, such as U.x; without one a
+vector or tensor is its magnitude. P is a patch of a template, or a kind with all its patches;
+without one a term is of the domain.
 
     average(F, P)         over area, or volume      min(F, P), max(F, P)    of all faces, or cells
     flow_average(F, P)    weighed by the flow       integral(F, P)          over area, or volume
@@ -279,14 +279,15 @@ class Expression:
         return measure
 
     def _field(self, name: str) -> tuple[Field, list[int]]:
-        """Return a field and the columns of it that are asked for."""
+        """Return a field and its columns, those of a symmetric tensor's yx, zx and zy too."""
         if found := self.fields.get(name):
-            return found, [*range(len(found.components))]
+            twice = {"xy", "xz", "yz"}.difference(each[::-1] for each in found.components)
+            numbers = [*enumerate(found.components)]
+            return found, [n for n, _ in numbers] + [n for n, each in numbers if each in twice]
         whole, _, component = name.rpartition(".")
         if (found := self.fields.get(whole)) and component in found.components:
             return found, [found.components.index(component)]
-        there = ", ".join(self.fields)
-        raise self._error(f"no field or component '{name}' is stored; there are {there}")
+        raise self._error(f"no field or component '{name}' is among {', '.join(self.fields)}")
 
     def _patches(self, name: str) -> tuple[str, ...]:
         """Return the patches of this name or kind, and note if the cloud cannot tell them apart."""

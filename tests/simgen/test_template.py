@@ -4,6 +4,7 @@ import gzip
 import re
 import shutil
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ from simgen.cases.template import (
 )
 from simgen.errors import CaseError, InputError, StoreError
 from simgen.foam.dictionaries import DictionaryPlace, read_number
-from simgen.foam.field import read_field
+from simgen.foam.field import COMPONENT_NAMES, read_field
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.quantities import CaseFields, compute, obtainable
 from simgen.solving import unsolved
@@ -185,6 +186,37 @@ MONITOR = """functions { lidPressure { type surfaceFieldValue; libs (fieldFuncti
 """
 
 
+def test_a_tensor_alone_is_its_magnitude_with_both_halves() -> None:
+    whole = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 5.0], [3.0, 5.0, 6.0]])
+    pairs = dict(zip(map("".join, product("xyz", repeat=2)), whole.ravel(), strict=True))
+    size, in_plane = np.linalg.norm(whole), 1 + 2 * 2**2 + 4**2 + 6**2
+    for names, expected in (
+        (COMPONENT_NAMES[9], size),
+        (COMPONENT_NAMES[6], size),
+        (("xx", "xy", "yy", "zz"), in_plane**0.5),
+    ):
+        values = np.array([[pairs[name] for name in names]] * 2)
+        cloud = PointCloud(
+            points=np.eye(2, 3),
+            volumes=np.ones(2),
+            distance=None,
+            direction=None,
+            patch_kinds=(),
+            time=None,
+            fields={"stress": values},
+            boundary=None,
+        )
+        made = Expression(
+            AskedQuantity.parse("most=max(stress)"),
+            fields=[Field("stress", "Pa", names, "sigma", "solved")],
+            patches={},
+            parameters=[],
+            transient=False,
+        )
+        assert made(SolvedFields({}, cloud, None)) == pytest.approx(expected)
+        assert made.quantity.needs == tuple(f"stress.{name}" for name in names)
+
+
 @pytest.mark.openfoam
 def test_quantities_are_measured_on_the_solved_case_and_on_its_cloud(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -254,7 +286,7 @@ def test_quantities_are_measured_on_the_solved_case_and_on_its_cloud(
     ("text", "why"),
     [
         ("x", "has no name or no expression"),
-        ("x=average(T)", "no field or component 'T' is stored; there are velocity, "),
+        ("x=average(T)", "no field or component 'T' is among velocity, "),
         ("x=average(U.z)", "no field or component 'U.z'"),
         ("x=average(p, top)", r"no patch or kind 'top'; there are in-1 \(inlet\), out"),
         ("x=average(p", "it cannot be read"),
