@@ -504,6 +504,8 @@ class Measurement(asks.EvaluationRequest):
         if newest and there > here:
             has = f"has {counted(there, f'{split} case')}; evaluated are the {here}"
             verdict += f"\n{newest.version} {has} of {known['version']}: train again to use all"
+        if command := records.predict_command(run, "design", newest):
+            verdict += f"\npredict  {command}\nexplore  courant explore {shlex.quote(run.url)}"
         return Report(page, run.url, split, verdict)
 
     def check(self) -> None:

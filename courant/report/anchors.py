@@ -123,8 +123,8 @@ def maps_panel(context: Context) -> Panel | None:
         "anchor_maps",
         "Where anchors have weight",
         pictures,
-        note=f"`courant analyse maps {context.run.url} --anchor 14` writes these arrays for any"
-        " anchors of any case.",
+        note=f"`courant analyse maps {context.run.url!r} --anchor 14` writes these arrays"
+        " for any anchors of any case.",
         arrays={**found.arrays(), "flow": flow},
     )
 
@@ -240,8 +240,8 @@ def anchor_scores_panel(context: Context) -> Panel | None:
         note="Controls divide the same field in other ways: among anchors at random, by nearest"
         " anchor, and by POD (proper orthogonal decomposition) of the case's own snapshots. A score"
         " means little unless it is better than that of the random partition. The numbers are for"
-        f" case {found.case}{_when(start)}; `courant analyse {context.run.url}` scores all test"
-        " cases. docs/analysis.md defines every score.",
+        f" case {found.case}{_when(start)}; `courant analyse {context.run.url!r}` scores all"
+        " test cases. docs/analysis.md defines every score.",
         arrays={**found.arrays(), "energy_curve": measures.energy_curve(found.fields.energies)},
     )
 

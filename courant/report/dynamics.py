@@ -284,8 +284,8 @@ def monitor_panel(context: Context) -> Panel | None:
         "Can this rollout be trusted?",
         [picture],
         note="The monitor reads only the latents (the vectors of the anchors), so it works where no"
-        f" solution is known. `courant analyse monitor {context.run.url}` stores it in the run;"
-        " then surrogate.rollout_quality(surrogate.prepare(...)) returns this curve. A flag"
+        f" solution is known. `courant analyse monitor {context.run.url!r}` stores it in the"
+        " run; then surrogate.rollout_quality(surrogate.prepare(...)) returns this curve. A flag"
         " means that the latents have left the states of the training, not how large the error is."
         " A rollout that goes wrong within known states is not flagged.",
         arrays={"times": times, "departure": departure, "error": first.errors},

@@ -105,9 +105,10 @@ def write_report(
     kinds = {(band.kind, band.num_cases) for of in bands.values() for band in of if band}
     found = [f"{num} cases, {kind}{' of the regression' * ('out' in kind)}" for kind, num in kinds]
     note += f" Bands come from {pages.listed(found)}; in brackets, over the mean answer."
-    if bands and not verdict.given and verdict.word in ("not usable", "unproven"):
+    asked = predict_command(run, "design", dataset)
+    if asked and bands and not verdict.given and verdict.word in ("not usable", "unproven"):
         why = f"Predict quantities of a design, with their bands. {why}"
-        command = f"{predict_command(run, 'design')}\n{command}".strip()
+        command = f"{asked}\n{command}"
     said = [*verdict.worst, verdict.measured, verdict.outlier, *verdict.reasons]
     if context.by == MODEL and (rhythm := context.dynamics) is not None:
         said.append(dynamics.fading(rhythm))
@@ -209,12 +210,11 @@ def next_step(context: Context, verdict: Verdict) -> tuple[str, str]:
     if verdict.word == "usable" and (family is None or surrogate.bands is not None):
         return "Explore designs that nobody has solved.", f"courant explore {run}"
     better, again = "", longer if little else again
-    if verdict.given:
+    if verdict.given and (command := predict_command(context.run, "fields", dataset)):
         better = f"Until then {verdict.given} predicts the fields of any design."
-        again += f"\n{predict_command(context.run, 'fields')}"
+        again += f"\n{command}"
     if family is None:
-        if imported := dataset[0].provenance.get(COMMAND):
-            again = f"{imported}\n{again}"
+        again = f"{dataset[0].provenance.get(COMMAND, '')}\n{again}".strip()
         return f"Import more cases, and train again. {better}".strip(), again
     more = f"courant generate {name} --store {shell(store)}{family.options(settings)}"
     if verdict.word == "usable":

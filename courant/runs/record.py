@@ -369,13 +369,16 @@ def read_dataset_record(run: RunDirectory) -> dict[str, Any]:
     return run.read_record(DATASET, _DatasetRecord).model_dump()
 
 
-def predict_command(run: RunDirectory, name: str) -> str:
-    """Return the command that predicts the middle of the design space; empty without parameters."""
-    suffix = "pvd" if "step_s" in run.read_object(EXPERIMENT)["data"] else "vtu"
+def predict_command(run: RunDirectory, name: str, dataset: Dataset | None) -> str:
+    """Return the command that predicts the middle of the design space; empty where none does."""
+    if dataset is not None and dataset.schema.source:
+        sizes = {dataset.records[case].get("num_points") for case in dataset.cases()}
+        if len(sizes) > 1 or any(of.changes_mesh for of in dataset.schema.parameters):
+            return ""  # nothing meshes designs of cases that were imported on several meshes
+    out = name + (".pvd" if "step_s" in run.read_object(EXPERIMENT)["data"] else ".vtu")
     space = read_dataset_record(run)["parameters"]
     design = ",".join(f"{of['name']}={(of['low'] + of['high']) / 2:g}" for of in space)
-    words = ["courant", "predict", run.url, "--design", design, "--out", f"{name}.{suffix}"]
-    return shlex.join(words) * bool(space)
+    return design and f"courant predict {shlex.quote(run.url)} --design {design} --out {out}"
 
 
 def open_recorded(run_url: str, record: Mapping[str, Any], place: str | None = None) -> Dataset:

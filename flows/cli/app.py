@@ -221,15 +221,12 @@ def _print_report(report: Any) -> None:
     from courant.evaluation.record import read_evaluation
     from courant.report.page import count, percent, plain
 
-    evaluation = read_evaluation(run := RunDirectory(report.run), report.split)
+    evaluation = read_evaluation(RunDirectory(report.run), report.split)
     if evaluation and (scores := evaluation.quantities):
         rows = [(plain(of), each.source, percent(each.error)) for of, each in scores.items()]
         cases = count(len(evaluation.cases), f"{evaluation.split} case")
         print_table(("quantity", "answered by", f"error on {cases}"), rows)
     print_line(f"run     {report.run}\nreport  {report.url}\n{report.verdict}")
-    if command := record.predict_command(run, "design"):
-        print_line(f"predict  {command}")
-    print_line(f"explore  courant explore {shlex.quote(report.run)}")
 
 
 @runs_app.command("ls", epilog="Example: courant runs ls s3://bucket/runs")
@@ -425,7 +422,7 @@ def predict(
         print_line(write_prediction(run, str(case), start, steps, out, dataset, said))
     if verdict:
         better = f"{verdict.given or 'the network'} is better"
-        better += ", which predicts any --design" if design is None else ""
+        better += ", which predicts any --design that has a mesh" if design is None else ""
         word = verdict.word if by == verdict.given else better
         why = f"courant evaluate {shlex.quote(run)} says why"
         print_line(f"fields of {by or 'the network'}: {word} ({why})")

@@ -14,10 +14,11 @@ from courant.evaluation.calibrate import calibrate
 from courant.evaluation.quantities import ensure_answers
 from courant.prediction.answers import REGRESSION
 from courant.prediction.shared_mesh import SharedMesh
+from courant.problems import open_problem
 from courant.problems.problem import collected_warnings
 from courant.recipes.fitted import fitted_recipe
 from courant.runs.directory import RunDirectory
-from courant.runs.record import ANSWERS
+from courant.runs.record import ANSWERS, describe_run, predict_command
 from courant.serving.explorer import Explored, SectionRequest
 from courant.serving.predictions import Limits
 from courant.training.train import fit
@@ -145,3 +146,10 @@ def test_cases_on_several_meshes_have_no_mesh_for_a_design(tmp_path: Path) -> No
     (speed,) = dataset.schema.parameters
     _, _, vary = str(raised.value).partition("--vary ")
     assert Varied.parse(vary.strip("'")).place == speed.description == SPEED.partition("=")[2]
+    run = RunDirectory(tmp_path / "run")
+    recipe = fitted_recipe(dataset)
+    describe_run(run, recipe, dataset, open_problem(recipe, dataset).normaliser)
+    assert predict_command(run, "a", dataset).endswith("--design speed=2.5 --out a.vtu")
+    write_case(tmp_path / "tunnel/run5", speed=1.5, mesh=box(merged=True))
+    dataset = imported(tmp_path, "--steady", "--parameter", SPEED)
+    assert not predict_command(run, "a", dataset), "it would lead to the error above"

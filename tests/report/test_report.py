@@ -14,7 +14,7 @@ import torch
 from courant.evaluation.evaluate import evaluate
 from courant.prediction.bands import GridError, QuantityBand
 from courant.report import errors, report
-from courant.report.anchors import TOP_ANCHORS, decomposition_panel
+from courant.report.anchors import TOP_ANCHORS, anchor_scores_panel, decomposition_panel
 from courant.report.context import Context, open_context
 from courant.report.data_and_training import cases_panel, ledger_of, tuning_seconds, use_panel
 from courant.report.dynamics import monitor_panel
@@ -191,6 +191,10 @@ def test_the_next_step_ends_with_the_next_report_and_names_changed_settings(
     assert "POD + GP predicts the fields" in ahead[0] and "courant generate" in ahead[1]
     suffix = "vtu" if context.evaluation.step_s is None else "pvd"
     assert ahead[1].splitlines()[-1].endswith(f" --out fields.{suffix}")
+    with monkeypatch.context() as unmeshed:
+        unmeshed.setattr(report, "predict_command", lambda *_: "")
+        ahead = report.next_step(context, unusable._replace(given="POD + GP"))
+        assert "any design" not in ahead[0] and "courant predict" not in ahead[1]
     # A budget of a minute ended the training of a few designs, or of many.
     hasty = context.surrogate.experiment.with_values({"training.budget_s": 60})
     monkeypatch.setattr(context.surrogate, "experiment", hasty)
@@ -211,6 +215,11 @@ def test_the_next_step_ends_with_the_next_report_and_names_changed_settings(
     assert why.startswith(f"{len(records)} of {2 * len(records)} designs")
     pipe = FAMILIES["branched-pipe"]
     assert pipe.options({**pipe.presets["trial"], "mesh_size": 9.5}) == " --set mesh_size=9.5"
+
+
+def test_commands_in_notes_quote_a_run_with_blanks(context: Context) -> None:
+    panel = anchor_scores_panel(dataclasses.replace(context, run=RunDirectory("/a b")))
+    assert panel is not None and "`courant analyse '/a b'`" in panel.note
 
 
 def test_a_calibrated_run_has_both_bands_and_the_error_of_the_mesh() -> None:
