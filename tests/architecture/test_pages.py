@@ -50,6 +50,11 @@ def problem(line: str) -> bool:
     return not hasattr(command, "commands") and not asked <= known
 
 
+def test_a_family_of_ones_own_is_shown_in_less_than_150_lines() -> None:
+    for page in ("a-new-family.md", "a-transient-family.md"):
+        assert len((ROOT / "docs/families" / page).read_text().splitlines()) < 150
+
+
 def test_a_site_is_made_of_the_pages(tmp_path: Path) -> None:
     """Strictly: a link or an anchor that leads nowhere, or a page without a place, ends it."""
     made = subprocess.run(

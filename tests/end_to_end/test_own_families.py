@@ -17,6 +17,7 @@ from courant.runs.directory import RunDirectory
 from simgen import cases
 from simgen.store.read import Dataset
 from tests.end_to_end.conftest import ROOT, run
+from tests.shown import python_of
 from tests.simgen.heated_plate import COLD, HeatedPlate
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam, pytest.mark.nightly]
@@ -29,10 +30,9 @@ EXAMPLES = ROOT / "tests/simgen"
 def registered(environment, tmp_path_factory) -> dict[str, str]:
     """The environment of commands that know both families, and one with a mistake."""
     folder = tmp_path_factory.mktemp("families")
-    for name in ("lid_cavity", "heated_plate"):
-        shutil.copy(EXAMPLES / f"{name}.py", folder)
+    for name, page in (("lid_cavity", "a-new-family"), ("heated_plate", "a-transient-family")):
+        (folder / f"{name}.py").write_text(broken := python_of(f"families/{page}.md"))
         shutil.copytree(EXAMPLES / name, folder / name)
-    broken = (EXAMPLES / "heated_plate.py").read_text()
     for before, after in (
         ('name = "heated-plate"', 'name = "broken-plate"'),
         ("class HeatedPlate", "class BrokenPlate"),
