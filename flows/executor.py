@@ -13,6 +13,7 @@ import os
 import queue
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -52,9 +53,19 @@ def check_cores(cores: int, most: int) -> None:
         raise InputError(f"a case has {cores} cores, the largest machine has {most}; lower --cores")
 
 
-def may_pass(error: BaseException) -> bool:
-    """Check whether another attempt may help: not with a bad request or a mistake in code."""
-    return isinstance(error, Exception) and not isinstance(error, InputError | ProgramError)
+def attempt(pause_s: float, function: Callable[..., Result], *arguments: Any) -> Result:
+    """Call a function in a worker, ATTEMPTS times as long as its error may pass.
+
+    A bad request does not, nor a mistake in code.
+    """
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            return function(*arguments)
+        except Exception as error:
+            if not left or isinstance(error, InputError | ProgramError):
+                raise
+        time.sleep(pause_s)
+    raise AssertionError
 
 
 class LocalExecutor(AbstractContextManager["LocalExecutor"]):
@@ -86,24 +97,18 @@ class LocalExecutor(AbstractContextManager["LocalExecutor"]):
             pool.shutdown()
 
     def _run(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        for attempt in range(1, ATTEMPTS + 1):
-            last = attempt == ATTEMPTS or self._closed.is_set()
+        for _ in range(ATTEMPTS):
             try:
-                return self._pool().submit(function, *arguments).result()
+                return self._pool().submit(attempt, PAUSE_S, function, *arguments).result()
             except BrokenExecutor:
                 self._slot.pool = None
                 if self._closed.is_set():  # `__exit__` has killed it
                     raise
-                if last:
-                    raise LostWorkerError(
-                        f"its process died {ATTEMPTS} times: give more memory, fewer cases at once"
-                        " or more --cores, with --retry-failed"
-                    ) from None
-            except Exception as error:
-                if last or not may_pass(error):
-                    raise
             self._closed.wait(PAUSE_S)
-        raise AssertionError
+        raise LostWorkerError(
+            f"its process died {ATTEMPTS} times: give more memory, fewer cases at once"
+            " or more --cores, with --retry-failed"
+        )
 
     def _pool(self) -> ProcessPoolExecutor:
         """Return this thread's pool of one process, which imports nothing of this process."""

@@ -40,7 +40,7 @@ from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 from courant.loopback import LOOPBACK
 from courant.ray_session import connect_ray
 from courant.runs.directory import RunDirectory
-from flows.executor import ATTEMPTS, PAUSE_S, check_cores, may_pass
+from flows.executor import ATTEMPTS, PAUSE_S, attempt, check_cores
 from flows.settings import absolute, check_job_reach, host_of, load_settings
 from simgen import log_lines, provenance
 from simgen.errors import InputError, SimgenError, first_line
@@ -300,7 +300,7 @@ class RayExecutor(contextlib.AbstractContextManager["RayExecutor"]):
         return max(LEAST_AT_ONCE, 2 * room)
 
     def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
-        reference = self._run.remote(function, arguments, log_lines.log_context())
+        reference = self._run.remote(log_lines.log_context(), function, *arguments)
         future: Future[Result] = Future()
 
         def ended(done: Future[Any]) -> None:
@@ -319,18 +319,9 @@ class RayExecutor(contextlib.AbstractContextManager["RayExecutor"]):
             ray.shutdown()
 
 
-def _run(
-    function: Callable[..., Any], arguments: tuple[Any, ...], logs: log_lines.LogContext
-) -> Any:
+def _run(logs: log_lines.LogContext, function: Callable[..., Any], *arguments: Any) -> Any:
     logs.apply()
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            return function(*arguments)
-        except Exception as error:
-            if attempt == ATTEMPTS or not may_pass(error):
-                raise
-        time.sleep(PAUSE_S)
-    raise AssertionError
+    return attempt(PAUSE_S, function, *arguments)
 
 
 def _cores_of_nodes() -> list[int]:
