@@ -19,6 +19,7 @@ from courant.training.train import fit
 from flows.cli.prediction_files import predict_file
 from flows.stages import MainJob, Training, open_training
 from simgen.errors import InputError
+from simgen.publish.card import write_card
 from simgen.store.read import Dataset
 from tests.imports import darcy, heat
 
@@ -122,6 +123,9 @@ def test_a_rollout_of_short_times_is_stepped_by_its_snapshots(
     page = Path(write_report(rod_run.url, str(tmp_path / "report"))).read_text()
     assert "one beginning every 0.025 s" in page
     assert "temperature" in page
+    # Pictures of designs in one parameter.
+    assert (tmp_path / "report/designs.png").exists()
+    assert "from the smallest diffusivity" in write_card(rod, tmp_path / "card").read_text()
     assert not [word for word in ("velocity", "vort", "pressure", "boundary") if word in page]
 
 
