@@ -75,15 +75,10 @@ OURS = "deployment run generate-and-train"
     ],
 )
 def test_only_a_bare_name_of_ours_is_rewritten(monkeypatch, given: str, expected: str) -> None:
+    """COURANT_DEPLOYMENT names the deployment of the bare name."""
     (entry,) = entry_points(group="prefect.plugins", name="courant")
-    monkeypatch.setattr(sys, "argv", ["prefect", *given.split()])
-    entry.load().setup_environment(ctx=None)
-    assert sys.argv == ["prefect", *expected.split()]
-
-
-def test_a_variable_names_the_deployment_of_the_bare_name(monkeypatch) -> None:
-    monkeypatch.setenv("COURANT_DEPLOYMENT", "cylinder-flow-kubernetes")
-    monkeypatch.setattr(sys, "argv", ["prefect", *OURS.split()])
-    (entry,) = entry_points(group="prefect.plugins", name="courant")
-    entry.load().setup_environment(ctx=None)
-    assert sys.argv[-1] == "generate-and-train/cylinder-flow-kubernetes"
+    for variable, deployment in (("", "cylinder-flow"), ("of-mine", "of-mine")):
+        monkeypatch.setenv("COURANT_DEPLOYMENT", variable)
+        monkeypatch.setattr(sys, "argv", ["prefect", *given.split()])
+        entry.load().setup_environment(ctx=None)
+        assert sys.argv == ["prefect", *expected.replace("cylinder-flow", deployment).split()]

@@ -26,7 +26,7 @@ from simgen.publish.card import write_card
 from simgen.publish.export import export, export_vtu
 from simgen.store.verify import verify
 from simgen.store.write import DatasetWriter
-from tests.imports import darcy
+from tests.imports import darcy, heat
 
 SOURCE = Source("Somewhere", "https://example.org", "CC0")
 U = Field("u", "K", ("value",))
@@ -39,18 +39,6 @@ def url(tmp_path: Path) -> str:
 
 def schema_of(dimension: int, **more):
     return imported_schema("imported", dimension=dimension, source=SOURCE, **more)
-
-
-def line_schema():
-    parameters = (Parameter("speed", "m/s", 0, 2),)
-    return schema_of(1, fields=(U,), transient=True, parameters=parameters, splits="drawn")
-
-
-def line_cases(num: int) -> Iterator[SourceCase]:
-    for number in range(num):
-        x, time, speed = np.linspace(0, 1, 20 + number), np.arange(4) * 0.1, 0.1 * number
-        waves = np.sin(6 * (x - speed * time[:, None]))
-        yield SourceCase(f"line-{number}", x, {"u": waves}, time, {"speed": speed})
 
 
 def block_schema():
@@ -91,7 +79,7 @@ def block_cases(num: int) -> Iterator[SourceCase]:
 
 KINDS = {
     "a plane without boundary": (lambda: darcy.SCHEMA, lambda num: darcy.read_cases(num - 1, 1)),
-    "a line in time": (line_schema, line_cases),
+    "a line in time": (lambda: heat.SCHEMA, heat.read_cases),
     "a block with all there can be": (block_schema, block_cases),
 }
 
