@@ -23,6 +23,7 @@ from simgen.foam.log import (
 from simgen.foam.mesh import PatchRange, read_boundary
 from simgen.provenance import core_seconds
 from simgen.solving.gates import back_flow
+from tests.imports.foam_cases import Form
 
 STEP = """Time = {time}
 
@@ -190,35 +191,23 @@ def test_the_solvers_own_processor_time_goes_before_wall_time_on_all_cores() -> 
     assert core_seconds({}, ("solve",)) is None
 
 
-HEADER = """FoamFile
-{{
-    version     2.0;
-    format      {format};
-    class       {kind};
-    arch        "LSB;label=32;scalar=64";
-    object      {name};
-}}
-// a comment with internalField in it
-"""
+BINARY = Form(binary=True)
+BEGINNING = b"// a comment with internalField in it\ndimensions [0 1 -1 0 0 0 0];\n"
 
 
 def field_file(path, vectors, *, binary, patch_vectors):
     """A volVectorField of a list, with patches of a list, of one value and of none."""
-
-    def payload(values):
-        rows = " ".join(f"({x:.17g} {y:.17g} {z:.17g})" for x, y, z in values).encode()
-        content = np.asarray(values, "<f8").tobytes() if binary else rows
-        return b"nonuniform List<vector> \n%d\n(" % len(values) + content + b")\n;"
-
-    form = "binary" if binary else "ascii"
-    header = HEADER.format(format=form, kind="volVectorField", name="U").encode()
-    path.write_bytes(
-        header
-        + b"dimensions [0 1 -1 0 0 0 0];\ninternalField   %s\nboundaryField\n{\n" % payload(vectors)
-        + b"inlet\n{\n type fixedValue;\n value %s\n }\n" % payload(patch_vectors)
-        + b"walls\n{\n type noSlip;\n }\n"
-        b"outlet { type inletOutlet; inletValue uniform (0 0 0); value uniform (1 -2 3e-1); }\n}\n"
+    form = Form(binary=binary)
+    inside, inlet = (
+        b"nonuniform List<vector> \n" + form.values(values) + b";"
+        for values in (vectors, patch_vectors)
     )
+    patches = (
+        b"inlet\n{\n type fixedValue;\n value %s\n }\nwalls\n{\n type noSlip;\n }\n" % inlet
+        + b"outlet { type inletOutlet; inletValue uniform (0 0 0); value uniform (1 -2 3e-1); }\n"
+    )
+    body = b"internalField   %s\nboundaryField\n{\n%s}\n" % (inside, patches)
+    form.write(path, "volVectorField", BEGINNING + body)
 
 
 @pytest.mark.parametrize("binary", [True, False], ids=["binary", "ascii"])
@@ -269,11 +258,9 @@ ENTRIES = {
 
 
 def patch_file(path, entry, *, patch=b"frt-fairing:001%1", value=b"value uniform (1 2 3);"):
-    path.write_bytes(
-        HEADER.format(format="binary", kind="volVectorField", name="U").encode()
-        + b"dimensions [0 1 -1 0 0 0 0];\ninternalField uniform (0 0 0);\nboundaryField\n{\n"
-        + b"%s\n{\ntype x;\n%s\n%s\n}\nwalls { type noSlip; }\n}\n" % (patch, entry, value)
-    )
+    entries = b"%s\n{\ntype x;\n%s\n%s\n}\nwalls { type noSlip; }\n" % (patch, entry, value)
+    body = b"internalField uniform (0 0 0);\nboundaryField\n{\n%s}\n" % entries
+    BINARY.write(path, "volVectorField", BEGINNING + body)
 
 
 @pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
@@ -315,12 +302,12 @@ def test_a_patch_may_have_one_value_for_all_faces_or_no_face(tmp_path):
 
 @pytest.mark.parametrize("count", ["2\n", ""], ids=["OpenFOAM's", "PyFoam's"])
 def test_a_boundary_file_may_hold_any_patch_name_and_nested_entries(tmp_path, count):
-    (tmp_path / "boundary").write_text(
-        HEADER.format(format="binary", kind="polyBoundaryMesh", name="boundary")
-        + f"{count}(\n"
-        + "frt-fairing:001%1 { type wall; inGroups 1(wall); nFaces 0; startFace 7; }\n"
-        + "mixing { type cyclicAMI; nFaces 3; surface { type plane; } startFace 7; }\n)\n"
+    patches = (
+        f"{count}(\n"
+        "frt-fairing:001%1 { type wall; inGroups 1(wall); nFaces 0; startFace 7; }\n"
+        "mixing { type cyclicAMI; nFaces 3; surface { type plane; } startFace 7; }\n)\n"
     )
+    BINARY.write(tmp_path / "boundary", "polyBoundaryMesh", patches.encode())
     assert read_boundary(tmp_path / "boundary") == {
         "frt-fairing:001%1": PatchRange("wall", 7, 0, ("wall",)),
         "mixing": PatchRange("cyclicAMI", 7, 3, ("cyclicAMI",)),
@@ -332,8 +319,10 @@ def test_an_unknown_binary_form_is_an_error(tmp_path):
         ('arch "LSB;label=16;scalar=64"', r"where 'label=16' is not known; write it as ascii"),
         ("format compressed", r"has the format 'compressed', expected ascii or binary"),
     ):
-        header = HEADER.format(format="binary", kind="volScalarField", name="p")
-        header = re.sub(rf"{entry.split()[0]} .*;", f"{entry};", header)
-        (tmp_path / "p").write_text(header + "internalField uniform 1;\nboundaryField {}\n")
+        BINARY.write(
+            tmp_path / "p", "volScalarField", b"internalField uniform 1;\nboundaryField {}\n"
+        )
+        text = (tmp_path / "p").read_text()
+        (tmp_path / "p").write_text(re.sub(rf"{entry.split()[0]} .*;", f"{entry};", text))
         with pytest.raises(CaseError, match=problem):
             read_field(tmp_path / "p")
