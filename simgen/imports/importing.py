@@ -32,7 +32,7 @@ from simgen.provenance import command_line
 from simgen.quantities import StatedQuantity
 from simgen.solving.gates import rejection
 from simgen.store.read import open_dataset
-from simgen.store.schema import COMMAND, IMPORTED, Schema, Source, arrays_of, digest_record
+from simgen.store.schema import COLUMNS, COMMAND, IMPORTED, Schema, Source, arrays_of, digest_record
 from simgen.store.split import PUBLISHED, SPLITS, Origin
 from simgen.store.versions import OnRecord, read_on_record
 from simgen.store.write import CaseFork, DatasetWriter, case_digest
@@ -44,14 +44,10 @@ FAMILY = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 MOST_LETTERS = 64
 CASE_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MOST_LETTERS - 1}}}")
-#: Names of a case's other arrays, and of other columns of the design table.
+#: Names of a case's other arrays.
 _ARRAYS = (
     *("points", "volumes", "time", "distance", "direction", "distance_field", "boundary"),
     *("faces", "mesh_points", "mesh_cells", "provenance"),
-)
-_COLUMNS = (
-    *("case", "status", "reason", "split"),
-    *("num_points", "num_snapshots", "num_bytes", "wall_time_s"),
 )
 MOST_KINDS = 255  # A face's patch kind is one byte
 
@@ -212,13 +208,14 @@ def check_schema(schema: Schema) -> None:
         require(each.role in get_args(Role), role)
         require(each.components, f"{each.name} has no components; name them, such as ('x', 'y')")
         require_names(f"component of {each.name}", each.components)
-    require_names("parameter", [each.name for each in schema.parameters], _COLUMNS)
+    taken_columns = ("case", "split", *COLUMNS)
+    require_names("parameter", [each.name for each in schema.parameters], taken_columns)
     for parameter in schema.parameters:
         low, high = parameter.low, parameter.high
         found = f"{parameter.name} has the range {low} to {high}, expected low < high"
         require(-math.inf < low < high < math.inf, found)
     names = [each.name for each in schema.parameters]
-    require_names("quantity", [each.name for each in schema.quantities], (*_COLUMNS, *names))
+    require_names("quantity", [each.name for each in schema.quantities], (*taken_columns, *names))
     kinds, measured = schema.patch_kinds, schema.measured_kinds
     require_names("patch kind", kinds)
     wrong = [kind for kind in measured if kind not in kinds or measured.count(kind) > 1]

@@ -193,10 +193,9 @@ class Dataset:
         """Parameters, status, split, sizes, wall time and quantities of all cases, by id."""
         import pandas
 
-        columns = ("status", "reason", "num_points", "num_snapshots", "num_bytes", "wall_time_s")
         rows = {}
         for case, record in self.records.items():
-            row = {name: record.get(name) for name in columns}
+            row = {name: record.get(name) for name in layout.COLUMNS}
             rows[case] = {**record["parameters"], **row, "split": self.members.get(case)}
             # Not those of a case that is not accepted, or not any more.
             stored = record.get("quantities", {}) if record["status"] == "accepted" else {}

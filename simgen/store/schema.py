@@ -64,6 +64,8 @@ SCHEMA_VERSION = 4
 DISTANCE_COLUMNS = ("distance", "direction_x", "direction_y", "direction_z")
 MESH = ("mesh_points", "mesh_cells")
 FACE_COLUMNS = ("x", "y", "z", "normal_x", "normal_y", "normal_z", "area", "patch")
+COLUMNS = ("status", "reason", "num_points", "num_snapshots", "num_bytes", "wall_time_s")
+"""Columns of `Dataset.design`, beside the case's id and split, its parameters and quantities"""
 #: Columns of the design table: of imported cases, marks of the files that they were read from and
 #: the digest of their arrays; core-seconds of the case's solver.
 IMPORTED, CORE_S, COMMAND = "imported", "core_s", "command"
