@@ -8,6 +8,10 @@ import math
 import torch
 from torch import Tensor, nn
 
+TIE = 1e-3
+"""Points whose distances differ by less than this share of the largest are as good: of the cells of
+a regular grid, which are equally far apart but for rounding, the first is taken."""
+
 
 class FourierFeatures(nn.Module):
     """gamma(x) = [cos(2 pi sigma B x), sin(2 pi sigma B x)]. (Eq. rff)
@@ -50,15 +54,17 @@ def _farthest_points(points: Tensor, num: int, mask: Tensor | None) -> Tensor:
     coordinates = points.movedim(-1, 0).masked_fill(~real, 0.0).contiguous()
     weight = real.to(points.dtype) / real.sum(1, keepdim=True).clamp(min=1)
     centroid = (coordinates * weight).sum(2)  # (d_c, B)
-    start = _squared_distance(coordinates, centroid).masked_fill(~real, float("inf"))
-    chosen = start.argmin(1)  # (B,)
+    away = _squared_distance(coordinates, centroid)
+    slack = TIE**2 * away.masked_fill(~real, 0.0).amax(1, keepdim=True)
+    start = away.masked_fill(~real, float("inf"))
+    chosen = (start <= start.amin(1, keepdim=True) + slack).byte().argmax(1)  # (B,), the first one
     indices = torch.empty(points.shape[0], num, dtype=torch.long, device=points.device)
     nearest = torch.full_like(start, float("inf")).masked_fill(~real, -1.0)
     for i in range(num):
         indices[:, i] = chosen
         newest = coordinates.gather(2, chosen.expand(len(coordinates), -1)[..., None])[..., 0]
         torch.minimum(nearest, _squared_distance(coordinates, newest), out=nearest)
-        chosen = nearest.argmax(1)
+        chosen = (nearest >= (1 - 2 * TIE) * nearest.amax(1, keepdim=True)).byte().argmax(1)
     return indices
 
 

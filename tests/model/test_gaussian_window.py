@@ -5,7 +5,7 @@ from torch import Tensor
 
 from courant.model import Courant, farthest_point_sampling
 from courant.model import gaussian_window as module
-from courant.model.coordinates import gather_points
+from courant.model.coordinates import TIE, gather_points
 from courant.model.gaussian_window import GaussianWindows
 from tests.model.clouds import CHOICES, random_inputs
 
@@ -75,7 +75,14 @@ def test_each_next_point_is_the_farthest_from_all_chosen() -> None:
     for count in range(1, 12):
         distance = torch.cdist(points, chosen[:, :count]).amin(-1)
         newest = torch.cdist(chosen[:, count : count + 1], chosen[:, :count]).amin((1, 2))
-        torch.testing.assert_close(newest, distance.amax(1))
+        torch.testing.assert_close(newest, distance.amax(1), rtol=TIE, atol=0)
+
+
+def test_rounding_chooses_no_other_cells_of_a_regular_grid() -> None:
+    grid = torch.cartesian_prod(torch.linspace(-1, 1, 40), torch.linspace(-0.3, 0.3, 12))[None]
+    chosen = farthest_point_sampling(grid, 16)
+    for _ in range(5):
+        assert torch.equal(farthest_point_sampling(grid + 1e-6 * torch.rand_like(grid), 16), chosen)
 
 
 def test_padding_is_never_chosen_and_changes_nothing() -> None:
