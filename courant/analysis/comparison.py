@@ -37,7 +37,7 @@ from courant.runs.summary import flatten
 from courant.runs.weights import weights_digest
 from simgen.errors import InputError
 
-REVISION = 5  # Raise this when the file has other entries, or the same run would get other scores
+REVISION = 6  # Raise this when the file has other entries, or the same run would get other scores
 MACHINES = {f"{section}.{name}" for section, names in MACHINE.items() for name in names}
 LEFT_OUT = ("training.seed", "name", *MACHINES)  # settings by which runs of one row may differ
 PLANNED = ["epochs", "validate_every", "checkpoint_every", "step_epochs", "warmup_steps"]

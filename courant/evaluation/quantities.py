@@ -308,7 +308,6 @@ def score_quantities(
         if fit and not {*cases} & {*train}:  # whose values it knows
             null = fit(designs)[:, 0]
         error, rank = _error_and_rank(answered[each.name], truth)
-        null_error, null_rank = _error_and_rank(null, truth)
         scores[each.name] = QuantityScore(
             unit=each.unit,
             meaning=each.described,
@@ -323,8 +322,7 @@ def score_quantities(
             fields_error=_error_and_rank(column(each.name, 1), column(each.name, 0))[0],
             of_fields=by_case(column(each.name, 1)),
             of_solved_fields=by_case(column(each.name, 0)),
-            null_error=null_error,
-            null_rank_correlation=null_rank,
+            null_error=_error_and_rank(null, truth)[0],
         )
     return scores
 

@@ -48,9 +48,6 @@ MAX_PAIRS = 30  # steps of each training case that a DMD learns from, spread ove
 MAX_ROLLOUTS = 2**29  # values of whole rollouts that are kept, 2 GB
 MAX_FIELDS = 64  # training fields that are taken at a case's points at once
 MIN_DESIGNS = 3  # training cases that coefficients are regressed on
-MEAN_SNAPSHOTS = 30
-"""A time mean over this many snapshots (or one per rollout step, if these are more) differs from
-the full one by less than a percent, at a tenth of the reading"""
 NUM_PROBES = 256  # minimum number of points where given fields are compared
 NUM_READERS = 4  # cases read at the same time: reading waits for the store and decompression
 
@@ -68,9 +65,7 @@ def references(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
     if problem.kind == "transient":
         data = cast(TransientData, problem.experiment.data)
         made[names.PERSISTENCE] = persistence
-        made[names.TRAINING_MEAN] = MeanFlow(
-            dataset, normaliser.channels, data.start_s, data.step_s
-        )
+        made[names.TRAINING_MEAN] = MeanFlow(dataset, normaliser.channels, data.start_s)
         made[names.DMD] = DynamicModes(dataset, normaliser, data.start_s, data.step_s)
     if has_designs:
         made[names.NEAREST_DESIGN] = NearestDesign(dataset, problem)
@@ -179,9 +174,7 @@ class MeanFlow:
     may lie at the surface of a body that covers the point. InputError for a case that ends before.
     """
 
-    def __init__(
-        self, dataset: Dataset, channels: Sequence[Channel], start_s: float, step_s: float
-    ) -> None:
+    def __init__(self, dataset: Dataset, channels: Sequence[Channel], start_s: float) -> None:
         def read(case: StoredCase) -> tuple[cKDTree, np.ndarray, float]:
             """Return a tree over the points, the mean (N, C), and the largest cells' width."""
             time = np.asarray(case.time)
@@ -190,14 +183,10 @@ class MeanFlow:
                 raise InputError(
                     f"case {case.id} ends at {time[-1]:g} s: it has no mean from {start_s:g} s on"
                 )
-            # Snapshots of the start-up, which nothing reads, may lie at other distances.
-            interval = even_times(case, start_s)[1] if len(late) > 1 else step_s
-            every = max(1, min(round(step_s / interval), len(late) // MEAN_SNAPSHOTS))
             tree = point_tree(case.points)
             width = float(tree.query(case.points, k=2)[0][:, 1].max())
-            # A chunk holds many snapshots, so the whole span is read and thinned in memory.
             states = read_states(case, channels, slice(int(late[0]), int(late[-1]) + 1))
-            return tree, states[::every].mean(axis=0, dtype=np.float64), width
+            return tree, states.mean(axis=0, dtype=np.float64), width
 
         self._cases = _of_training_cases(dataset, read)
         self._at = lru_cache(maxsize=1)(self._combine)
