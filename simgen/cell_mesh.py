@@ -118,7 +118,6 @@ _FACES: dict[int, tuple[tuple[int, ...], ...]] = {
     ),
 }
 """The faces of a cell by its corners, in VTK's order; a flat cell has its sides"""
-_FLAT = (TRIANGLE, QUAD, POLYGON)
 _MOST_CORNERS = 4  # Of a face between two cells: none of the cells has larger ones
 NONE = -1
 
@@ -134,7 +133,7 @@ def face_neighbours(mesh: CellMesh, num_cells: int) -> np.ndarray:
     for kind, cells, members in mesh.blocks(0, num_cells):
         size = cells.shape[1]
         sides = tuple((n, (n + 1) % size) for n in range(size))
-        for face in sides if kind in _FLAT else _FACES[kind]:
+        for face in sides if kind in (TRIANGLE, QUAD, POLYGON) else _FACES[kind]:
             corners.append(_padded(cells[:, list(face)]))
             owner_blocks.append(members)
     keys, owners = _keys(np.concatenate(corners)), np.concatenate(owner_blocks)

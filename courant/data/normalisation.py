@@ -311,7 +311,7 @@ class Normaliser:
     def from_json(cls, content: Any) -> Normaliser:
         """Rebuild it; InputError for invalid content, such as numbers that do not fit together."""
         try:
-            normaliser = _FROM_JSON.validate_python(content)
+            normaliser = TypeAdapter(Normaliser).validate_python(content)
         except ValidationError as error:
             lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:4]]
             raise InputError(f"normaliser: {'; '.join(lines)}") from error
@@ -358,9 +358,6 @@ def named_arrays(
             for component, column in columns.items():
                 fields[f"{name}.{component}{suffix}"] = values[:, column]
     return fields
-
-
-_FROM_JSON = TypeAdapter(Normaliser)
 
 
 def _standardise(values: np.ndarray, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:

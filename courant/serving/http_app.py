@@ -55,7 +55,6 @@ ROUTES: dict[str, Callable[..., BaseModel | bytes]] = {
     "nearest": Explored.nearest,
     "curves": Explored.curve,
 }
-WITHOUT_MESH = ("nearest",)
 FILE = "application/octet-stream"
 
 
@@ -102,7 +101,7 @@ class ServedModel:
         kind, _ = _types(route)
         try:
             request = read_json(body, kind, MAX_DESIGN_BYTES)
-            async with nullcontext() if route in WITHOUT_MESH else self._meshing:
+            async with nullcontext() if route == "nearest" else self._meshing:
                 found = await asyncio.to_thread(ROUTES[route], self.explored, request)
         except RequestError as error:
             return error.answer
