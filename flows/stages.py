@@ -484,8 +484,9 @@ class Measurement(asks.EvaluationRequest):
 
     @property
     def folder(self) -> str:
-        """Return the URL of the report's folder."""
-        return report_folder(self.run, self.report)
+        """Return the URL of the report's folder; of other than test cases it has their split."""
+        own = not self.report and self.split != "test"
+        return report_folder(self.run, self.report) + own * f"-{self.split}"
 
     def done(self) -> Report | None:
         """Return the report if it is of the run's present weights on this split."""

@@ -494,13 +494,12 @@ def _settings(table: BenchmarkTable) -> Picture | None:
     axis.xaxis.set_major_formatter("{x:g}")
     axis.xaxis.set_minor_formatter("")
     drawing.legend_above(figure, [axis], 2)
-    lowest, over = found[0]
     return Picture(
         "settings.png",
         "Each setting's test error over the recipe's of the same seed, the mean with its interval.",
         figure,
         look_for="A setting differs from the recipe where its interval does not reach the line.",
-        score=f"{lowest.name} has {over.text()} times the recipe's error",
+        score=f"{found[0][0].name} has {found[0][1].text()} times the recipe's error",
     )
 
 

@@ -168,6 +168,7 @@ def test_a_report_is_finished_only_of_the_present_weights_and_split(job):
     assert found is not None and found.url == f"{folder}/{PAGE}"
     assert "On 1 test case, which proves little, the mean error is 10.0%" in found.verdict
     assert Measurement(run.url).folder == str(folder), "where `courant run --out` left it"
+    assert Measurement(run.url, split="train").folder == f"{folder}-train"
     assert found.line().endswith(f"to do it again, remove {run.url}/evaluation.json")
     assert replace(asked, split="train").done() is None
     # One of other cases lies beside it, and a run is judged by neither of them.
