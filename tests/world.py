@@ -99,12 +99,17 @@ def publish_waves(url: str, num_cases: int = 5, change: Change = lambda cloud: c
     return publish_cases(url, Schema.of(get_family("cylinder-flow")), cases)
 
 
+SAMPLED = {"anchor_kind": "sampled", "decoder_depth": 0}
+"""Anchors and decoder of the paper's model, which the demo has not"""
+
+
 def tiny_experiment(**training: Any) -> Experiment:
     """Seconds of training on waves, with everything that the real recipes have."""
     return get_recipe("cylinder-flow-demo").derive(
         name="tiny",
-        model={"width": 24, "num_anchors": 8, "num_levels": 1},
+        model=SAMPLED | {"width": 24, "num_anchors": 8, "num_levels": 1},
         data={
+            "anchor_start": "box",
             "window_steps": 2,
             "step_s": 3.0,
             "start_s": 0.0,
@@ -240,9 +245,13 @@ def tiny_steady(**training: Any) -> Experiment:
     """Seconds of training on ducts, with everything that the real recipes have."""
     return get_recipe("branched-pipe-demo").derive(
         name="tiny-steady",
-        model={"width": 24, "num_anchors": 8, "num_levels": 1},
-        # Ducts have parameters of their own.
-        data={"points_per_sample": 40, "queries_per_sample": 48, "scaled_by": {}},
+        model=SAMPLED | {"width": 24, "num_anchors": 8, "num_levels": 1},
+        data={
+            "anchor_start": "box",
+            "points_per_sample": 40,
+            "queries_per_sample": 48,
+            "scaled_by": {},  # ducts have parameters of their own
+        },
         training={
             "optimiser": "adamw",
             "epochs": 4,

@@ -14,7 +14,7 @@ from typing import Any
 
 from courant.experiment import Experiment, SteadyData, TrainingConfig
 from courant.model import presets
-from courant.recipes.variants import LEGIBLE, Recipe
+from courant.recipes.variants import LEGIBLE, PLACED, Recipe
 
 SMALL: dict[str, Any] = {
     "model": {"num_anchors": 64},
@@ -31,11 +31,11 @@ SMALL: dict[str, Any] = {
     },
 }
 DEMO: dict[str, Any] = {
-    "model": {"num_anchors": 32},
+    "model": {"num_anchors": 32, "decoder_depth": 2},
     "data": {"points_per_sample": 512, "queries_per_sample": 512},
     "training": {"epochs": 30, "samples_per_epoch": 160, "warmup_steps": 40, "validate_every": 3},
 }
-"""On top of SMALL"""
+"""On top of SMALL, with learned anchors: with few designs these and the decoder pay most"""
 
 
 def branched_pipe() -> Experiment:
@@ -117,7 +117,7 @@ def _smaller(
         f"{name}-demo": Recipe(
             f"{demo} from some 24 trial designs: a few minutes on two CPU cores",
             f"{name}-small",
-            [DEMO],
+            [DEMO, PLACED],
         ),
     }
 
