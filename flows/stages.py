@@ -485,8 +485,8 @@ class Measurement(asks.EvaluationRequest):
     @property
     def folder(self) -> str:
         """Return the URL of the report's folder; of other than test cases it has their split."""
-        own = not self.report and self.split != "test"
-        return report_folder(self.run, self.report) + own * f"-{self.split}"
+        ending = "" if self.report or self.split == "test" else f"-{self.split}"
+        return report_folder(self.run, self.report) + ending
 
     def done(self) -> Report | None:
         """Return the report if it is of the run's present weights on this split."""
