@@ -347,16 +347,16 @@ def write_index(reports: str) -> str:
     return page_url(folder)
 
 
-def parent_index(run: RunDirectory, folder: RunDirectory) -> str | None:
+def parent_index(run: RunDirectory, folder: RunDirectory, split: str = "test") -> str | None:
     """Return the folder whose index lists a report; None where a report is on its own.
 
-    Reports that lie together are in folders with the names of their runs.
+    Reports that lie together are in folders with the names of their runs, or of run and split.
     """
     parent, _, name = folder.url.rstrip("/").rpartition("/")
-    is_of_reports = name == run.url.rstrip("/").rsplit("/", 1)[-1] and folder.url != run.url
-    if not is_of_reports or not parent or parent.endswith(":/"):
-        return None
-    return parent if _is_index(RunDirectory(parent)) else None
+    own = run.url.rstrip("/").rsplit("/", 1)[-1]
+    is_of_reports = name in (own, f"{own}-{split}") and folder.url != run.url
+    is_in_a_folder = bool(parent) and not parent.endswith(":/")
+    return parent if is_of_reports and is_in_a_folder and _is_index(RunDirectory(parent)) else None
 
 
 def _is_index(folder: RunDirectory) -> bool:

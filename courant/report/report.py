@@ -143,7 +143,7 @@ def write_report(
     )
     folder.write_bytes(pages.SUMMARY, summary.model_dump_json(indent=2).encode())
     folder.write_json(pages.INPUTS, pages.inputs_of(run, evaluation))  # once all else is there
-    if (parent := pages.parent_index(run, folder)) is not None:
+    if (parent := pages.parent_index(run, folder, evaluation.split)) is not None:
         pages.write_index(parent)
     return pages.page_url(folder)
 

@@ -280,6 +280,7 @@ def test_another_page_is_never_written_over(tmp_path: Path) -> None:
     pages.write_index(str(tmp_path))
     assert pages.write_index(str(tmp_path)), "its own page it does write over"
     assert pages.parent_index(run, RunDirectory(tmp_path / "other-name")) is None
+    assert pages.parent_index(run, RunDirectory(tmp_path / "one-train"), "train") == str(tmp_path)
     assert pages.parent_index(run, run) is None, "among runs an index of reports has no place"
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="has no folder with a report"):
